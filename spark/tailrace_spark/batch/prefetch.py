@@ -16,9 +16,9 @@ def prefetched(items: Iterable[Item]) -> Iterator[Item]:
     One at the most waits to be used. What making one raises is raised in its turn, behind all items before it. When
     the caller stops early the one that is being made is waited for, and forgotten.
     """
-    made = iter(items)
+    iterator = iter(items)
     with ThreadPoolExecutor(1, "tailrace-ahead") as pool:
-        coming = pool.submit(next, made, _END)
+        coming = pool.submit(next, iterator, _END)
         while (item := coming.result()) is not _END:
-            coming = pool.submit(next, made, _END)
+            coming = pool.submit(next, iterator, _END)
             yield item  # type: ignore[misc]  # all but _END are items

@@ -41,14 +41,14 @@ class RowImage:
 
     def value(self) -> dict[str, Any]:
         """The JSON object."""
-        found = {
+        members = {
             "op": self.op.value,
             "key": self.key,
             "before": self.before,
             "after": self.after,
             "changed": list(self.changed),
         }
-        return {**found, "static": True} if self.static else found
+        return {**members, "static": True} if self.static else members
 
 
 RowImages = tuple[RowImage, ...] | None
@@ -68,8 +68,8 @@ class Imaged:
 
     def value(self) -> dict[str, Any]:
         """The members of the change's JSON object; `expired` is left out where there is nothing of the kind."""
-        found = {"images": _array(self.images)}
-        return {**found, "expired": _array(self.expired)} if self.expired else found
+        members = {"images": _array(self.images)}
+        return {**members, "expired": _array(self.expired)} if self.expired else members
 
 
 class ImageMaker:
@@ -104,8 +104,8 @@ class ImageMaker:
         return self._named(key, self._images.truncate(partition, before, after, at=at))
 
     def _named(self, key: bytes, images: Iterable[Image]) -> tuple[RowImage, ...]:
-        at = token(key)
-        return tuple([self._row_image(key, at, image) for image in images])
+        key_token = token(key)
+        return tuple([self._row_image(key, key_token, image) for image in images])
 
     def _row_image(self, key: bytes, at: int, image: Image) -> RowImage:
         return RowImage(
@@ -131,8 +131,8 @@ def images_text(images: RowImages) -> bytes | None:
     """Images as they are kept: what `images_of_text` reads."""
     if images is None:
         return None
-    kept = [{**image.value(), "token": image.token} for image in images]
-    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
+    objects = [{**image.value(), "token": image.token} for image in images]
+    return json.dumps(objects, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def images_of_text(text: bytes | None) -> RowImages:
@@ -141,15 +141,15 @@ def images_of_text(text: bytes | None) -> RowImages:
         return None
     return tuple(
         RowImage(
-            op=ImageOp(one["op"]),
-            key=one["key"],
-            before=one["before"],
-            after=one["after"],
-            changed=tuple(one["changed"]),
-            static=one.get("static", False),
-            token=one["token"],
+            op=ImageOp(image["op"]),
+            key=image["key"],
+            before=image["before"],
+            after=image["after"],
+            changed=tuple(image["changed"]),
+            static=image.get("static", False),
+            token=image["token"],
         )
-        for one in json.loads(text)
+        for image in json.loads(text)
     )
 
 

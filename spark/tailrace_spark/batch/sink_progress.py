@@ -69,14 +69,16 @@ def missing_from_sink(committed: SinkProgress, kept: SinkProgress | None) -> str
     if committed.batch == NO_BATCH:
         return None
     if kept is None:
-        spans = [f"{topic} partition {number} up to {end - 1}" for (topic, number), end in _sorted(committed) if end]
+        spans = [
+            f"{topic} partition {partition} up to {end - 1}" for (topic, partition), end in _sorted(committed) if end
+        ]
         return f"the sink has nothing of this stream; missing: {_shown(spans)}"
     if kept.batch >= committed.batch:
         return None
     spans = [
-        f"{topic} partition {number} offsets {kept.offsets.get((topic, number), 0)} to {end - 1}"
-        for (topic, number), end in _sorted(committed)
-        if end > kept.offsets.get((topic, number), 0)
+        f"{topic} partition {partition} offsets {kept.offsets.get((topic, partition), 0)} to {end - 1}"
+        for (topic, partition), end in _sorted(committed)
+        if end > kept.offsets.get((topic, partition), 0)
     ]
     return f"the sink has this stream up to batch {kept.batch} only; missing: {_shown(spans)}"
 
@@ -86,5 +88,5 @@ def _sorted(progress: SinkProgress) -> list[tuple[tuple[str, int], int]]:
 
 
 def _shown(spans: list[str]) -> str:
-    more = f" and {len(spans) - _SPANS_SHOWN} more partitions" if len(spans) > _SPANS_SHOWN else ""
-    return (", ".join(islice(spans, _SPANS_SHOWN)) or "no offsets") + more
+    rest = f" and {len(spans) - _SPANS_SHOWN} more partitions" if len(spans) > _SPANS_SHOWN else ""
+    return (", ".join(islice(spans, _SPANS_SHOWN)) or "no offsets") + rest

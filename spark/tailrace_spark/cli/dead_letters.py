@@ -84,8 +84,8 @@ def replay(name: Name, config: SettingsFile = None) -> None:
             if (updates := sink.capabilities.whole_updates) is None
             else replay_whole_updates(sink, shaped, fetch, updates, _streams(settings))
         )
-        for part in parts:
-            done += part
+        for replayed_page in parts:
+            done += replayed_page
             say(f"{done.taken} taken in, {done.again} set aside again{_left(done)}")
     if done == ReplayCounts():
         say("there are no dead letters")
@@ -116,13 +116,13 @@ def _opened(name: str, settings: Settings) -> Iterator[tuple[DeadLetterSink, Spa
     with SparkOnce(settings.stream.spark.reveal()) as spark:
         sink = sink_of(settings, name)
         try:
-            kept = sink.capabilities.dead_letters
-            if kept is None:
+            dead_letters = sink.capabilities.dead_letters
+            if dead_letters is None:
                 raise SettingsError(
                     f"sink.{name}: of the type {section.type} no dead letters can be read back; where they are:"
                     f" docs/sinks/{section.type}.md"
                 )
             sink.reach()
-            yield kept, spark
+            yield dead_letters, spark
         finally:
             sink.close()

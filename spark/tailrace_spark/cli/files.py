@@ -66,12 +66,12 @@ def compact(
 def _days(store: FileStore) -> Iterator[dict[str, object]]:
     from tailrace_spark.sinks.files.reader import CommittedFiles
 
-    found: dict[tuple[str, str], list[int]] = {}
+    totals: dict[tuple[str, str], list[int]] = {}
     for file in CommittedFiles(store).files():
-        numbers = found.setdefault((file.table, file.day), [0, 0, 0])
-        for at, number in enumerate((1, file.records, file.bytes)):
-            numbers[at] += number
-    for (table, day), (files, changes, size) in sorted(found.items()):
+        total = totals.setdefault((file.table, file.day), [0, 0, 0])
+        for index, addend in enumerate((1, file.records, file.bytes)):
+            total[index] += addend
+    for (table, day), (files, changes, size) in sorted(totals.items()):
         yield {"table": table, "day": day, "files": files, "changes": changes, "bytes": size}
 
 

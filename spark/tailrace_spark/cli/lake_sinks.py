@@ -38,9 +38,9 @@ def require_installed(chosen: str, section: SinkSettings) -> None:
 
 def chosen_tables(store: LakeStore, wanted: Iterable[str] | None) -> list[str]:
     """The names of a store's tables, or those of them that are wanted. Raises SettingsError, ServiceError."""
-    there = [name for name in store.names() if store.open(name) is not None]
-    names = there if wanted is None else list(wanted)
+    existing = [name for name in store.names() if store.open(name) is not None]
+    names = existing if wanted is None else list(wanted)
     for name in names:
-        if name not in there:
-            raise SettingsError(f"--table {name}: there is no such table; there: {', '.join(there) or 'none'}")
+        if name not in existing:
+            raise SettingsError(f"--table {name}: there is no such table; there: {', '.join(existing) or 'none'}")
     return names

@@ -65,8 +65,14 @@ def stream(
     Example: tailrace stream -c tailrace.toml
     """
     if archive is not None:
-        made = write_archive(archive, without or ())
-        log.info("%s: %d files, %.0f MB: ours, %s", archive, made.files, made.size / 1e6, ", ".join(made.distributions))
+        written = write_archive(archive, without or ())
+        log.info(
+            "%s: %d files, %.0f MB: ours, %s",
+            archive,
+            written.files,
+            written.size / 1e6,
+            ", ".join(written.distributions),
+        )
         return
     settings = settings_of(config)
     log_build(log)
@@ -144,9 +150,9 @@ def _stopping(stop: threading.Event) -> Iterator[None]:
         log.info("%s: finishing the current batch", signal.Signals(number).name)
         stop.set()
 
-    before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {signal_number: signal.signal(signal_number, tell) for signal_number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)

@@ -24,9 +24,9 @@ def claim(name: str, limit: int, taken: Collection[str], needs: Callable[[str], 
 
     It is free when none of what it `needs`, in lower case, is taken: by default itself alone.
     """
-    wanted = free = fit(name, limit)
-    number = 1
+    fitting = free = fit(name, limit)
+    suffix = 1
     while not (needs(free) if needs else {free.lower()}).isdisjoint(taken):
-        number += 1
-        free = fit(wanted, limit - len(str(number)) - 1) + f"_{number}"
+        suffix += 1
+        free = fit(fitting, limit - len(str(suffix)) - 1) + f"_{suffix}"
     return free

@@ -75,13 +75,13 @@ def refusals_of(changes: Iterable[Delivered], letters: Sequence[DeadLetter]) -> 
     """By table, why changes among these were set aside; of several reasons the last. For Summary.refused."""
     if not letters:
         return {}
-    tables = {one.record_id.key: str(one.change.table) for one in changes}
+    tables = {delivered.record_id.key: str(delivered.change.table) for delivered in changes}
     return {tables[letter.record_id.key]: letter.reason for letter in letters if letter.record_id.key in tables}
 
 
 def letters_of(changes: Iterable[Delivered], reason: str) -> list[DeadLetter]:
     """A dead letter of each of these changes."""
-    return [DeadLetter(one.record_id, reason, one.message) for one in changes]
+    return [DeadLetter(delivered.record_id, reason, delivered.message) for delivered in changes]
 
 
 def set_aside(table: Table, changes: Sequence[Delivered], error: BaseException, letters: list[DeadLetter]) -> Summary:

@@ -25,7 +25,7 @@ def change_batch(columns: ChangeColumns, numbers: Any, schema: Any) -> tuple[Any
     """
     keys, odd = _struct(columns.keys, numbers.field("key").type, columns.rows)
     written = pa.array(columns.written, pa.int64())
-    made: dict[str, Any] = {
+    values: dict[str, Any] = {
         "topic": columns.topics, "partition": columns.partitions, "offset": columns.offsets, "schema": columns.schemas,
         "generation": columns.generations, "stream_id": columns.streams, "op": columns.ops, "token": columns.tokens,
         "written": written, "ttl": columns.ttls, "expires": columns.expires, "digest": columns.digests, "key": keys,
@@ -33,9 +33,9 @@ def change_batch(columns: ChangeColumns, numbers: Any, schema: Any) -> tuple[Any
         "source": _sources(columns, schema.field("source").type), "day": _days(written),
     }  # fmt: skip
     if columns.columns:
-        made["columns"], more = _struct(columns.columns, numbers.field("columns").type, columns.rows)
-        odd = either(odd, more)
-    arrays = [relabelled(_array(made[field.name], field.type, columns.rows), field.type) for field in schema]
+        values["columns"], odd_columns = _struct(columns.columns, numbers.field("columns").type, columns.rows)
+        odd = either(odd, odd_columns)
+    arrays = [relabelled(_array(values[field.name], field.type, columns.rows), field.type) for field in schema]
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     if odd is None:
         return batch, []
@@ -58,20 +58,20 @@ def _struct(columns: Sequence[ValueColumn], of: Any, rows: int) -> tuple[Any, Od
     """One struct a row; and the rows in which something is no value of its column."""
     arrays, odd = [], None
     for column, field in zip(columns, of, strict=True):
-        array, more = column_array(column, field.type, rows)
+        array, odd_values = column_array(column, field.type, rows)
         arrays.append(array)
-        odd = either(odd, more)
+        odd = either(odd, odd_values)
     return pa.StructArray.from_arrays(arrays, fields=[pa.field(f.name, delta_type(f.type)) for f in of]), odd
 
 
 def _sources(columns: ChangeColumns, of: Any) -> Any:
-    made: dict[str, list[Any]] = {
+    values: dict[str, list[Any]] = {
         "host": columns.hosts, "datacenter": columns.datacenters, "epoch": columns.epochs, "segment": columns.segments,
         "offset": columns.positions, "index": columns.indexes, "count": columns.counts, "origin": columns.origins,
         "durable": columns.durable, "seen": columns.seen, "flags": columns.flags,
     }  # fmt: skip
     return pa.StructArray.from_arrays(
-        [_array(made[field.name], field.type, columns.rows) for field in of], fields=list(of)
+        [_array(values[field.name], field.type, columns.rows) for field in of], fields=list(of)
     )
 
 

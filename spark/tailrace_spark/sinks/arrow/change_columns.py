@@ -64,12 +64,12 @@ class ValueColumn:
         self.values[row] = value if value is None or self._rename is None else self._rename(value)
 
     def _exact(self, coder: Codec, value: object, data: bytes) -> bool:
-        at = self._number_at
-        if at < 0:
+        start = self._number_at
+        if start < 0:
             return coder.encode(value) == data
-        if len(data) == at + 1:
+        if len(data) == start + 1:
             return True
-        first, second = data[at], data[at + 1]
+        first, second = data[start], data[start + 1]
         return not ((first == 0 and second < 0x80) or (first == 0xFF and second >= 0x80))
 
 
@@ -90,7 +90,7 @@ class ChangeColumns:
         self.keys: list[ValueColumn] = [ValueColumn(column, capacity) for column in table.key]
         self.columns: list[ValueColumn] = [ValueColumn(column, capacity) for column in table.columns]
         self._by_name: dict[bytes, ValueColumn] = {
-            column.name_bytes: place for column, place in zip(table.columns, self.columns, strict=True)
+            column.name_bytes: values for column, values in zip(table.columns, self.columns, strict=True)
         }
         self._key_types = tuple(column.type for column in table.partition_key)
         self.topics: list[str] = []
@@ -155,22 +155,22 @@ class ChangeColumns:
         return False
 
     def _put_key(self, row: int, change: Change, key: bytes) -> bool:
-        place = 0
-        for part in split_key(self._key_types, key):
-            if not self.keys[place].put(row, part):
+        index = 0
+        for component in split_key(self._key_types, key):
+            if not self.keys[index].put(row, component):
                 return False
-            place += 1
+            index += 1
         if change.clustering is not None:
             for value in change.clustering:
-                if value is not None and not self.keys[place].put(row, value):
+                if value is not None and not self.keys[index].put(row, value):
                     return False
-                place += 1
+                index += 1
         return True
 
     def _put_cells(self, row: int, change: Change, times: Times) -> bool:
         written, ttl, expires = times
         deleted = NOTHING_DELETED
-        own: list[dict[str, object]] | None = None
+        own_times: list[dict[str, object]] | None = None
         for cell in change.cells:
             column = self._by_name.get(cell.column.name_bytes)
             if column is None:
@@ -178,9 +178,9 @@ class ChangeColumns:
             if cell.path is not None or column.multicell:
                 return False
             if cell.written != written or cell.ttl != ttl or cell.expires != expires:
-                if own is None:
-                    own = []
-                own.append(
+                if own_times is None:
+                    own_times = []
+                own_times.append(
                     {"column": column.name, "path": None, "written": cell.written, "ttl": cell.ttl,
                      "expires": cell.expires}
                 )  # fmt: skip
@@ -191,18 +191,18 @@ class ChangeColumns:
             elif not column.put(row, cell.value):
                 return False
         self.deleted.append(deleted)
-        self.cells.append(own)
+        self.cells.append(own_times)
         return True
 
     def _put_rest(self, one: Delivered, change: Change, source: Source, times: Times) -> None:
-        place, stream = one.record_id, one.assignment
-        if place.schema_id != self._schema_id:
-            self._schema_id, self._schema_text = place.schema_id, place.schema_id.hex()
+        record_id, stream = one.record_id, one.assignment
+        if record_id.schema_id != self._schema_id:
+            self._schema_id, self._schema_text = record_id.schema_id, record_id.schema_id.hex()
         if change.op is not self._op:
             self._op, self._op_text = change.op, change.op.value
-        self.topics.append(place.topic)
-        self.partitions.append(place.partition)
-        self.offsets.append(place.offset)
+        self.topics.append(record_id.topic)
+        self.partitions.append(record_id.partition)
+        self.offsets.append(record_id.offset)
         self.schemas.append(self._schema_text or None)
         self.generations.append(None if stream is None else stream.generation)
         self.streams.append(None if stream is None else stream.stream_id.hex())
@@ -242,14 +242,14 @@ class ChangeColumns:
 
 def _octets(change: Change, key: bytes) -> int:
     """How many bytes its key and values are."""
-    found = len(key)
+    size = len(key)
     for value in change.clustering or ():
         if value is not None:
-            found += len(value)
+            size += len(value)
     for cell in change.cells:
         if cell.value is not None:
-            found += len(cell.value)
-    return found
+            size += len(cell.value)
+    return size
 
 
 class Ends:
@@ -266,22 +266,22 @@ class Ends:
 
     def new(self, place: RecordId) -> bool:
         """Whether a record is not there yet."""
-        at = place.topic, place.partition
-        end = self._known.get(at)
+        partition = place.topic, place.partition
+        end = self._known.get(partition)
         if end is None:
-            end = self._known[at] = self._stored(place.topic, place.partition)
+            end = self._known[partition] = self._stored(place.topic, place.partition)
             besides = self._more(place.topic, place.partition)
             if besides:
-                self._besides[at] = besides
+                self._besides[partition] = besides
         if place.offset < end:
             return False
-        return not self._besides or place.offset not in self._besides.get(at, ())
+        return not self._besides or place.offset not in self._besides.get(partition, ())
 
     def move(self, place: RecordId) -> None:
         """Note that a record goes in."""
-        at = place.topic, place.partition
-        if self.moved.get(at, 0) <= place.offset:
-            self.moved[at] = place.offset + 1
+        partition = place.topic, place.partition
+        if self.moved.get(partition, 0) <= place.offset:
+            self.moved[partition] = place.offset + 1
 
 
 def fill(columns: ChangeColumns, changes: Sequence[Delivered], start: int, ends: Ends, left: list[Delivered]) -> int:
@@ -289,12 +289,12 @@ def fill(columns: ChangeColumns, changes: Sequence[Delivered], start: int, ends:
 
     `left` gets what is not new, and what only its record can say.
     """
-    at, end = start, len(changes)
-    while at < end and not columns.full:
-        one = changes[at]
-        at += 1
-        if ends.new(one.record_id) and columns.add(one):
-            ends.move(one.record_id)
+    index, end = start, len(changes)
+    while index < end and not columns.full:
+        delivered = changes[index]
+        index += 1
+        if ends.new(delivered.record_id) and columns.add(delivered):
+            ends.move(delivered.record_id)
         else:
-            left.append(one)
-    return at
+            left.append(delivered)
+    return index

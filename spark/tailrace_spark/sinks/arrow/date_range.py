@@ -33,7 +33,7 @@ def within(table: Table, record: Mapping[str, Any]) -> dict[str, Any]:
         changed["key"] = _named(table.key, record["key"], raw, "key")
     ends = record.get("range")
     if ends is not None:
-        changed["range"] = {at: _named(table.clustering, ends[at], raw, at) for at in ("start", "end")}
+        changed["range"] = {bound: _named(table.clustering, ends[bound], raw, bound) for bound in ("start", "end")}
     columns = {avro_name(column.name): column for column in table.columns}
     changed["columns"] = {
         name: _edit(columns[name], value, raw)
@@ -60,10 +60,10 @@ def _edit(column: Column, edit: Mapping[str, Any] | None, raw: _Raw) -> dict[str
     args = column.type.args
     if column.type.kind == "udt":
         fields = dict(edit["set"])
-        for number, (name, of) in enumerate(zip(column.type.fields, args, strict=True)):
-            at = avro_name(name)
-            if fields.get(at) is not None:
-                fields[at] = _value(column, of, number.to_bytes(2, "big"), fields[at], raw, "value")
+        for index, (name, of) in enumerate(zip(column.type.fields, args, strict=True)):
+            field = avro_name(name)
+            if fields.get(field) is not None:
+                fields[field] = _value(column, of, index.to_bytes(2, "big"), fields[field], raw, "value")
         return {**edit, "set": fields}
     return {
         **edit,
@@ -85,8 +85,8 @@ def _element(column: Column, item: Mapping[str, Any], raw: _Raw) -> dict[str, An
 def _value(column: Column, of: CqlType, path: bytes | None, value: Any, raw: _Raw, where: str) -> Any:
     near = nearest(of, value)
     if near != value:
-        kept = {"column": column.name, "path": path, "where": where, "bytes": to_bytes(of, value)}
-        raw.setdefault((column.name, path, where), kept)
+        raw_value = {"column": column.name, "path": path, "where": where, "bytes": to_bytes(of, value)}
+        raw.setdefault((column.name, path, where), raw_value)
         return near
     return value
 
@@ -107,7 +107,7 @@ def nearest(of: CqlType, value: Any) -> Any:
             pairs = [(name, arg) for name, arg in names]
             return [{name: nearest(arg, item[name]) for name, arg in pairs} for item in value]
         case "tuple":
-            return {f"f{number}": nearest(arg, value.get(f"f{number}")) for number, arg in enumerate(of.args)}
+            return {f"f{index}": nearest(arg, value.get(f"f{index}")) for index, arg in enumerate(of.args)}
         case "udt":
             fields = zip(map(avro_name, of.fields), of.args, strict=True)
             return {name: nearest(arg, value.get(name)) for name, arg in fields}

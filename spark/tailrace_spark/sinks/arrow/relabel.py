@@ -10,8 +10,10 @@ import pyarrow as pa
 def relabelled(array: Any, of: Any) -> Any:
     """An array, which is no slice, with the names of a type of the same shape."""
     if pa.types.is_struct(of) and array.type != of:
-        fields = [relabelled(array.field(place), field.type) for place, field in enumerate(of)]
-        labels = [pa.field(field.name, one.type) for field, one in zip(of, fields, strict=True)]
+        fields = [relabelled(array.field(index), field.type) for index, field in enumerate(of)]
+        labels = [
+            pa.field(field.name, relabelled_field.type) for field, relabelled_field in zip(of, fields, strict=True)
+        ]
         return pa.StructArray.from_arrays(fields, fields=labels, mask=array.is_null())
     if pa.types.is_list(of) and array.type != of:
         values = relabelled(array.values, of.value_type)

@@ -115,7 +115,7 @@ class _Types:
                 key, value = map(self.value, cql_type.args)
                 return pa.list_(pa.struct([("key", key), ("value", value)]))
             case "tuple":
-                return pa.struct([(f"f{place}", self.value(arg)) for place, arg in enumerate(cql_type.args)])
+                return pa.struct([(f"f{index}", self.value(arg)) for index, arg in enumerate(cql_type.args)])
             case "udt":
                 pairs = zip(cql_type.fields, cql_type.args, strict=True)
                 return pa.struct([(avro_name(name), self.value(arg)) for name, arg in pairs])

@@ -44,14 +44,14 @@ def grown(known: Any, wanted: Any) -> Any | None:
 
 
 def _joined(known: Sequence[Any], wanted: Sequence[Any]) -> list[Any] | None:
-    there = {field.name: field for field in known}
+    fields = {field.name: field for field in known}
     for field in wanted:
-        before = there.get(field.name)
-        of = field.type if before is None else _grown_type(before.type, field.type)
+        existing = fields.get(field.name)
+        of = field.type if existing is None else _grown_type(existing.type, field.type)
         if of is None:
             return None
-        there[field.name] = pa.field(field.name, of)
-    return list(there.values())
+        fields[field.name] = pa.field(field.name, of)
+    return list(fields.values())
 
 
 def _grown_type(known: Any, wanted: Any) -> Any | None:
@@ -68,7 +68,7 @@ def sayable(array: Any) -> bool:
     """Whether Delta can have all timestamps, in milliseconds, and dates of an array."""
     of = array.type
     if pa.types.is_struct(of):
-        return all(sayable(array.field(number)) for number in range(of.num_fields))
+        return all(sayable(array.field(index)) for index in range(of.num_fields))
     if pa.types.is_list(of):
         return sayable(array.values)
     if pa.types.is_timestamp(of):
@@ -77,9 +77,9 @@ def sayable(array: Any) -> bool:
 
 
 def _between(numbers: Any, first: int, last: int) -> bool:
-    found = pc.min_max(numbers)
-    least, most = found["min"].as_py(), found["max"].as_py()
-    return least is None or (first <= least and most <= last)
+    bounds = pc.min_max(numbers)
+    least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+    return least is None or (first <= least and greatest <= last)
 
 
 def conform(batch: Any, schema: Any) -> Any:
@@ -100,10 +100,10 @@ def conformed(array: Any, of: Any) -> Any:
     if array.type == of:
         return array
     if pa.types.is_struct(of):
-        there = {field.name: number for number, field in enumerate(array.type)}
+        index_by_name = {field.name: index for index, field in enumerate(array.type)}
         fields = [
-            conformed(array.field(there[field.name]), field.type)
-            if field.name in there
+            conformed(array.field(index_by_name[field.name]), field.type)
+            if field.name in index_by_name
             else pa.nulls(len(array), field.type)
             for field in of
         ]

@@ -55,8 +55,8 @@ def array_of(of: CqlType, values: Sequence[bytes | None]) -> tuple[Any, Odd]:
     except pa.ArrowInvalid:
         odd = np.fromiter((value is not None and len(value) != size for value in values), np.bool_, len(values))
         data = pa.array([None if bad else value for value, bad in zip(values, odd, strict=True)], pa.binary(size))
-    array, more = _fixed(of, data)
-    return array, more if odd is None else odd if more is None else odd | more
+    array, odd_values = _fixed(of, data)
+    return array, odd_values if odd is None else odd if odd_values is None else odd | odd_values
 
 
 def column_array(column: ValueColumn, of: Any, rows: int) -> tuple[Any, Odd]:
@@ -81,9 +81,9 @@ def _fixed(of: CqlType, data: Any) -> tuple[Any, Odd]:
     if kind in _UUIDS:
         return _uuids(validity, octets, rows), None
     if kind == "boolean":
-        found = np.frombuffer(octets, np.uint8)[:rows]
+        flags = np.frombuffer(octets, np.uint8)[:rows]
         nulls = None if validity is None else np.asarray(data.is_null())
-        return pa.array(found != 0, mask=nulls), _some(found > 1)
+        return pa.array(flags != 0, mask=nulls), _some(flags > 1)
     if kind == "timestamp":
         moments = np.frombuffer(octets, ">i8")[:rows].astype(np.int64)
         odd = _some((moments < FIRST_MOMENT) | (moments > LAST_MOMENT))
@@ -150,9 +150,9 @@ def _is_ascii(data: Any) -> bool:
 def _uuids(validity: Any, octets: Any, rows: int) -> Any:
     digits = _DIGITS[np.frombuffer(octets, np.uint8)[: rows * 16]].reshape(rows, 32)
     texts = np.full((rows, 36), ord("-"), np.uint8)
-    at = 0
+    digit = 0
     for start, end in zip((0, 9, 14, 19, 24), (*_DASHES, 36), strict=True):
-        texts[:, start:end] = digits[:, at : at + end - start]
-        at += end - start
-    places = np.arange(0, 36 * (rows + 1), 36, dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), rows, [validity, pa.py_buffer(places), pa.py_buffer(texts)])
+        texts[:, start:end] = digits[:, digit : digit + end - start]
+        digit += end - start
+    offsets = np.arange(0, 36 * (rows + 1), 36, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), rows, [validity, pa.py_buffer(offsets), pa.py_buffer(texts)])

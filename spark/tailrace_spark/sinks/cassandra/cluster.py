@@ -170,8 +170,8 @@ class CassandraStore:
         if len(bound) == 1:
             return bound[0]
         together = BatchStatement(batch_type=BatchType.UNLOGGED)
-        for one in bound:
-            together.add(one)
+        for bound_statement in bound:
+            together.add(bound_statement)
         return together
 
     def _bind(self, statement: str, row: Sequence[Value]) -> BoundStatement:
@@ -230,7 +230,7 @@ def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:
     auth = None
     if settings.username is not None and settings.password is not None:
         auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
-    more = {} if settings.protocol_version is None else {"protocol_version": settings.protocol_version}
+    protocol = {} if settings.protocol_version is None else {"protocol_version": settings.protocol_version}
     logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
     return Cluster(
         list(settings.contact_points),
@@ -240,7 +240,7 @@ def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
         connect_timeout=settings.connect_timeout_seconds,
-        **more,
+        **protocol,
     )
 
 

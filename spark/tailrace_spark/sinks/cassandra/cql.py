@@ -80,9 +80,11 @@ def check_writable(table: Table, *, lists: bool) -> None:
     compact = "compound" not in table.flags or {"dense", "super"} & table.flags
     if compact or any(column.type.kind == "empty" for column in table.columns):
         raise UnsupportedError(f"{table}: a table of COMPACT STORAGE, which CQL cannot make elsewhere")
-    found = [column.name for column in table.columns if column.type.kind == "list" and column.type.multicell]
-    if found and not lists:
-        raise UnsupportedError(f'{table}: {", ".join(found)} is {_LISTS}; lists = "map" makes it a map by time UUID')
+    lists_by_index = [column.name for column in table.columns if column.type.kind == "list" and column.type.multicell]
+    if lists_by_index and not lists:
+        raise UnsupportedError(
+            f'{table}: {", ".join(lists_by_index)} is {_LISTS}; lists = "map" makes it a map by time UUID'
+        )
 
 
 class Writes:
@@ -97,7 +99,7 @@ class Writes:
             for static, columns in ((True, table.static), (False, table.regular))
         }
         self._live = {column.name_bytes for column in table.columns}
-        self._dropped = {one.column.name_bytes: one.dropped_at for one in table.dropped}
+        self._dropped = {dropped.column.name_bytes: dropped.dropped_at for dropped in table.dropped}
         keys = [quote_identifier(column.name) for column in table.key]
         self._where = {
             static: " AND ".join(f"{name} = ?" for name in (keys[: len(self._types)] if static else keys))
@@ -132,35 +134,35 @@ class Writes:
     # -- deletions
 
     def _deletion(self, change: Change, partition: tuple[bytes, ...], written: int) -> Iterator[Part]:
-        at = struct.pack(">q", written)
+        timestamp = struct.pack(">q", written)
         if change.start is not None and change.end is not None:
-            for one in slices(self._table, change.start, change.end):
-                where, values = self._slice(one)
-                yield f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {where}", (at, *partition, *values)  # noqa: S608 - names are quoted
+            for deleted_slice in slices(self._table, change.start, change.end):
+                condition, values = self._slice(deleted_slice)
+                yield f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {condition}", (timestamp, *partition, *values)  # noqa: S608 - names are quoted
             return
-        whole = change.clustering is None
-        values = () if whole else _bound(change.clustering or ())
-        where = self._where[whole]
-        yield f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {where}", (at, *partition, *values)  # noqa: S608 - names are quoted
+        is_partition = change.clustering is None
+        values = () if is_partition else _bound(change.clustering or ())
+        condition = self._where[is_partition]
+        yield f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {condition}", (timestamp, *partition, *values)  # noqa: S608 - names are quoted
 
     def _slice(self, one: Slice) -> tuple[str, tuple[bytes, ...]]:
         names = [quote_identifier(column.name) for column in self._table.clustering]
-        where = [self._where[True], *(f"{name} = ?" for name in names[: len(one.prefix)])]
+        conditions = [self._where[True], *(f"{name} = ?" for name in names[: len(one.prefix)])]
         values = list(one.prefix)
         for bound, sign in ((one.lower, ">"), (one.upper, "<")):
             if bound is not None:
-                where.append(f"{names[len(one.prefix)]} {sign}{'=' if bound[1] else ''} ?")
+                conditions.append(f"{names[len(one.prefix)]} {sign}{'=' if bound[1] else ''} ?")
                 values.append(bound[0])
-        return " AND ".join(where), tuple(values)
+        return " AND ".join(conditions), tuple(values)
 
     def _columns(self, change: Change, key: tuple[bytes, ...]) -> Iterator[Part]:
-        for one in change.column_deletions:
-            if self._is_live(one.column, one.deletion.written):
-                at = struct.pack(">q", one.deletion.written)
-                column = quote_identifier(one.column.name)
+        for deleted in change.column_deletions:
+            if self._is_live(deleted.column, deleted.deletion.written):
+                timestamp = struct.pack(">q", deleted.deletion.written)
+                column = quote_identifier(deleted.column.name)
                 yield (
                     f"DELETE {column} FROM {self._name} USING TIMESTAMP ? WHERE {self._where[change.static]}",
-                    (at, *key),
+                    (timestamp, *key),
                 )
 
     # -- plain cells
@@ -175,7 +177,7 @@ class Writes:
             if cell.path is None and self._is_live(cell.column, cell.written):
                 times, value = _present(cell, now)
                 if value is None:  # a tombstone has no TTL: whichever statement has its time
-                    times = next((one for one in groups if one[0] == times[0]), times)
+                    times = next((group for group in groups if group[0] == times[0]), times)
                 groups.setdefault(times, {})[cell.column.name_bytes] = value
         for times, values in groups.items():
             if not change.static and times == marked:
@@ -200,13 +202,13 @@ class Writes:
                 times, value = _present(cell, now)
                 columns[cell.column.name_bytes] = cell.column
                 groups.setdefault((cell.column.name_bytes, *times, value is None), []).append((cell, value))
-        for (name, written, left, gone), cells in groups.items():
+        for (name, written, left, is_deleted), cells in groups.items():
             times = written, left
             column = columns[name]
             if column.type.kind == "udt":
                 yield from self._fields(column, times, cells, key, change.static)
             else:
-                yield self._edit(column, times, cells, key, change.static, gone)
+                yield self._edit(column, times, cells, key, change.static, is_deleted)
 
     def _fields(
         self, column: Column, times: _Times, cells: Sequence[tuple[Cell, bytes | None]], key: tuple[bytes, ...],
@@ -244,26 +246,30 @@ def slices(table: Table, start: Bound, end: Bound) -> list[Slice]:
     Raises UnsupportedError for all rows of a partition of which the static row stays, which CQL cannot say.
     """
     low, high = _bound(start.values), _bound(end.values)
-    same = _same(table, low, high)
-    prefix = low[:same]
-    if not same and not low and not high:
+    shared = _same(table, low, high)
+    prefix = low[:shared]
+    if not shared and not low and not high:
         if table.static:
             raise UnsupportedError("a deletion of all rows of a partition without its static row")
         return [Slice(())]
-    if (len(low) == same and not start.inclusive) or (len(high) == same and not end.inclusive):
+    if (len(low) == shared and not start.inclusive) or (len(high) == shared and not end.inclusive):
         return []
-    found = [Slice(low[:at], (low[at], start.inclusive and at == len(low) - 1)) for at in range(same + 1, len(low))]
-    found.append(
+    deleted = [
+        Slice(low[:depth], (low[depth], start.inclusive and depth == len(low) - 1))
+        for depth in range(shared + 1, len(low))
+    ]
+    deleted.append(
         Slice(
             prefix,
-            (low[same], start.inclusive and len(low) == same + 1) if len(low) > same else None,
-            (high[same], end.inclusive and len(high) == same + 1) if len(high) > same else None,
+            (low[shared], start.inclusive and len(low) == shared + 1) if len(low) > shared else None,
+            (high[shared], end.inclusive and len(high) == shared + 1) if len(high) > shared else None,
         )
     )
-    found += [
-        Slice(high[:at], None, (high[at], end.inclusive and at == len(high) - 1)) for at in range(same + 1, len(high))
+    deleted += [
+        Slice(high[:depth], None, (high[depth], end.inclusive and depth == len(high) - 1))
+        for depth in range(shared + 1, len(high))
     ]
-    return [_in_cql(table, one) for one in found]
+    return [_in_cql(table, deleted_slice) for deleted_slice in deleted]
 
 
 def _same(table: Table, low: Sequence[bytes], high: Sequence[bytes]) -> int:
@@ -278,8 +284,8 @@ def _same(table: Table, low: Sequence[bytes], high: Sequence[bytes]) -> int:
 
 def _in_cql(table: Table, one: Slice) -> Slice:
     """Bounds of a column that is stored in descending order change places."""
-    at = len(one.prefix)
-    if at < len(table.clustering) and table.clustering[at].descending:
+    column_index = len(one.prefix)
+    if column_index < len(table.clustering) and table.clustering[column_index].descending:
         return replace(one, lower=one.upper, upper=one.lower)
     return one
 
@@ -316,7 +322,7 @@ def _collection(items: Sequence[bytes | tuple[bytes | None, bytes | None] | None
     """A collection's bytes as the native protocol has them from version 3 on: count, then each with its length."""
     out = [struct.pack(">i", len(items))]
     for item in items:
-        for one in item if isinstance(item, tuple) else (item,):
-            data = one or b""
+        for element in item if isinstance(item, tuple) else (item,):
+            data = element or b""
             out += [struct.pack(">i", len(data)), data]
     return b"".join(out)

@@ -41,22 +41,24 @@ class CassandraDeadLetters:
         """As DeadLetterStore says; the newer one of a record stays. An absent keyspace is a ServiceError too."""
         if letters:
             log.warning("%d records could not be written (dead letters); first: %s", len(letters), _words(letters[0]))
-        for keyspace, own in self._by_keyspace(letters).items():
+        for keyspace, keyspace_letters in self._by_keyspace(letters).items():
             table = self._table(keyspace)
             try:
                 if keyspace not in self._made:
                     self._make(keyspace)
                     self._made.add(keyspace)
-                self._store.write(Batch(_insert_letter(table), (_letter_row(letter),)) for letter in own)
+                self._store.write(Batch(_insert_letter(table), (_letter_row(letter),)) for letter in keyspace_letters)
             except RefusedError as error:
                 raise ServiceError(f"{table}: {error}; the keyspace must exist") from error
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
         """As DeadLetterStore says."""
-        for keyspace, own in self._by_keyspace(letters).items():
+        for keyspace, keyspace_letters in self._by_keyspace(letters).items():
             table = self._table(keyspace)
             try:
-                self._store.write(Batch(_delete_letter(table), (_key_row(letter.record_id),)) for letter in own)
+                self._store.write(
+                    Batch(_delete_letter(table), (_key_row(letter.record_id),)) for letter in keyspace_letters
+                )
             except RefusedError as error:
                 raise ServiceError(f"{table}: {error}") from error
 
@@ -67,12 +69,12 @@ class CassandraDeadLetters:
             for topic, partition, keyspace, has_message in self._partitions():
                 if after is not None and (topic, partition) < (after.topic, after.partition):
                     continue
-                same = after is not None and (topic, partition) == (after.topic, after.partition)
-                behind = after.offset if after is not None and same else -1
+                is_partition_of_after = after is not None and (topic, partition) == (after.topic, after.partition)
+                after_offset = after.offset if after is not None and is_partition_of_after else -1
                 rows = self._store.select(
                     f"SELECT offset, schema_id, reason{', message' if has_message else ''} "  # noqa: S608
                     f"FROM {self._table(keyspace)} WHERE topic = %s AND partition = %s AND offset > %s LIMIT %s",
-                    (topic, partition, behind, limit - len(letters)),
+                    (topic, partition, after_offset, limit - len(letters)),
                 )
                 letters += [_dead_letter(topic, partition, *row) for row in rows]
                 if len(letters) == limit:

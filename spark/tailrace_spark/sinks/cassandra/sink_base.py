@@ -38,21 +38,21 @@ class Targets(Generic[_Target]):
 
     def of(self, table: Table) -> _Target:
         """That of a definition. Raises UnsupportedError, and what `make` raises besides."""
-        known = self._known.get(id(table))
-        if known is None or known[0] is not table or self._clock() >= known[2]:
+        entry = self._known.get(id(table))
+        if entry is None or entry[0] is not table or self._clock() >= entry[2]:
             look_again = inf
             try:
-                found: _Target | UnsupportedError = self._make(table)
+                target: _Target | UnsupportedError = self._make(table)
             except BaseException as error:
                 if not is_of_table(error):
                     raise
-                found = error if isinstance(error, UnsupportedError) else UnsupportedError(reason_of(error))
+                target = error if isinstance(error, UnsupportedError) else UnsupportedError(reason_of(error))
                 look_again = self._clock() + UNSUPPORTED_SECONDS
-                log.error("%s: its changes go to %s, other tables go on: %s", table, self._letters, found)
-            known = self._known[id(table)] = table, found, look_again
-        if isinstance(known[1], UnsupportedError):
-            raise known[1]
-        return known[1]
+                log.error("%s: its changes go to %s, other tables go on: %s", table, self._letters, target)
+            entry = self._known[id(table)] = table, target, look_again
+        if isinstance(entry[1], UnsupportedError):
+            raise entry[1]
+        return entry[1]
 
     def forget(self) -> None:
         """What the cluster has may have changed."""

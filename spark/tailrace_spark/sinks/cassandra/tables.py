@@ -75,13 +75,13 @@ class CassandraTablesSink(CassandraSink):
         letters, now = list(piece.dead_letters), int(self._clock())
         written = self._made(piece.changes, letters, now)
         try:
-            self._store.apply(one.mutation for one in written)
+            self._store.apply(write.mutation for write in written)
         except BaseException as error:
             if not is_of_table(error):
                 raise
             self._forget()  # somebody may have dropped a table, which is made anew then
-            again = self._made([one.delivered for one in written], letters, now)
-            written = [one for one in again if self._alone(one, letters)]
+            again = self._made([write.delivered for write in written], letters, now)
+            written = [write for write in again if self._alone(write, letters)]
         self._letters.put(letters)
         set_aside += letters
         refused = letters[len(piece.dead_letters) :]
@@ -93,7 +93,7 @@ class CassandraTablesSink(CassandraSink):
         )
 
     def _made(self, changes: Iterable[Delivered], letters: list[DeadLetter], now: int) -> list[_Written]:
-        found: list[_Written] = []
+        writes: list[_Written] = []
         for delivered in changes:
             try:
                 mutation = self._targets.of(delivered.change.table).mutation(delivered.change, now)
@@ -106,8 +106,8 @@ class CassandraTablesSink(CassandraSink):
                 reason = f"{mutation.size} bytes are more than largest_mutation_kibibytes, {self._largest >> 10}"
                 letters.append(DeadLetter(delivered.record_id, reason, delivered.message))
             elif mutation is not None:
-                found.append(_Written(delivered, mutation))
-        return found
+                writes.append(_Written(delivered, mutation))
+        return writes
 
     def _alone(self, one: _Written, letters: list[DeadLetter]) -> bool:
         """Write one change, since the cluster refused it or another; False where it is this one."""
@@ -143,20 +143,20 @@ class CassandraTablesSink(CassandraSink):
     def _prepare(self, table: Table, keyspace: str) -> Writes:
         check_writable(table, lists=self._lists)
         name = f"{quote_identifier(keyspace)}.{quote_identifier(table.name)}"
-        wanted = {column.name: target_type(column.type) for column in (*table.key, *table.columns)}
-        make_types(self._store, keyspace, wanted.values())
-        there = self._store.columns(keyspace, table.name)
-        if not there:
-            self._store.define(_create(table, name, wanted))
+        types = {column.name: target_type(column.type) for column in (*table.key, *table.columns)}
+        make_types(self._store, keyspace, types.values())
+        existing = self._store.columns(keyspace, table.name)
+        if not existing:
+            self._store.define(_create(table, name, types))
             log.info("writing table %s to %s", table, name)
-            there = self._store.columns(keyspace, table.name)
+            existing = self._store.columns(keyspace, table.name)
         _identify(table, name, self._store.identity(keyspace, table.name))
-        _check(table, name, wanted, there, self._store.key(keyspace, table.name))
+        _check(table, name, types, existing, self._store.key(keyspace, table.name))
         static = {column.name for column in table.static}
-        _check_static(table, name, static, self._store.static(keyspace, table.name), wanted.keys() & there.keys())
-        for column in [column for column in wanted if column not in there]:
+        _check_static(table, name, static, self._store.static(keyspace, table.name), types.keys() & existing.keys())
+        for column in [column for column in types if column not in existing]:
             kind = " STATIC" if column in static else ""
-            self._store.define(f"ALTER TABLE {name} ADD {quote_identifier(column)} {wanted[column]}{kind}")
+            self._store.define(f"ALTER TABLE {name} ADD {quote_identifier(column)} {types[column]}{kind}")
             log.info("%s: column %s added", name, column)
         return Writes(table, name)
 
@@ -167,13 +167,13 @@ class CassandraTablesSink(CassandraSink):
         return self._keyspace.format(keyspace=keyspace)
 
 
-def _identify(table: Table, name: str, there: tuple[UUID, str] | None) -> None:
+def _identify(table: Table, name: str, identity: tuple[UUID, str] | None) -> None:
     """Raises SettingsError where the table there is the source's own, UnsupportedError where it was made for another of
     its name. One that somebody made beforehand says nothing."""
-    if there is None:
+    if identity is None:
         return
-    own, comment = there
-    if own == table.id:
+    table_id, comment = identity
+    if table_id == table.id:
         raise SettingsError(
             f"{name} is the source's own table: the sink would write what it reads. Choose another cluster, or another "
             "keyspace"
@@ -204,21 +204,21 @@ def _create(table: Table, name: str, wanted: Mapping[str, CqlType]) -> str:
 
 
 def _check(
-    table: Table, name: str, wanted: Mapping[str, CqlType], there: Mapping[str, str], key: Sequence[KeyColumn]
+    table: Table, name: str, wanted: Mapping[str, CqlType], existing: Mapping[str, str], key: Sequence[KeyColumn]
 ) -> None:
     """Raises UnsupportedError where the table there has another key, or a column of another type."""
-    own = [
+    source_key = [
         KeyColumn(column.name, column.kind.value, column.kind is ColumnKind.CLUSTERING and column.descending)
         for column in table.key
     ]
-    if list(key) != own:
+    if list(key) != source_key:
         raise UnsupportedError(
             f"{name} has another primary key than {table}: rename or drop it there, or write into another keyspace"
         )
     for column, cql_type in wanted.items():
-        if there.get(column, str(cql_type)) != str(cql_type):
+        if existing.get(column, str(cql_type)) != str(cql_type):
             raise UnsupportedError(
-                f"{name}: column {column} is {there[column]} there, and {cql_type} is to be written; drop or rename "
+                f"{name}: column {column} is {existing[column]} there, and {cql_type} is to be written; drop or rename "
                 "the table there, or write into another keyspace"
             )
 

@@ -20,14 +20,14 @@ def make_types(store: Store, keyspace: str, types: Iterable[CqlType]) -> None:
         if not fields:
             store.define(create_type_statement(keyspace, user_type))
             continue
-        there = [f"{name} {kind}" for name, kind in fields.items()]
-        own = [f"{name} {kind}" for name, kind in zip(user_type.fields, user_type.args, strict=True)]
-        shared = min(len(there), len(own))
-        if there[:shared] != own[:shared]:
+        existing = [f"{name} {kind}" for name, kind in fields.items()]
+        source_fields = [f"{name} {kind}" for name, kind in zip(user_type.fields, user_type.args, strict=True)]
+        shared = min(len(existing), len(source_fields))
+        if existing[:shared] != source_fields[:shared]:
             raise UnsupportedError(
-                f"{quote_identifier(keyspace)}: type {user_type.name} has the fields {', '.join(there)} there, and "
-                f"{', '.join(own)} are to be written, by their places: rename its fields there (ALTER TYPE ... "
-                "RENAME), or write into another keyspace"
+                f"{quote_identifier(keyspace)}: type {user_type.name} has the fields {', '.join(existing)} there, and "
+                f"{', '.join(source_fields)} are to be written, by their places: rename its fields there "
+                "(ALTER TYPE ... RENAME), or write into another keyspace"
             )
         for name in user_type.fields[shared:]:
             store.define(add_field_statement(keyspace, user_type, name))

@@ -185,11 +185,11 @@ def key_of(record: OutgoingRecord, *, whole: bool) -> bytes | None:
 
     None for a truncation. In a `whole` key what a deletion does not say of the clustering columns is null.
     """
-    found: Any = plain(record.record["key"])
-    if found is None:
+    key: Any = plain(record.record["key"])
+    if key is None:
         return None
     names = {column.name for column in record.change.table.partition_key}
-    return encoded(found if whole else {name: value for name, value in found.items() if name in names})
+    return encoded(key if whole else {name: value for name, value in key.items() if name in names})
 
 
 def stream_value(assignment: Assignment | None) -> dict[str, object]:

@@ -107,8 +107,8 @@ class DeltaStore:
             if not self._remote:
                 return directories(self._root)
             files = fs.PyFileSystem(DeltaStorageHandler(self._root, self._options))
-            found = files.get_file_info(fs.FileSelector("", allow_not_found=True))
-            return sorted(info.base_name for info in found if info.type == fs.FileType.Directory)
+            infos = files.get_file_info(fs.FileSelector("", allow_not_found=True))
+            return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
 
     def uri(self, name: str) -> str:
         """Where the table of a name is."""
@@ -134,9 +134,9 @@ class DeltaStore:
         is as `open` gave it; where another writer noted a version of one of these ids since, or made the table,
         nothing is written, and ServiceError raised. A table that is not there is made; `says` describes it.
         """
-        made = table is None
-        mode: _Mode = "error" if made else "append"
-        self._write(name, table, batches, versions, partitioned_by, says, mode, None if made else "merge")
+        is_new = table is None
+        mode: _Mode = "error" if is_new else "append"
+        self._write(name, table, batches, versions, partitioned_by, says, mode, None if is_new else "merge")
 
     def rewrite(
         self,
@@ -149,9 +149,9 @@ class DeltaStore:
         says: str = "",
     ) -> None:
         """As `append`, but with these rows and columns in place of all that are there."""
-        made = table is None
-        mode: _Mode = "error" if made else "overwrite"
-        self._write(name, table, batches, versions, partitioned_by, says, mode, None if made else "overwrite")
+        is_new = table is None
+        mode: _Mode = "error" if is_new else "overwrite"
+        self._write(name, table, batches, versions, partitioned_by, says, mode, None if is_new else "overwrite")
 
     def _write(
         self,
@@ -186,13 +186,15 @@ class DeltaStore:
         `named_by` are the columns that name a row, first the number that the table is partitioned by, if it is. Only
         the files that have some of these rows are written anew.
         """
-        same = " AND ".join(f't."{column}" = s."{column}"' for column in named_by)
+        same_row = " AND ".join(f't."{column}" = s."{column}"' for column in named_by)
         parts = pc.unique(rows[named_by[0]])
         if len(parts):
             # Said outright, they need not be looked for in the rows before files are chosen.
-            same += f' AND t."{named_by[0]}" IN ({", ".join(map(str, sorted(parts.to_pylist())))})'
+            same_row += f' AND t."{named_by[0]}" IN ({", ".join(map(str, sorted(parts.to_pylist())))})'
         with _answering(self.uri(name)):
-            merging = table.delta.merge(rows, same, "s", "t", streamed_exec=False, commit_properties=_noting(versions))
+            merging = table.delta.merge(
+                rows, same_row, "s", "t", streamed_exec=False, commit_properties=_noting(versions)
+            )
             merging = merging.when_matched_delete('s."gone"')
             merging = merging.when_matched_update_all(except_cols=["gone"])
             merging.when_not_matched_insert_all('NOT s."gone"', except_cols=["gone"]).execute()
@@ -220,20 +222,20 @@ class StoredTable:
     def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of some rows: see LakeTable."""
         schema = self.schema
-        wanted = pa.schema([schema.field(column) for column in columns])
+        read_schema = pa.schema([schema.field(column) for column in columns])
         named = None if keys is None else pa.array(list(keys), pa.binary())
-        found, waiting, rows = list[Any](), list[Any](), 0
+        tables, waiting, rows = list[Any](), list[Any](), 0
         with _answering(self.delta.table_uri):
             if self._dataset is None:  # to list all of its files takes as long as to read a few
                 # In plain types from the start: to make these of views costs more than to ask for them.
                 self._dataset = self.delta.to_pyarrow_dataset(schema=schema, filesystem=self._files)
             for batch in self._dataset.to_batches(columns=list(columns), filter=which.arrow):
-                waiting.append(pa.Table.from_batches([batch]).cast(wanted))
+                waiting.append(pa.Table.from_batches([batch]).cast(read_schema))
                 rows += len(batch)
                 if rows >= _LOOKED_AT:
-                    found.append(_those(waiting, named))
+                    tables.append(_those(waiting, named))
                     waiting, rows = [], 0
-        return pa.concat_tables([*found, _those([wanted.empty_table(), *waiting], named)])
+        return pa.concat_tables([*tables, _those([read_schema.empty_table(), *waiting], named)])
 
     def version_of(self, application: str) -> int | None:
         """What was last noted for an application id; None: nothing."""
@@ -247,7 +249,7 @@ def _those(tables: Sequence[Any], keys: Any | None) -> Any:
 
 
 def _noting(versions: Mapping[str, int]) -> CommitProperties:
-    return CommitProperties(app_transactions=[Transaction(app, at) for app, at in sorted(versions.items())])
+    return CommitProperties(app_transactions=[Transaction(app, version) for app, version in sorted(versions.items())])
 
 
 @contextmanager
@@ -260,9 +262,9 @@ def _answering(uri: str) -> Iterator[None]:
     except (SchemaMismatchError, DeltaProtocolError) as error:
         raise TableRefusedError(f"{uri}: {_said(error)}") from error
     except (DeltaError, OSError) as error:
-        said = _said(error)
-        refused = isinstance(error, DeltaError) and any(words in said for words in _OF_THE_TABLE)
-        raise (TableRefusedError if refused else ServiceError)(f"{uri}: {said}") from error
+        reason = _said(error)
+        refused = isinstance(error, DeltaError) and any(words in reason for words in _OF_THE_TABLE)
+        raise (TableRefusedError if refused else ServiceError)(f"{uri}: {reason}") from error
 
 
 def _said(error: Exception) -> str:
@@ -274,11 +276,11 @@ def _said(error: Exception) -> str:
 def _options(settings: DeltaSinkSettings) -> dict[str, str]:
     """What S3's client of delta-rs is told; what is not said it finds as AWS's own tools do."""
     secret = settings.secret_key
-    said = {
+    options = {
         "AWS_ACCESS_KEY_ID": None if settings.access_key is None else settings.access_key.get_secret_value(),
         "AWS_SECRET_ACCESS_KEY": None if secret is None else secret.get_secret_value(),
         "AWS_REGION": settings.region,
         "AWS_ENDPOINT_URL": settings.endpoint,
         "AWS_ALLOW_HTTP": "true" if (settings.endpoint or "").startswith("http://") else None,
     }
-    return {**_PATIENCE, **{name: value for name, value in said.items() if value is not None}}
+    return {**_PATIENCE, **{name: value for name, value in options.items() if value is not None}}

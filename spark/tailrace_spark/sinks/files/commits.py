@@ -52,10 +52,10 @@ class Commits:
 
     def listed(self) -> tuple[list[PackName], list[int]]:
         """The packs, and the numbers of the commits behind them, ascending."""
-        there = [int(name.removesuffix(".json")) for name in self._store.names(_COMMITS)]
+        commits = [int(name.removesuffix(".json")) for name in self._store.names(_COMMITS)]
         packs = self.packs()  # behind the commits: those that went meanwhile are in one
         covered = packs[-1].last if packs else -1
-        return packs, [number for number in there if number > covered]
+        return packs, [commit for commit in commits if commit > covered]
 
     def packs(self) -> list[PackName]:
         """The packs that readers go by, in the order of their commits."""
@@ -98,8 +98,8 @@ class Commits:
             if int(name.removesuffix(".json")) <= pack.last:
                 self._store.remove(f"{_COMMITS}/{name}")
         for name in self._store.names(_PACKS):
-            other = PackName.of(name)
-            if other != pack and other.first >= pack.first and other.last <= pack.last:
+            candidate = PackName.of(name)
+            if candidate != pack and candidate.first >= pack.first and candidate.last <= pack.last:
                 self._store.remove(f"{_PACKS}/{name}")
 
     def read(self, number: int) -> Commit:
@@ -140,12 +140,12 @@ class Commits:
 
     def _last(self, packs: Sequence[PackName], numbers: Sequence[int]) -> tuple[int, Ends]:
         ends: Ends = {}
-        for number in reversed(numbers):
-            commit, whole = self._read(number)
-            if number == numbers[-1]:
+        for commit_number in reversed(numbers):
+            commit, has_all_ends = self._read(commit_number)
+            if commit_number == numbers[-1]:
                 self.show(commit)
             ends = {**commit.ends, **ends}
-            if whole:
+            if has_all_ends:
                 return numbers[-1], ends
         if packs:
             ends = {**self.pack(packs[-1]).ends, **ends}
@@ -165,19 +165,19 @@ class Commits:
 
         Raises TakenError, and nothing is committed, where another writer has committed under this number.
         """
-        whole = commit.number % _WHOLE == 0
+        has_all_ends = commit.number % _WHOLE == 0
         value = {
             "format": FORMAT,
-            "whole": whole,
+            "whole": has_all_ends,
             "files": [{name: getattr(file, name) for name in _FILE} for file in commit.files],
             "dead_letters": commit.dead_letters,
-            "ends": nested(ends if whole else commit.ends),
+            "ends": nested(ends if has_all_ends else commit.ends),
             **({"replayed": commit.replayed} if commit.replayed else {}),
         }
-        made = self._store.create(_path(commit.number), _dumped(value), writer)
+        created = self._store.create(_path(commit.number), _dumped(value), writer)
         # The name may be free since another's manifest was packed: this one then says nothing to anybody.
         packs = self.packs()
-        if not made or (packs and packs[-1].last >= commit.number):
+        if not created or (packs and packs[-1].last >= commit.number):
             raise TakenError(f"{_path(commit.number)}: another writer came first; the batch comes again behind it")
         self.show(commit)
 
@@ -189,14 +189,14 @@ class Commits:
 
     def name_of(self, table: Table) -> str:
         """The name of a definition, which is kept beside the commits from here on."""
-        known = self._names.get(id(table))
-        if known is None:
+        named = self._names.get(id(table))
+        if named is None:
             content = _dumped(table_to_json(table))
             name = hashlib.sha256(content).hexdigest()[:16]
             if not self._store.exists(f"{_DEFINITIONS}/{name}.json"):
                 self._store.write(f"{_DEFINITIONS}/{name}.json", content)
-            known = self._names[id(table)] = (table, name)  # the table, so that its id stays its own
-        return known[1]
+            named = self._names[id(table)] = (table, name)  # the table, so that its id stays its own
+        return named[1]
 
     def definition(self, name: str) -> Table:
         """The definition of a name."""

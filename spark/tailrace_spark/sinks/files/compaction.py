@@ -52,7 +52,7 @@ class _Growing:
 
     @property
     def bytes(self) -> int:
-        return sum(one.bytes for one in self.sources)
+        return sum(file.bytes for file in self.sources)
 
 
 class Compaction:
@@ -78,65 +78,68 @@ class Compaction:
 
     def _pack(self, until: int) -> Compacted | None:
         """One pack more, or a larger one in place of the last; None where no commit up to a number is left."""
-        packs, behind = self._commits.listed()
-        numbers = [number for number in behind if number <= until]
+        packs, unpacked = self._commits.listed()
+        numbers = [commit_number for commit_number in unpacked if commit_number <= until]
         open_pack = packs[-1] if packs and packs[-1].last - packs[-1].first + 1 < PACK_COMMITS else None
-        before = [] if open_pack is None else list(self._commits.pack(open_pack).commits())
-        new = [self._commits.read(number) for number in numbers[: PACK_COMMITS - len(before)]]
+        packed = [] if open_pack is None else list(self._commits.pack(open_pack).commits())
+        new = [self._commits.read(commit_number) for commit_number in numbers[: PACK_COMMITS - len(packed)]]
         if not new:
             return None
-        known = packs[:-1] if open_pack is not None else packs
-        ends: Ends = self._commits.pack(known[-1]).ends if known else {}
-        for commit in (*before, *new):
+        full_packs = packs[:-1] if open_pack is not None else packs
+        ends: Ends = self._commits.pack(full_packs[-1]).ends if full_packs else {}
+        all_commits = (*packed, *new)
+        for commit in all_commits:
             ends = {**ends, **commit.ends}
         for commit in new:
             self._commits.show(commit)
-        name = PackName((before or new)[0].number, new[-1].number, uuid4().hex[:12])
-        files = _files((*before, *new))
+        name = PackName((packed or new)[0].number, new[-1].number, uuid4().hex[:12])
+        files = _files(all_commits)
         groups = list(_grouped(files, self._file_bytes))
-        made = self._planned(groups, name)
-        replaced = [one.path for group in groups for one in group.sources]
-        paths = [*replaced, *(file.path for file in made)]
+        joined_files = self._planned(groups, name)
+        replaced = [source.path for group in groups for source in group.sources]
+        paths = [*replaced, *(file.path for file in joined_files)]
         self._note(name.id, paths)
-        for group, file in zip(groups, made, strict=True):
+        for group, file in zip(groups, joined_files, strict=True):
             self._join(group, file.path)
         # Another run takes what was noted hours ago for what a crash has left: noted again, then looked for.
         self._note(name.id, paths)
-        sized = [replace(file, bytes=self._size(file.path)) for file in made]
-        kept = [file for file in files if file.path not in set(replaced)]
+        sized = [replace(file, bytes=self._size(file.path)) for file in joined_files]
+        unchanged = [file for file in files if file.path not in set(replaced)]
         pack = Pack(
             first=name.first,
             last=name.last,
-            files=tuple(sorted((*kept, *sized), key=lambda file: (file.table, file.day, file.path))),
+            files=tuple(sorted((*unchanged, *sized), key=lambda file: (file.table, file.day, file.path))),
             ends=ends,
-            letters=tuple((one.number, one.dead_letters) for one in (*before, *new) if one.dead_letters is not None),
-            replayed=tuple((one.number, one.replayed) for one in (*before, *new) if one.replayed),
+            letters=tuple(
+                (entry.number, entry.dead_letters) for entry in all_commits if entry.dead_letters is not None
+            ),
+            replayed=tuple((entry.number, entry.replayed) for entry in all_commits if entry.replayed),
         )
         self._commits.write_pack(name, pack)
-        return Compacted(commits=len(new), joined=len(replaced), made=len(made))
+        return Compacted(commits=len(new), joined=len(replaced), made=len(joined_files))
 
     def _planned(self, groups: Sequence[_Growing], name: PackName) -> list[PackedFile]:
         numbers = count()
-        found = []
+        planned = []
         for group in groups:
             first = group.sources[0]
             directory, suffix = PurePosixPath(first.path).parent, _suffix(first.path)
             path = f"{directory}/{name.last:020}-pack-{name.id}-{next(numbers)}{suffix}"
-            parts = tuple(part for one in group.sources for part in one.parts)
-            found.append(
+            parts = tuple(span for source in group.sources for span in source.parts)
+            planned.append(
                 PackedFile(
                     path=path, table=first.table, day=first.day, definition=first.definition, bytes=0,
                     parts=_summed(parts),
                 )
             )  # fmt: skip
-        return found
+        return planned
 
     def _join(self, group: _Growing, path: str) -> None:
-        place = hidden(path) if self._store.renames else path
-        stream = self._store.open(place)
+        temporary = hidden(path) if self._store.renames else path
+        stream = self._store.open(temporary)
         with answering(path):
-            joined(stream, [one.path for one in group.sources], self._store.input)
-        self._store.settle(place)
+            joined(stream, [source.path for source in group.sources], self._store.input)
+        self._store.settle(temporary)
 
     def _size(self, path: str) -> int:
         return self._store.size(hidden(path) if self._store.renames else path)
@@ -180,29 +183,29 @@ class Compaction:
 def _files(commits: Iterable[Commit]) -> list[PackedFile]:
     """The files of some commits, each once, in the order of the first commit that has some of it."""
     parts: dict[str, list[tuple[int, int]]] = {}
-    found: dict[str, CommittedFile] = {}
+    by_path: dict[str, CommittedFile] = {}
     for commit in commits:
         for file in commit.files:
             parts.setdefault(file.path, []).append((commit.number, file.records))
-            found.setdefault(file.path, file)
+            by_path.setdefault(file.path, file)
     return [
         PackedFile(
             path=path, table=file.table, day=file.day, definition=file.definition, bytes=file.bytes,
             parts=_summed(parts[path]),
         )
-        for path, file in found.items()
+        for path, file in by_path.items()
     ]  # fmt: skip
 
 
 def _summed(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """The rows of each commit; those of one commit that stand together, together."""
-    found: list[tuple[int, int]] = []
-    for number, records in parts:
-        if found and found[-1][0] == number:
-            found[-1] = number, found[-1][1] + records
+    summed: list[tuple[int, int]] = []
+    for commit, records in parts:
+        if summed and summed[-1][0] == commit:
+            summed[-1] = commit, summed[-1][1] + records
         else:
-            found.append((number, records))
-    return tuple(found)
+            summed.append((commit, records))
+    return tuple(summed)
 
 
 def _grouped(files: Iterable[PackedFile], file_bytes: int) -> Iterator[_Growing]:

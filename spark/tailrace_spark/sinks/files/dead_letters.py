@@ -118,7 +118,7 @@ class _Replay(FilesBatch):
     def commit(self) -> Summary:
         files = self.ended()
         done = tuple(sorted(self._reasons.keys() - self._kept.keys()))
-        changed = [letter for place, letter in self._kept.items() if letter.reason != self._reasons[place]]
+        changed = [letter for key, letter in self._kept.items() if letter.reason != self._reasons[key]]
         if done or changed:
             self._commit(files, self.write_letters(changed), done)
         return Summary(rows=sum(file.records for file in files), dead_letters=len(self._kept))

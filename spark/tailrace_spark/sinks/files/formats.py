@@ -66,7 +66,9 @@ class Parquet:
         self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd" if compress else "none")
 
     def write(self, records: Sequence[OutgoingRecord]) -> None:
-        rows = [{**one.record_id.to_json(), **stream_value(one.assignment), **one.record} for one in records]
+        rows = [
+            {**record.record_id.to_json(), **stream_value(record.assignment), **record.record} for record in records
+        ]
         arrays = [pa.array([row.get(field.name) for row in rows], type=field.type) for field in self._schema]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
 
@@ -124,7 +126,7 @@ def _join_parquet(stream: Any, paths: Sequence[str], inputs: Callable[[str], Abs
                 writer = pq.ParquetWriter(stream, source.schema_arrow, compression="none" if plain else "zstd")
             for batch in source.iter_batches():
                 waiting.append(batch)
-                if sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
+                if sum(buffered.nbytes for buffered in waiting) >= _GROUP_BYTES:
                     writer.write_table(pa.Table.from_batches(waiting, writer.schema))
                     waiting = []
     if waiting:
@@ -136,9 +138,9 @@ def _join_parquet(stream: Any, paths: Sequence[str], inputs: Callable[[str], Abs
 def parquet_records(file: Any, table: Table) -> Iterator[dict[str, Any]]:
     """The same objects as they would be in a file of JSON lines, out of a Parquet file of this definition."""
     form, plain_schema = ChangeJson(table), arrow_schema(table, times=False)
-    places = [name for name, _ in PLACE]
+    place_names = [name for name, _ in PLACE]
     for batch in pq.ParquetFile(file).iter_batches():
         for row in pa.Table.from_batches([batch]).cast(plain_schema).to_pylist():
-            place = {name: row.pop(name) for name in places}
+            record_place = {name: row.pop(name) for name in place_names}
             value = form.write(form.change({"columns": {}, **row}))
-            yield {"table": value.pop("table"), **{name: plain(item) for name, item in place.items()}, **value}
+            yield {"table": value.pop("table"), **{name: plain(item) for name, item in record_place.items()}, **value}

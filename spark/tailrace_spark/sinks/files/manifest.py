@@ -100,8 +100,8 @@ class Pack:
         files: dict[int, list[CommittedFile]] = {}
         for file in self.files:
             begin, rows = 0, file.rows
-            for number, records in file.parts:
-                files.setdefault(number, []).append(
+            for commit, records in file.parts:
+                files.setdefault(commit, []).append(
                     CommittedFile(
                         path=file.path, table=file.table, day=file.day, definition=file.definition, records=records,
                         bytes=file.bytes, begin=begin, rows=rows,
@@ -109,13 +109,13 @@ class Pack:
                 )  # fmt: skip
                 begin += records
         letters, replayed = dict(self.letters), dict(self.replayed)
-        for number in range(self.first, self.last + 1):
+        for commit in range(self.first, self.last + 1):
             yield Commit(
-                number=number,
-                files=tuple(files.get(number, ())),
-                ends=self.ends if number == self.last else {},
-                dead_letters=letters.get(number),
-                replayed=replayed.get(number, ()),
+                number=commit,
+                files=tuple(files.get(commit, ())),
+                ends=self.ends if commit == self.last else {},
+                dead_letters=letters.get(commit),
+                replayed=replayed.get(commit, ()),
             )
 
     @classmethod
@@ -127,7 +127,7 @@ class Pack:
             files=tuple(PackedFile(**{**file, "parts": _pairs(file["parts"])}) for file in value["files"]),
             ends=flat(value["ends"]),
             letters=_pairs(value["letters"]),
-            replayed=tuple((number, places(found)) for number, found in value["replayed"]),
+            replayed=tuple((commit, places(keys)) for commit, keys in value["replayed"]),
         )
 
     def value(self) -> dict[str, object]:
@@ -148,24 +148,24 @@ def chosen(names: Iterable[PackName]) -> list[PackName]:
 
     So one that takes in others needs them no more, and what two commands made at a time is read once.
     """
-    found: list[PackName] = []
+    packs: list[PackName] = []
     for name in sorted(names, key=lambda one: (one.first, -one.last, one.id)):
-        if not found or name.first > found[-1].last:
-            found.append(name)
-    return found
+        if not packs or name.first > packs[-1].last:
+            packs.append(name)
+    return packs
 
 
 def nested(ends: Ends) -> dict[str, dict[str, int]]:
     """Ends as JSON has them."""
-    found: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for (topic, partition), end in ends.items():
-        found.setdefault(topic, {})[str(partition)] = end
-    return found
+        by_topic.setdefault(topic, {})[str(partition)] = end
+    return by_topic
 
 
 def flat(value: Mapping[str, Mapping[str, int]]) -> Ends:
     """Ends out of JSON."""
-    return {(topic, int(at)): end for topic, ends in value.items() for at, end in ends.items()}
+    return {(topic, int(partition)): end for topic, ends in value.items() for partition, end in ends.items()}
 
 
 def places(value: Iterable[Sequence[Any]]) -> tuple[RecordKey, ...]:
@@ -174,4 +174,4 @@ def places(value: Iterable[Sequence[Any]]) -> tuple[RecordKey, ...]:
 
 
 def _pairs(value: Iterable[Sequence[Any]]) -> tuple[tuple[Any, Any], ...]:
-    return tuple((number, other) for number, other in value)
+    return tuple((first, second) for first, second in value)

@@ -78,9 +78,9 @@ class FilesOutlet:
         """What the names of an attempt's files begin with, and no others do; and what is committed."""
         if self._known is None:
             self._known = self._commits.last()
-        number, ends = self._known
+        last_commit, ends = self._known
         self._attempts += 1
-        return f"{number + 1:020}-{self._writer}-{self._attempts}", ends
+        return f"{last_commit + 1:020}-{self._writer}-{self._attempts}", ends
 
     def commit(
         self,
@@ -91,13 +91,13 @@ class FilesOutlet:
     ) -> None:
         """Write the manifest of a batch: its files, the ends that it moved, where its dead letters are, and which
         earlier ones it has."""
-        number, ends = self._known or self._commits.last()
+        last_commit, ends = self._known or self._commits.last()
         if self._claimed:
             self._commits.require(self._writer)
         ends = {**ends, **moved}
-        commit = Commit(number=number + 1, files=files, ends=moved, dead_letters=dead_letters, replayed=replayed)
+        commit = Commit(number=last_commit + 1, files=files, ends=moved, dead_letters=dead_letters, replayed=replayed)
         self._commits.write(commit, ends, self._writer)
-        self._known = number + 1, ends
+        self._known = last_commit + 1, ends
 
     def forget(self) -> None:
         """Whether a batch's manifest was written is not known: the store is asked."""
@@ -157,8 +157,8 @@ class FilesBatch:
         if len(file.waiting) >= _GROUP_RECORDS:
             self._flush(file)
         if self._buffered >= _BUFFERED_RECORDS:
-            for other in list(self._open.values()):
-                self._flush(other)
+            for open_file in list(self._open.values()):
+                self._flush(open_file)
 
     def set_aside(self, letter: DeadLetter) -> None:
         if self.take(letter.record_id):
@@ -169,8 +169,8 @@ class FilesBatch:
         if not is_new(place, self._ends):
             self._left_out += 1
             return False
-        at = place.topic, place.partition
-        self._moved[at] = max(self._moved.get(at, 0), place.offset + 1)
+        partition = place.topic, place.partition
+        self._moved[partition] = max(self._moved.get(partition, 0), place.offset + 1)
         return True
 
     def _new(self, table: Table, day: str) -> _Open:
@@ -198,7 +198,7 @@ class FilesBatch:
         """Write what waits, and end the file where it is large enough."""
         self._write(file)
         if file.writer.size() >= self._settings.file_mebibytes << 20:
-            self._open = {key: other for key, other in self._open.items() if other is not file}
+            self._open = {key: open_file for key, open_file in self._open.items() if open_file is not file}
             self._end(file)
 
     def _end(self, file: _Open) -> None:

@@ -51,16 +51,16 @@ class CommittedFiles:
 
         Each once and whole: one that a compaction made may also have records of commits at or before `after`.
         """
-        seen: set[str] = set()
+        paths: set[str] = set()
         for commit in self.commits(after):
             for file in commit.files:
                 if (
                     table in (None, file.table)
                     and (since is None or file.day >= since.isoformat())
                     and (until is None or file.day <= until.isoformat())
-                    and file.path not in seen
+                    and file.path not in paths
                 ):
-                    seen.add(file.path)
+                    paths.add(file.path)
                     yield replace(file, begin=0, records=file.rows or file.records)
 
     def records(self, table: str | None = None, after: int = -1) -> Iterator[dict[str, Any]]:
@@ -70,20 +70,20 @@ class CommittedFiles:
         """
         with closing(_Rows(self._store, self._commits)) as rows:
             for commit in self.commits(after):
-                found = [record for file in commit.files if table in (None, file.table) for record in rows.of(file)]
-                yield from sorted(found, key=lambda one: (one["topic"], one["partition"], one["offset"]))
+                records = [record for file in commit.files if table in (None, file.table) for record in rows.of(file)]
+                yield from sorted(records, key=lambda record: (record["topic"], record["partition"], record["offset"]))
 
     def changes(self, table: str | None = None, after: int = -1) -> Iterator[tuple[RecordId, Change]]:
         """The same as changes, each with its place: what row state merges."""
         forms = ChangeForms()
         with closing(_Rows(self._store, self._commits)) as rows:
             for commit in self.commits(after):
-                found: list[tuple[RecordId, Change]] = []
+                changes: list[tuple[RecordId, Change]] = []
                 for file in commit.files:
                     if table in (None, file.table):
                         form = forms.of(self._commits.definition(file.definition))
-                        found += [(RecordId.from_json(record), form.read(record)) for record in rows.of(file)]
-                yield from sorted(found, key=lambda one: one[0].key)
+                        changes += [(RecordId.from_json(record), form.read(record)) for record in rows.of(file)]
+                yield from sorted(changes, key=lambda change: change[0].key)
 
     def dead_letters(self, after: int = -1) -> Iterator[dict[str, Any]]:
         """What was set aside and waits: place, `reason`, and `message`, the record's bytes as hexadecimal digits."""
@@ -100,14 +100,14 @@ class CommittedFiles:
 
         Columns that a file's definition did not have are null.
         """
-        found: list[Any] = []
+        tables: list[Any] = []
         for file in self.files(table, since, until):
             with self._store.input(file.path) as opened:
-                found.append(pq.read_table(opened).replace_schema_metadata(None))
-        if not found:
+                tables.append(pq.read_table(opened).replace_schema_metadata(None))
+        if not tables:
             return None
-        schema = pa.unify_schemas([part.schema for part in found], promote_options="permissive")
-        return pa.concat_tables([_widened(part, schema) for part in found])
+        schema = pa.unify_schemas([file_table.schema for file_table in tables], promote_options="permissive")
+        return pa.concat_tables([_widened(file_table, schema) for file_table in tables])
 
 
 class _Rows:
@@ -120,8 +120,8 @@ class _Rows:
 
     def of(self, file: CommittedFile) -> Iterator[dict[str, Any]]:
         """Those of a part; to be read to its end before the next is asked for."""
-        at, records = self._open.pop(file.path, (0, None))
-        if records is None or at != file.begin:
+        next_row, records = self._open.pop(file.path, (0, None))
+        if records is None or next_row != file.begin:
             records = islice(self._records(file), file.begin, None)
         yield from islice(records, file.records)
         if file.begin + file.records < file.rows:
@@ -141,9 +141,9 @@ class _Rows:
                 yield from json_records(opened, file.path)
 
 
-def _widened(part: Any, schema: Any) -> Any:
+def _widened(table: Any, schema: Any) -> Any:
     """The columns of a wider schema: those that the part lacks are null."""
     for field in schema:
-        if field.name not in part.column_names:
-            part = part.append_column(field, pa.nulls(part.num_rows, field.type))
-    return part.select(schema.names).cast(schema)
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(schema.names).cast(schema)

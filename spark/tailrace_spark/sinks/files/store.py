@@ -43,11 +43,11 @@ class FileStore:
 
     def open(self, path: str) -> Any:
         """A pyarrow stream that writes a file, in a directory that is made if need be; visible when it is closed."""
-        whole = self._whole(path)
-        with answering(whole):
+        full_path = self._whole(path)
+        with answering(full_path):
             if self.renames:
-                self._filesystem.create_dir(str(PurePosixPath(whole).parent), recursive=True)
-            return self._filesystem.open_output_stream(whole, compression=None)  # ours, not what a name says
+                self._filesystem.create_dir(str(PurePosixPath(full_path).parent), recursive=True)
+            return self._filesystem.open_output_stream(full_path, compression=None)  # ours, not what a name says
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file in one step: whole, or not at all."""
@@ -77,15 +77,15 @@ class FileStore:
             stream.write(content)
             stream.close()
         self.settle(first)
-        whole = self._whole(path)
+        full_path = self._whole(path)
         with answering(path):
             try:
-                os.link(self._whole(first), whole)
+                os.link(self._whole(first), full_path)
             except FileExistsError:
                 return False
             finally:
                 os.unlink(self._whole(first))
-            _sync(str(PurePosixPath(whole).parent))
+            _sync(str(PurePosixPath(full_path).parent))
         return True
 
     def settle(self, path: str) -> None:
@@ -110,9 +110,9 @@ class FileStore:
     def remove(self, path: str) -> None:
         """Take a file away, hidden or not; nothing where there is none."""
         with answering(path):
-            for one in (path, hidden(path)) if self.renames else (path,):
-                if self._filesystem.get_file_info(self._whole(one)).is_file:
-                    self._filesystem.delete_file(self._whole(one))
+            for candidate in (path, hidden(path)) if self.renames else (path,):
+                if self._filesystem.get_file_info(self._whole(candidate)).is_file:
+                    self._filesystem.delete_file(self._whole(candidate))
 
     def exists(self, path: str) -> bool:
         """Whether there is a file of this name, and something in it.
@@ -136,8 +136,8 @@ class FileStore:
     def names(self, directory: str) -> list[str]:
         """Names of the files in a directory, sorted, hidden and empty ones left out; none where it does not exist."""
         with answering(directory):
-            found = self._filesystem.get_file_info(fs.FileSelector(self._whole(directory), allow_not_found=True))
-        return sorted(info.base_name for info in found if _is_written(info) and not info.base_name.startswith("."))
+            infos = self._filesystem.get_file_info(fs.FileSelector(self._whole(directory), allow_not_found=True))
+        return sorted(info.base_name for info in infos if _is_written(info) and not info.base_name.startswith("."))
 
     def read(self, path: str) -> bytes:
         """A file's content."""
@@ -162,7 +162,7 @@ class FileStore:
         """See that the directory may be written, or the bucket is there. Raises ServiceError."""
         root = PurePosixPath(self._root)
         if self.renames:
-            nearest = next(place for place in (root, *root.parents) if os.path.exists(place))
+            nearest = next(directory for directory in (root, *root.parents) if os.path.exists(directory))
             if not (os.path.isdir(nearest) and os.access(nearest, os.W_OK)):
                 raise ServiceError(f"{nearest} is no directory that this user may write")
             return
@@ -177,8 +177,8 @@ class FileStore:
 
 def hidden(path: str) -> str:
     """The name of a file that is not committed yet, in the same directory."""
-    at = PurePosixPath(path)
-    return str(at.with_name(f".{at.name}"))
+    file = PurePosixPath(path)
+    return str(file.with_name(f".{file.name}"))
 
 
 def _is_written(info: Any) -> bool:
@@ -186,11 +186,11 @@ def _is_written(info: Any) -> bool:
 
 
 def _sync(path: str) -> None:
-    number = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 @contextmanager

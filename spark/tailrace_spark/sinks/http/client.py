@@ -65,9 +65,9 @@ class HttpSender:
             raise ServiceError(f"{self._settings.location}: {words}") from error
 
     def _post(self, body: bytes, identity: str) -> None:
-        asked = self._not_before - time.monotonic()
-        if asked > 0:
-            raise RetryableError(f"it asks to come again in {asked:.0f} s", asked)
+        pause = self._not_before - time.monotonic()
+        if pause > 0:
+            raise RetryableError(f"it asks to come again in {pause:.0f} s", pause)
         self._breaker.admit()
         headers = {
             "Content-Type": "application/json",
@@ -83,16 +83,16 @@ class HttpSender:
         if 200 <= status < 300:
             self._breaker.succeeded()
             return
-        said = f"HTTP {status}{': ' if answer.text else ''}{answer.text[:_SHOWN]}"
+        response = f"HTTP {status}{': ' if answer.text else ''}{answer.text[:_SHOWN]}"
         if 400 <= status < 500 and status not in _TRIED_AGAIN and status not in self._settings.hold_on:
             self._breaker.succeeded()  # it works, and does not want this
-            raise RefusedError(said)
-        after = retry_after(answer.headers.get("Retry-After"), lambda: datetime.now(UTC))
+            raise RefusedError(response)
+        retry_seconds = retry_after(answer.headers.get("Retry-After"), lambda: datetime.now(UTC))
         self._breaker.failed()
-        if after is not None:
-            self._not_before = max(self._not_before, time.monotonic() + after)
-            said += f"; it asks to come again in {after:.0f} s"
-        raise RetryableError(said, after)
+        if retry_seconds is not None:
+            self._not_before = max(self._not_before, time.monotonic() + retry_seconds)
+            response += f"; it asks to come again in {retry_seconds:.0f} s"
+        raise RetryableError(response, retry_seconds)
 
     def stop(self) -> None:
         """Let requests under way try no more: for the end of the process."""

@@ -117,12 +117,12 @@ class IcebergCatalog:
 
 def catalog_properties(settings: IcebergSinkSettings, path: str) -> dict[str, str]:
     """The properties of pyiceberg's catalog and of its files, by pyiceberg's names."""
-    given = {
+    configured = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in settings.catalog.reveal().items()
     }
-    if not given:
-        given = {"type": "sql", "uri": f"sqlite:///{path}/{DATABASE}"}
+    if not configured:
+        configured = {"type": "sql", "uri": f"sqlite:///{path}/{DATABASE}"}
     secret, key = settings.secret_key, settings.access_key
     of_s3 = {
         "s3.access-key-id": None if key is None else key.get_secret_value(),
@@ -133,14 +133,14 @@ def catalog_properties(settings: IcebergSinkSettings, path: str) -> dict[str, st
         "s3.connect-timeout": "10",
         "s3.request-timeout": "30",
     }
-    ours = {name: value for name, value in of_s3.items() if settings.remote and value is not None}
-    return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO", "warehouse": path, **ours, **given}
+    s3_properties = {name: value for name, value in of_s3.items() if settings.remote and value is not None}
+    return {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO", "warehouse": path, **s3_properties, **configured}
 
 
 def _secrets(settings: IcebergSinkSettings) -> Collection[str]:
     """Values that no message may have."""
-    given: Mapping[str, object] = settings.catalog.root
-    secrets = [value.get_secret_value() for value in given.values() if isinstance(value, SecretStr)]
+    configured: Mapping[str, object] = settings.catalog.root
+    secrets = [value.get_secret_value() for value in configured.values() if isinstance(value, SecretStr)]
     password = urlsplit(str(settings.catalog.reveal().get("uri", ""))).password
     keys = [key.get_secret_value() for key in (settings.access_key, settings.secret_key) if key is not None]
     return sorted({*secrets, *keys, password or "", unquote(password or "")} - {""}, key=len, reverse=True)

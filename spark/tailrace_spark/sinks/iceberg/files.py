@@ -55,8 +55,8 @@ def _expression(comparison: Comparison) -> BooleanExpression:
     if comparison.operator == "in":
         # Its constructor gives another expression where the numbers are one or none, which mypy does not see.
         return In(comparison.column, comparison.numbers)  # type: ignore[call-arg, arg-type]
-    made: BooleanExpression = _COMPARE[comparison.operator](comparison.column, comparison.numbers[0])
-    return made
+    comparing: BooleanExpression = _COMPARE[comparison.operator](comparison.column, comparison.numbers[0])
+    return comparing
 
 
 def plain_schema(metadata: TableMetadata) -> Any:
@@ -70,11 +70,11 @@ def read_rows(table: Table, files: Iterable[FileScanTask] | None = None, columns
 
     Raises SettingsError for files that another program left, and that have to be compacted by it first.
     """
-    wanted = plain_schema(table.metadata)
+    read_schema = plain_schema(table.metadata)
     if columns is not None:
-        wanted = pa.schema([wanted.field(column) for column in columns])
-    parts = [_read_file(table, file, wanted) for file in (table.scan().plan_files() if files is None else files)]
-    return pa.concat_tables([wanted.empty_table(), *parts])
+        read_schema = pa.schema([read_schema.field(column) for column in columns])
+    parts = [_read_file(table, file, read_schema) for file in (table.scan().plan_files() if files is None else files)]
+    return pa.concat_tables([read_schema.empty_table(), *parts])
 
 
 def _read_file(table: Table, task: FileScanTask, wanted: Any) -> Any:
@@ -110,8 +110,8 @@ def _has_lists_of_structs(of: Any) -> bool:
 def _require_same_columns(table: Table, task: FileScanTask, stored: Any) -> None:
     """Columns are looked up by name, and a table's columns are never renamed by a sink: but by somebody else."""
     for field in stored:
-        number = (field.metadata or {}).get(_FIELD_ID)
-        column = table.schema().find_column_name(int(number)) if number is not None else field.name
+        field_id = (field.metadata or {}).get(_FIELD_ID)
+        column = table.schema().find_column_name(int(field_id)) if field_id is not None else field.name
         if column not in (None, field.name):
             raise SettingsError(
                 f"{task.file.file_path}: the column {field.name} is called {column} now: a sink's tables keep the "
@@ -126,8 +126,8 @@ def without(table: Table, file: FileScanTask, named: Any) -> Any | None:
     joined = names.append_column(_ROW, numbers).join(named, named.schema.names, join_type="left semi")
     if not len(joined):
         return None
-    others = pc.invert(pc.is_in(numbers, joined[_ROW].combine_chunks()))
-    return read_rows(table, [file]).filter(others)
+    is_other = pc.invert(pc.is_in(numbers, joined[_ROW].combine_chunks()))
+    return read_rows(table, [file]).filter(is_other)
 
 
 def write_rows(metadata: TableMetadata, io: FileIO, rows: Any, file_bytes: int) -> list[DataFile]:
@@ -199,8 +199,8 @@ def _by_partition(metadata: TableMetadata, rows: Any) -> Iterator[tuple[Partitio
     if spec.is_unpartitioned():
         yield None, rows
         return
-    [field, *others] = spec.fields
-    if others or not isinstance(field.transform, IdentityTransform):
+    [field, *more_fields] = spec.fields
+    if more_fields or not isinstance(field.transform, IdentityTransform):
         raise SettingsError(f"{metadata.location}: its partitions are not those that the sink made: {spec}")
     values = rows[schema.find_column_name(field.source_id)]
     for value in pc.unique(values):

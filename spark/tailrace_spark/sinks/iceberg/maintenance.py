@@ -69,16 +69,22 @@ class Maintenance:
         Also files that no snapshot has, of a day or more, as crashes leave them. With `dry_run`, only how many.
         """
         table = self._opened(name).copy()
-        before, orphaned = (self.clock() - timedelta(hours=age) for age in (hours, max(hours, _UNREFERENCED_HOURS)))
+        oldest_kept, orphaned = (
+            self.clock() - timedelta(hours=age) for age in (hours, max(hours, _UNREFERENCED_HOURS))
+        )
         with self.store.catalog.answering(self.store.uri(name)):
             newest = {ref.snapshot_id for ref in table.refs().values()}
-            since = before.timestamp() * 1000
-            old = [one for one in table.snapshots() if one.timestamp_ms < since and one.snapshot_id not in newest]
+            since = oldest_kept.timestamp() * 1000
+            old = [
+                snapshot
+                for snapshot in table.snapshots()
+                if snapshot.timestamp_ms < since and snapshot.snapshot_id not in newest
+            ]
             referenced = _referenced(table)
             orphans = [path for path in _files_of(table, orphaned) if path not in referenced]
             if not dry_run:
                 if old:
-                    table.maintenance.expire_snapshots().by_ids([one.snapshot_id for one in old]).commit()
+                    table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in old]).commit()
                 files = _file_system(table)
                 for path in (*orphans, *(referenced - _referenced(table))):
                     _delete(files, path)
@@ -124,7 +130,7 @@ def _referenced(table: Table) -> set[str]:
     """The paths of all files that a table's metadata names, in any snapshot that is left."""
     metadata = table.metadata
     named = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
-    named |= {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+    named |= {statistics.statistics_path for statistics in (*metadata.statistics, *metadata.partition_statistics)}
     manifests = {
         manifest.manifest_path: manifest for snapshot in metadata.snapshots for manifest in snapshot.manifests(table.io)
     }

@@ -116,5 +116,5 @@ class IcebergSinkSettings(StoredSettings):
     def identity(self) -> str:
         """What tells one lake from another; not to be shown: of a warehouse several catalogs and namespaces may be."""
         catalog = self.catalog.reveal()
-        told = [str(catalog[name]) for name in (*_NAMED, "uri", "warehouse") if name in catalog]
-        return " ".join((self.path, *told, *(() if self.namespace is None else (self.namespace,))))
+        properties = [str(catalog[name]) for name in (*_NAMED, "uri", "warehouse") if name in catalog]
+        return " ".join((self.path, *properties, *(() if self.namespace is None else (self.namespace,))))

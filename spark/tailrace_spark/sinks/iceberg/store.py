@@ -174,10 +174,10 @@ class IcebergStore:
             added = rows.filter(pc.invert(rows[_GONE])).drop_columns([_GONE])
             parts, removed = [self._conformed(added, schema)], list[DataFile]()
             for task in iceberg.scan(row_filter=expression(touched)).plan_files() if len(rows) else ():
-                others = without(iceberg, task, named)
-                if others is not None:
+                kept_rows = without(iceberg, task, named)
+                if kept_rows is not None:
                     removed.append(task.file)
-                    parts.append(others)
+                    parts.append(kept_rows)
             if removed or len(added) or versions:
                 self._commit_files(transaction, table, pa.concat_tables(parts), removed)
 
@@ -207,11 +207,11 @@ class IcebergStore:
                 if partitioned_by is not None:
                     with transaction.update_spec() as spec:
                         spec.add_field(partitioned_by, IdentityTransform(), partitioned_by)
-        made = self.open(name)
-        if made is None or made.snapshot is not None:
+        created = self.open(name)
+        if created is None or created.snapshot is not None:
             raise ServiceError(f"{self.uri(name)}: another writer came first")
-        with self._changing(name, made, versions) as transaction:
-            self._commit_files(transaction, made, rows, [])
+        with self._changing(name, created, versions) as transaction:
+            self._commit_files(transaction, created, rows, [])
 
     @contextmanager
     def _changing(self, name: str, table: IcebergTable, versions: Mapping[str, int]) -> Iterator[Transaction]:
@@ -228,7 +228,7 @@ class IcebergStore:
             with iceberg.transaction() as transaction:
                 transaction.set_properties(REQUIRED)
             now = IcebergTable(self.catalog, iceberg, table.uri)
-            if now.snapshot != table.snapshot or any(now.version_of(one) != table.version_of(one) for one in versions):
+            if now.snapshot != table.snapshot or any(now.version_of(app) != table.version_of(app) for app in versions):
                 raise ServiceError(f"{table.uri}: another writer came first")
         return iceberg.transaction()
 
@@ -276,8 +276,8 @@ class IcebergTable:
 
     def copy(self) -> Table:
         """The same table; a commit changes what a Table of pyiceberg has."""
-        one = self.iceberg
-        return Table(one.name(), one.metadata, one.metadata_location, one.io, one.catalog, one.config)
+        table = self.iceberg
+        return Table(table.name(), table.metadata, table.metadata_location, table.io, table.catalog, table.config)
 
     @property
     def schema(self) -> Any:
@@ -297,7 +297,7 @@ class IcebergTable:
 
     def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of some rows: see LakeTable."""
-        needed = list(dict.fromkeys([*columns, *(one.column for one in which.comparisons)]))
+        needed = list(dict.fromkeys([*columns, *(comparison.column for comparison in which.comparisons)]))
         named = None if keys is None else pa.array(list(keys), pa.binary())
         parts = list[Any]()
         with self._catalog.answering(self.uri):
@@ -336,20 +336,20 @@ def _widen(transaction: Transaction, schema: Any, wanted: Any) -> None:
 
 def _replace_columns(transaction: Transaction, schema: Any, wanted: Any) -> None:
     """Have these columns alone, in this order; one of another type than before is another column."""
-    other = [field.name for field in schema if field.name not in wanted.names or wanted.field(field.name) != field]
-    if other:
+    replaced = [field.name for field in schema if field.name not in wanted.names or wanted.field(field.name) != field]
+    if replaced:
         with transaction.update_schema(allow_incompatible_changes=True) as update:
-            for name in other:
+            for name in replaced:
                 update.delete_column((name,))
-    stays = [name for name in schema.names if name not in other]
+    stays = [name for name in schema.names if name not in replaced]
     if set(wanted.names) - set(stays):
         with transaction.update_schema() as update:
             update.union_by_name(wanted)
     if [field.name for field in transaction.table_metadata.schema().fields] != wanted.names:
         with transaction.update_schema() as update:
             update.move_first((wanted.names[0],))
-            for before, name in pairwise(wanted.names):
-                update.move_after((name,), (before,))
+            for previous, name in pairwise(wanted.names):
+                update.move_after((name,), (previous,))
 
 
 def _folders(path: str) -> list[str]:

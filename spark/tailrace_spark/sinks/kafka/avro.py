@@ -109,8 +109,8 @@ class AvroChanges:
     def key(self, topic: str, record: OutgoingRecord) -> bytes | None:
         """The key's columns; None for a truncation. Raises as `AvroWriters.of`."""
         shape = self._shape(topic, record.change.table)
-        found = shape.calendar.within(record.record)["key"]
-        return None if found is None else shape.key(found)
+        key = shape.calendar.within(record.record)["key"]
+        return None if key is None else shape.key(key)
 
     def value(self, topic: str, record: OutgoingRecord) -> bytes:
         """The change with its place. Raises as `AvroWriters.of`."""
@@ -137,18 +137,18 @@ class _Shape:
 
 def change_schema(table: Table, prefix: str) -> _Schema:
     """The schema of a table's changes with their places."""
-    found: dict[str, Any] = value_schema(table, prefix, outward=True)
-    return {**found, "fields": [*found["fields"], *_PLACE]}
+    schema: dict[str, Any] = value_schema(table, prefix, outward=True)
+    return {**schema, "fields": [*schema["fields"], *_PLACE]}
 
 
 def _place(record: OutgoingRecord) -> dict[str, object]:
-    place: RecordId = record.record_id
+    record_id: RecordId = record.record_id
     assignment = record.assignment
     return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "offset": place.offset,
-        "schema": place.schema_id or None,
+        "topic": record_id.topic,
+        "partition": record_id.partition,
+        "offset": record_id.offset,
+        "schema": record_id.schema_id or None,
         "generation": None if assignment is None else assignment.generation,
         "stream_id": None if assignment is None else assignment.stream_id,
     }
@@ -156,9 +156,9 @@ def _place(record: OutgoingRecord) -> dict[str, object]:
 
 def avro_of_connect(schema: Mapping[str, Any]) -> _Schema:
     """The Avro schema of a struct of Connect's, in the form of its JsonConverter."""
-    found = _connected(schema, set())
-    assert isinstance(found, dict)  # noqa: S101 - of a struct it is a record
-    return found
+    record = _connected(schema, set())
+    assert isinstance(record, dict)  # noqa: S101 - of a struct it is a record
+    return record
 
 
 def _connected(schema: Mapping[str, Any], known: set[str]) -> Any:

@@ -31,20 +31,20 @@ class Calendar:
         """The record itself, or where something in it is outside, one in which that is null and its bytes in `raw`."""
         if not any(self._outside(record)):
             return record
-        found = deepcopy(record)
-        raw: list[dict[str, Any]] = list(found.get("raw") or ())
-        kept = {(one["column"], one["path"], one["where"]) for one in raw}
+        copy = deepcopy(record)
+        raw: list[dict[str, Any]] = list(copy.get("raw") or ())
+        raw_keys = {(item["column"], item["path"], item["where"]) for item in raw}
 
         def keep(column: Column, path: bytes | None, where: str, cql_type: CqlType, value: Any) -> None:
-            if (column.name, path, where) not in kept:
+            if (column.name, path, where) not in raw_keys:
                 raw.append({"column": column.name, "path": path, "where": where, "bytes": to_bytes(cql_type, value)})
 
-        for holder, name, column, path, where, cql_type in self._places(found):
+        for holder, name, column, path, member, cql_type in self._places(copy):
             if _outside(cql_type, holder.get(name)):
-                if where:
-                    keep(column, path, where, cql_type, holder[name])
+                if member:
+                    keep(column, path, member, cql_type, holder[name])
                 holder[name] = None
-        return {**found, "raw": raw or None}
+        return {**copy, "raw": raw or None}
 
     def _outside(self, record: dict[str, Any]) -> Iterator[bool]:
         return (_outside(cql_type, holder.get(name)) for holder, name, _, _, _, cql_type in self._places(record))
@@ -84,7 +84,7 @@ def _elements(column: Column, edit: dict[str, Any]) -> Iterator[_Place]:
 
 
 def _dated(cql_type: CqlType) -> bool:
-    return any(part.kind in YEARS for part in parts((cql_type,)))
+    return any(nested.kind in YEARS for nested in parts((cql_type,)))
 
 
 def _outside(cql_type: CqlType, value: Any) -> bool:
@@ -96,10 +96,10 @@ def _outside(cql_type: CqlType, value: Any) -> bool:
         first, last = YEARS[kind]
         return not first <= value <= last
     if kind == "map":
-        return any(_outside(args[0], one["key"]) or _outside(args[1], one["value"]) for one in value)
+        return any(_outside(args[0], item["key"]) or _outside(args[1], item["value"]) for item in value)
     if kind == "tuple":
-        return any(_outside(arg, value.get(f"f{at}")) for at, arg in enumerate(args))
+        return any(_outside(arg, value.get(f"f{index}")) for index, arg in enumerate(args))
     if kind == "udt":
         fields = zip(cql_type.fields, args, strict=True)
         return any(_outside(arg, value.get(avro_name(field))) for field, arg in fields)
-    return any(_outside(args[0], one) for one in value)
+    return any(_outside(args[0], item) for item in value)

@@ -125,15 +125,15 @@ class DebeziumForm:
 
     def _event(self, shape: _Shape, image: RowImage, source: Mapping[str, Any]) -> Iterator[KafkaRecord]:
         key = shape.key(image)
-        seen = source["seen"]
+        seen_ms = source["seen"]
         payload = {
             "before": shape.row(image, image.before),
             "after": shape.row(image, image.after),
             "source": source["payload"],
             "op": image.op.value,
-            "ts_ms": seen,
-            "ts_us": _int64(seen * 1_000),
-            "ts_ns": _int64(seen * 1_000_000),
+            "ts_ms": seen_ms,
+            "ts_us": _int64(seen_ms * 1_000),
+            "ts_ns": _int64(seen_ms * 1_000_000),
         }
         value = shape.value(payload)
         partition = self._partition(shape.topic, image.token)
@@ -152,7 +152,7 @@ class DebeziumForm:
     def _source(self, change: Change, place: RecordId) -> dict[str, Any]:
         """The source block, and when the agent saw the change, in milliseconds."""
         written, source = record_times(change)[0], change.source
-        seen = written // 1_000 if source is None or not source.seen else source.seen
+        seen_ms = written // 1_000 if source is None or not source.seen else source.seen
         snapshot = source is not None and source.origin is Origin.SNAPSHOT
         payload = {
             "version": _version(),
@@ -173,7 +173,7 @@ class DebeziumForm:
             "partition": place.partition,
             "offset": place.offset,
         }
-        return {"payload": payload, "seen": seen}
+        return {"payload": payload, "seen": seen_ms}
 
 
 class _Shape:
@@ -213,11 +213,11 @@ class _Shape:
         return {**self._key_values(image), **columns}
 
     def _key_values(self, image: RowImage) -> dict[str, Any]:
-        found = {name: None if image.key.get(name) is None else turn(image.key[name]) for name, turn in self._keys}
-        missing = [name for name, value in found.items() if value is None]
+        key = {name: None if image.key.get(name) is None else turn(image.key[name]) for name, turn in self._keys}
+        missing = [name for name, value in key.items() if value is None]
         if missing:
             raise UnsupportedError(f"key column {', '.join(missing)} has no value that an event's key could have")
-        return found
+        return key
 
 
 def converter(cql_type: CqlType) -> _Convert:

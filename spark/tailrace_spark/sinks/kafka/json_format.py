@@ -59,14 +59,14 @@ def event_headers(record: OutgoingRecord, content_type: str) -> Headers:
 
 def _attributes(record: OutgoingRecord) -> dict[str, str]:
     """`id` is the change's place, `source` its topic, `time` its write time."""
-    place, written = record.record_id, record.record["written"]
-    found = {
+    record_id, written = record.record_id, record.record["written"]
+    attributes = {
         "specversion": "1.0",
-        "id": f"{place.partition}/{place.offset}",
-        "source": f"/tailrace/{place.topic}",
+        "id": f"{record_id.partition}/{record_id.offset}",
+        "source": f"/tailrace/{record_id.topic}",
         "type": f"tailrace.change.{record.change.op.value}",
         "subject": str(record.change.table),
     }
     with suppress(OverflowError):  # before year 1 or after 9999, which RFC 3339 cannot say; the change itself has it
-        found["time"] = (_EPOCH + timedelta(microseconds=int(str(written)))).isoformat()
-    return found
+        attributes["time"] = (_EPOCH + timedelta(microseconds=int(str(written)))).isoformat()
+    return attributes

@@ -192,12 +192,12 @@ class KafkaOutlet:
         return self._counts[topic]
 
     def _read(self) -> Next:
-        found: Next = {}
+        offsets: Next = {}
         for record in read_to_end(self._config, self._target.progress, 0):
             name, topic, partition = json.loads(record.key or b"[null, null, null]")
             if name == self._target.name and record.value is not None:
-                found[topic, partition] = json.loads(record.value)["next"]
-        return found
+                offsets[topic, partition] = json.loads(record.value)["next"]
+        return offsets
 
 
 def transactions(config: Config, target: KafkaTarget, pace: Pace | None = None) -> KafkaTransactions:
@@ -229,20 +229,20 @@ class KafkaBatch:
         if self.is_out(record.record_id):
             return
         largest = self._target.largest_record
-        made: list[KafkaRecord] = []
+        records: list[KafkaRecord] = []
         try:
             if self._target.debezium:
-                made += self._events(record, self._outlet.events.expired)
-                made += self._events(record, self._outlet.events.events)
+                records += self._events(record, self._outlet.events.expired)
+                records += self._events(record, self._outlet.events.events)
             else:
-                made.append(self._change(record))
+                records.append(self._change(record))
         except BaseException as error:
             if not is_of_table(error):
                 raise
             self.letter(DeadLetter(record.record_id, reason_of(error), record.message))
-        small = [sent for sent in made if sent.size <= largest]
-        if len(small) < len(made):
-            size = max(sent.size for sent in made)
+        small = [sent for sent in records if sent.size <= largest]
+        if len(small) < len(records):
+            size = max(sent.size for sent in records)
             words = f"{size} bytes as a record, more than the sink's largest_record, {largest}"
             self.letter(DeadLetter(record.record_id, words, record.message))
         with self._outlet.sending():
@@ -283,10 +283,10 @@ class KafkaBatch:
 
     def is_out(self, place: RecordId) -> bool:
         """Whether an earlier transaction had it; else this one will."""
-        at = place.topic, place.partition
-        if place.offset < self._after.get(at, 0):
+        source_partition = place.topic, place.partition
+        if place.offset < self._after.get(source_partition, 0):
             return True
-        self._next[at] = max(self._next.get(at, 0), place.offset + 1)
+        self._next[source_partition] = max(self._next.get(source_partition, 0), place.offset + 1)
         return False
 
     def commit(self) -> Summary:

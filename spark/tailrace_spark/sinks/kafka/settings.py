@@ -115,5 +115,5 @@ class KafkaSinkSettings(ImagesSection):
     @property
     def location(self) -> str:
         """Where it writes, for people."""
-        where = self.kafka.root.get("bootstrap.servers", "the stream's Kafka")
-        return f"{where}, topics {self.topic}"
+        servers = self.kafka.root.get("bootstrap.servers", "the stream's Kafka")
+        return f"{servers}, topics {self.topic}"

@@ -19,7 +19,7 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     from tailrace_spark.sinks.kafka.dead_letters import ReplayableKafkaOutlet
     from tailrace_spark.sinks.kafka.outlet import KafkaTarget
 
-    own, prefix = settings.kafka.reveal(), around.prefix
+    own_kafka, prefix = settings.kafka.reveal(), around.prefix
     letters = settings.dead_letters or f"{prefix}.sink-dead-letters"
     target = KafkaTarget(
         name=name,
@@ -34,9 +34,9 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
         largest_record=settings.largest_record,
         timeout=settings.transaction_timeout_seconds,
     )
-    if not own and settings.topic.format(prefix=prefix, keyspace="k", table="t").startswith(f"{prefix}."):
+    if not own_kafka and settings.topic.format(prefix=prefix, keyspace="k", table="t").startswith(f"{prefix}."):
         raise SettingsError(f"sink.{name}.topic: {settings.topic} is below topics.prefix, and would be read again")
-    outlet = ReplayableKafkaOutlet(own or dict(around.kafka), target, registry=_registry(name, settings))
+    outlet = ReplayableKafkaOutlet(own_kafka or dict(around.kafka), target, registry=_registry(name, settings))
     return ReplayableLogSink(outlet, images_for(name, settings, around))
 
 

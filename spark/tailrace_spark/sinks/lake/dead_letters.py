@@ -62,9 +62,9 @@ class LakeDeadLetters:
 
     def replace(self, letters: Sequence[DeadLetter], set_aside: Mapping[RecordKey, DeadLetter]) -> None:
         """Remove `letters` but those that were set aside again, which get their new reasons, in one commit."""
-        gone = [letter.record_id.key not in set_aside for letter in letters]
+        is_removed = [letter.record_id.key not in set_aside for letter in letters]
         rows = letter_rows([set_aside.get(letter.record_id.key, letter) for letter in letters])
-        table = pa.Table.from_batches([rows]).append_column("gone", pa.array(gone, pa.bool_()))
+        table = pa.Table.from_batches([rows]).append_column("gone", pa.array(is_removed, pa.bool_()))
         for tries_left in reversed(range(_TRIES)):
             stored = self._store.open(DEAD_LETTERS)
             if stored is None:
@@ -153,7 +153,7 @@ class _WritingAgain(Writing):
         """
         if not self.ends.moved:
             return {}
-        noted = {replays(*at): end for at, end in self.ends.moved.items()}
+        noted = {replays(*partition): end for partition, end in self.ends.moved.items()}
         return {REPLAYS: self.noted(REPLAYS) + 1, **{name: max(end, self.noted(name)) for name, end in noted.items()}}
 
 
@@ -167,11 +167,11 @@ class _Replay(HistoryBatch):
         self._set_aside: dict[RecordKey, DeadLetter] = {}
 
     def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> Writing:
-        there = set[RecordKey]()
+        existing = set[RecordKey]()
         if stored is not None:
-            found = stored.read(PLACE, _within([letter.record_id for letter in self._replayed]))
-            there = set(_keys(found))
-        return _WritingAgain(name, stored, says, spool, by, there=there)
+            rows = stored.read(PLACE, _within([letter.record_id for letter in self._replayed]))
+            existing = set(_keys(rows))
+        return _WritingAgain(name, stored, says, spool, by, there=existing)
 
     def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
         """One by one: which of them are there is told by their places, and not by the ends of partitions."""
@@ -188,7 +188,7 @@ class _Replay(HistoryBatch):
 
 def _within(places: Iterable[RecordId]) -> Condition:
     """What these places satisfy, and perhaps others."""
-    return Number("offset").among(sorted({place.offset for place in places}))
+    return Number("offset").among(sorted({record_id.offset for record_id in places}))
 
 
 def _keys(table: Any) -> list[RecordKey]:

@@ -243,12 +243,12 @@ class _Session:
 
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
         """Of a message that no queue takes: that it was dropped is then confirmed."""
-        place = properties.headers
+        headers = properties.headers
         self._returned.add((properties.message_id, (method.exchange, method.routing_key)))
-        where = f"{place['topic']}, partition {place['partition']}, offset {place['offset']}"
-        way = f"queue {method.routing_key}" if not method.exchange else f"exchange {method.exchange}"
+        record = f"{headers['topic']}, partition {headers['partition']}, offset {headers['offset']}"
+        target = f"queue {method.routing_key}" if not method.exchange else f"exchange {method.exchange}"
         todo = "bind queues to it" if method.exchange else "make it"
-        self._fail(f"a message is routed to no queue by {way} ({where}): {todo}, or set declare = true")
+        self._fail(f"a message is routed to no queue by {target} ({record}): {todo}, or set declare = true")
 
     def _on_channel_closed(self, _channel: Any, error: Exception) -> None:
         self._fail(self._explained(error), ended=True)
@@ -282,20 +282,20 @@ class _Session:
 
     def _explained(self, error: Exception) -> str:
         """What to do about an error of RabbitMQ's, by its code; its own words behind that."""
-        said = _words(error)
+        reason = _words(error)
         code = error.args[0] if isinstance(error, ChannelClosed | ConnectionClosed) else 0
-        what, vhost = self._doing, self._settings.vhost
+        entity, vhost = self._doing, self._settings.vhost
         if code == 404:
-            return (
-                f"{what or 'what it publishes to'} is missing in vhost {vhost}: make it, or set declare = true: {said}"
-            )
-        if code == 503 and EXCHANGE_TYPE in said:
-            return f"{what}: RabbitMQ lacks a plugin: rabbitmq-plugins enable rabbitmq_consistent_hash_exchange: {said}"
-        if code == 406 and what:
-            return f"{what} exists, made otherwise; with declare = false it is used as it is: {said}"
-        if code == 406 and "max size" in said:
-            return f"set largest_message to RabbitMQ's max_message_size: {said}"
-        return f"{what}: {said}" if what else said
+            missing = entity or "what it publishes to"
+            return f"{missing} is missing in vhost {vhost}: make it, or set declare = true: {reason}"
+        if code == 503 and EXCHANGE_TYPE in reason:
+            plugin = "rabbitmq_consistent_hash_exchange"
+            return f"{entity}: RabbitMQ lacks a plugin: rabbitmq-plugins enable {plugin}: {reason}"
+        if code == 406 and entity:
+            return f"{entity} exists, made otherwise; with declare = false it is used as it is: {reason}"
+        if code == 406 and "max size" in reason:
+            return f"set largest_message to RabbitMQ's max_message_size: {reason}"
+        return f"{entity}: {reason}" if entity else reason
 
 
 def _declare(settings: RabbitmqSinkSettings) -> Iterator[tuple[str, Step]]:
@@ -366,9 +366,9 @@ def _parameters(name: str, settings: RabbitmqSinkSettings) -> Any:
 def _words(error: BaseException) -> str:
     """What the innermost of pika's errors says."""
     inner = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), *error.args]
-    for one in inner:
-        if isinstance(one, BaseException):
-            return _words(one)
+    for cause in inner:
+        if isinstance(cause, BaseException):
+            return _words(cause)
     if isinstance(error, ChannelClosed | ConnectionClosed):
         return f"{error.reply_code} {error.reply_text}"
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -57,18 +57,18 @@ def timestamp(record: OutgoingRecord) -> int | None:
 def messages_of(record: OutgoingRecord, exchange: str, queues: Sequence[str]) -> tuple[Message, ...]:
     """A change as one message to the exchange; a truncation as one to each queue, all with the same id."""
     key = routing_key(record)
-    place = record.record_id
+    record_id = record.record_id
     headers: dict[str, str | int] = {
-        "topic": place.topic,
-        "partition": place.partition,
-        "offset": place.offset,
+        "topic": record_id.topic,
+        "partition": record_id.partition,
+        "offset": record_id.offset,
         "table": str(record.change.table),
     }
     routes = [("", queue) for queue in queues] if key is None else [(exchange, key)]
     return tuple(
         Message(
-            identity=identity(place),
-            record_id=place,
+            identity=identity(record_id),
+            record_id=record_id,
             route=route,
             type=f"tailrace.change.{record.change.op.value}",
             timestamp=timestamp(record),
@@ -115,7 +115,7 @@ class Lanes:
     def refuse(self, tag: int, *, multiple: bool) -> list[Message]:
         """RabbitMQ does not take one message, or all up to a tag: those. They stay at the heads of their lanes."""
         tags = list(takewhile(lambda one: one <= tag, self._sent)) if multiple else [tag]
-        return [self._sent.pop(one) for one in tags if one in self._sent]
+        return [self._sent.pop(sent_tag) for sent_tag in tags if sent_tag in self._sent]
 
     def confirm(self, tag: int, *, multiple: bool) -> tuple[list[Message], list[Message]]:
         """RabbitMQ has taken one message, or all up to a tag: those, and those that may be published now."""

@@ -104,7 +104,7 @@ class RabbitmqSinkSettings(ImagesSection):
     @property
     def queue_names(self) -> tuple[str, ...]:
         """The queues, by number."""
-        return tuple(self.queue.format(exchange=self.exchange, number=number) for number in range(self.queues))
+        return tuple(self.queue.format(exchange=self.exchange, number=index) for index in range(self.queues))
 
     @property
     def tls(self) -> bool:

@@ -59,6 +59,8 @@ class SqlDeadLetters:
         if not keys:
             return
         c = DEAD_LETTERS.c
-        same = sa.and_(c.topic == sa.bindparam("t"), c.partition == sa.bindparam("p"), c.offset == sa.bindparam("o"))
+        same_record = sa.and_(
+            c.topic == sa.bindparam("t"), c.partition == sa.bindparam("p"), c.offset == sa.bindparam("o")
+        )
         values = [{"t": topic, "p": partition, "o": offset} for topic, partition, offset in sorted(keys)]
-        self._connection.execute(DEAD_LETTERS.delete().where(same), values)
+        self._connection.execute(DEAD_LETTERS.delete().where(same_record), values)

@@ -82,8 +82,8 @@ def log_name(table: Table) -> str:
     name = table.name + SUFFIX
     if len(name) <= _LONGEST_NAME:
         return name
-    told = "_" + hashlib.sha256(table.id.bytes).hexdigest()[:6]
-    return table.name[: _LONGEST_NAME - len(SUFFIX) - len(told)] + told + SUFFIX
+    digest = "_" + hashlib.sha256(table.id.bytes).hexdigest()[:6]
+    return table.name[: _LONGEST_NAME - len(SUFFIX) - len(digest)] + digest + SUFFIX
 
 
 def deleted(column: Column) -> str:

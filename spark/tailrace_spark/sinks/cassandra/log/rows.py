@@ -109,9 +109,9 @@ def log_rows(update: Sequence[Delivered]) -> list[LogRow]:
         return []
     digest = mutation_digest(delivered.change.digest for delivered in changes)
     parts: dict[int, list[_Part]] = {}
-    for number, delivered in enumerate(changes):
-        for part in _parts(delivered.change, number):
-            parts.setdefault(part.written, []).append(part)
+    for index, delivered in enumerate(changes):
+        for written_part in _parts(delivered.change, index):
+            parts.setdefault(written_part.written, []).append(written_part)
     streams = _streams(changes)
     rows: list[LogRow] = []
     for written in sorted(parts):
@@ -126,7 +126,7 @@ def write_times(change: Change) -> set[int]:
     if change.op is Op.TRUNCATE:
         return set()
     times = {cell.written for cell in change.cells}
-    times |= {gone.deletion.written + 1 for gone in change.column_deletions}
+    times |= {column_deletion.deletion.written + 1 for column_deletion in change.column_deletions}
     if change.marker is not None:
         times.add(change.marker.written)
     if change.deletion is not None:
@@ -156,20 +156,20 @@ def _in_order(update: Iterable[Delivered]) -> list[Delivered]:
 
 def _streams(changes: Iterable[Delivered]) -> dict[int, bytes]:
     """The stream of each write time."""
-    found: dict[int, bytes] = {}
+    streams: dict[int, bytes] = {}
     for delivered in changes:
         if delivered.assignment is not None:
-            found[record_times(delivered.change)[0]] = delivered.assignment.stream_id
-        found.update((written, assignment.stream_id) for written, assignment in delivered.others)
-    return found
+            streams[record_times(delivered.change)[0]] = delivered.assignment.stream_id
+        streams.update((written, assignment.stream_id) for written, assignment in delivered.others)
+    return streams
 
 
 def _batch(stream: bytes, written: int, digest: bytes, parts: Iterable[_Part]) -> list[LogRow]:
     """The rows of one write time, numbered; the last one ends the batch."""
     key = {STREAM_ID: stream, TIME: time_uuid(written, digest)}
     rows = [
-        LogRow(stream, written, {**key, BATCH_SEQ_NO: struct.pack(">i", number), **values})
-        for number, values in enumerate(values for part in parts for values in part.rows)
+        LogRow(stream, written, {**key, BATCH_SEQ_NO: struct.pack(">i", sequence), **values})
+        for sequence, values in enumerate(values for written_part in parts for values in written_part.rows)
     ]
     rows[-1].values[END_OF_BATCH] = _TRUE
     return rows
@@ -225,8 +225,8 @@ def _slots(change: Change) -> dict[tuple[int, int], _Slot]:
             slot.edit(cell.column).removed.append(cell.path)
         else:
             slot.edit(cell.column).live.append((cell.path, cell.value))
-    for gone in change.column_deletions:
-        slots.setdefault((gone.deletion.written + 1, 0), _Slot()).edit(gone.column).deleted = True
+    for column_deletion in change.column_deletions:
+        slots.setdefault((column_deletion.deletion.written + 1, 0), _Slot()).edit(column_deletion.column).deleted = True
     return slots
 
 
@@ -262,10 +262,10 @@ def _frozen(cql_type: CqlType, cells: Sequence[tuple[bytes, bytes]]) -> bytes:
         case "set":
             return _collection(len(cells), [path for path, _ in cells])
         case "udt":
-            given = {int.from_bytes(path, "big"): value for path, value in cells}
-            return b"".join(_sized(given.get(number)) for number in range(len(cql_type.fields)))
+            fields = {int.from_bytes(path, "big"): value for path, value in cells}
+            return b"".join(_sized(fields.get(index)) for index in range(len(cql_type.fields)))
         case _:
-            return _collection(len(cells), [part for cell in cells for part in cell])
+            return _collection(len(cells), [octets for cell in cells for octets in cell])
 
 
 def _collection(count: int, parts: Iterable[bytes]) -> bytes:

@@ -166,11 +166,11 @@ class LogTablesSink(CassandraSink):
             return True
         self._noted[id(table)] = table, announced  # kept, so that no other table gets its id()
         name = str(table)
-        known = self._known.get(name)
-        if known is None:
+        latest_definition = self._known.get(name)
+        if latest_definition is None:
             self._known[name] = announced, table
             return True
-        latest, definition = known
+        latest, definition = latest_definition
         if definition.id != table.id:
             if announced <= latest:
                 return False
@@ -184,8 +184,8 @@ class LogTablesSink(CassandraSink):
 
     def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
         letters = list(piece.dead_letters)
-        wanted = (changes for changes in _updates(piece.changes) if self._streamed or not _was_streamed(changes))
-        updates = [self._update(changes, letters) for changes in wanted]
+        table_updates = (changes for changes in _updates(piece.changes) if self._streamed or not _was_streamed(changes))
+        updates = [self._update(changes, letters) for changes in table_updates]
         try:
             self._store.write(_batches(updates, self._ttl))
         except BaseException as error:
@@ -230,16 +230,16 @@ class LogTablesSink(CassandraSink):
 
         Raises UnsupportedError where there can be none, NoKeyspaceError where its keyspace does not exist.
         """
-        known = self._known.get(str(table), (0, table))[1]
-        log = log_table(known, self._keyspace_of(table.keyspace))
-        own = log if known is table else log_table(table, log.keyspace)
+        definition = self._known.get(str(table), (0, table))[1]
+        log = log_table(definition, self._keyspace_of(table.keyspace))
+        own_log = log if definition is table else log_table(table, log.keyspace)
         if self._keep_dropped:
-            former = {name: cql_type for name, cql_type in own.columns.items() if name not in _key_names(own)}
+            former = {name: cql_type for name, cql_type in own_log.columns.items() if name not in _key_names(own_log)}
             log = replace(log, columns={**former, **log.columns})
         try:
             with suppress(RefusedError):  # another stream may have made or altered it meanwhile
-                return self._altered(log, own)
-            return self._altered(log, own)
+                return self._altered(log, own_log)
+            return self._altered(log, own_log)
         except RefusedError as error:
             if not self._store.has_keyspace(log.keyspace):
                 raise NoKeyspaceError(
@@ -325,10 +325,10 @@ def _was_streamed(changes: tuple[Delivered, ...]) -> bool:
 
 
 def _mutation(delivered: Delivered) -> tuple[object, ...]:
-    place, source = delivered.record_id, delivered.change.source
+    record_id, source = delivered.record_id, delivered.change.source
     if source is None:
-        return place.topic, place.partition, place.offset
-    return place.topic, place.partition, source.host, source.epoch, source.segment, source.offset, source.origin
+        return record_id.topic, record_id.partition, record_id.offset
+    return record_id.topic, record_id.partition, source.host, source.epoch, source.segment, source.offset, source.origin
 
 
 def _batches(updates: Iterable[_Update], ttl_seconds: int) -> Iterator[Batch]:

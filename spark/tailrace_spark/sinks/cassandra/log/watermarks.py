@@ -32,7 +32,7 @@ class Watermarks:
         """Each log's time (milliseconds since 1970; None: not known) and what it waits for, where they have changed."""
         for log, time, words in watermarks:
             former = self._former(log)
-            newest = max((one for one in (time, former[0]) if one is not None), default=None)
+            newest = max((candidate for candidate in (time, former[0]) if candidate is not None), default=None)
             if (newest, words) != former:
                 self._store.write([Batch(_insert(log[0]), (_row(log[1], newest, words),))])
                 self._written[log] = newest, words
