@@ -15,7 +15,7 @@ from tailrace_spark.batch.sink_progress import SinkProgress
 class Sink(Protocol):
     """Where a stream writes. tests/unit/spark/sinks/contract.py says what each implementation must do.
 
-    `write` takes in all pieces of one micro-batch or none of them (but see UpdateSink); a batch delivered again, whole
+    `write` takes in all pieces of one micro-batch or none of them (but see UpdateSink). A batch delivered again, whole
     or with others, changes nothing more. It raises ServiceError when the store does not answer; the batch is then
     delivered again. What one table's changes raise, of any other type, is that table's: they are set aside or kept, and
     all other tables' go in (table_faults).
@@ -37,7 +37,7 @@ class Capabilities:
 
     `ordered`: it wants the changes of a micro-batch by topic, then partition, then offset. So each key's changes come
     in their order, and a batch that comes again comes in the same order. `logs_changes`: it keeps each change as it was
-    written, and makes no rows of them, so a filter may leave a change out by what it writes.
+    written, and makes no rows of them. So a filter may leave a change out by what it writes.
     """
 
     sweeping: SweepingSink | None = None
@@ -60,7 +60,7 @@ class ReachableSink(Sink, Protocol):
 class SweepingSink(Sink, Protocol):
     """A sink in which some of what was written changes by time alone: what expires.
 
-    `sweep` brings it up to date by the sink's clock, and says how many rows that changed; it is called every few
+    `sweep` brings it up to date by the sink's clock, and returns how many rows that changed. It is called every few
     seconds, never while `write` is. Raises ServiceError as `write` does.
     """
 
@@ -99,8 +99,8 @@ class ProgressSink(Sink, Protocol):
 class AnnouncedSink(Sink, Protocol):
     """A sink that makes ready what a table needs before its first change.
 
-    `announce` takes definitions with their places in `.schemas`, in that order; it is called at the stream's start and
-    when there are more, never while `write` is. Raises ServiceError as `write` does, with the others made ready.
+    `announce` takes definitions with their offsets in `.schemas`, in that order. It is called at the stream's start
+    and when there are more, never while `write` is. Raises ServiceError as `write` does, with the others made ready.
     """
 
     def announce(self, definitions: Iterable[tuple[int, Table]]) -> None: ...
@@ -132,9 +132,9 @@ class WatermarkedSink(AnnouncedSink, Protocol):
 class UpdateSink(Sink, Protocol):
     """A sink that needs table updates whole: it is given pieces of tailrace_spark.source.table_updates.
 
-    All changes of one mutation's update of a table stand together in one piece, with the streams of all times that
-    `write_times` (microseconds) says of them. Its store may have no transactions: what raises ServiceError may have
-    been taken in in part; the batch is then written again from its beginning, and every row must come out as before.
+    All changes of one mutation's update of a table stand together in one piece, with the streams of all their
+    `write_times` (microseconds). Its store may have no transactions: of a batch that raises ServiceError a part may be
+    written. The batch is then written again from its beginning, and every row must come out as before.
     """
 
     def write_times(self, change: Change) -> Iterable[int]: ...

@@ -1,9 +1,9 @@
 """Whose fault an exception is: one table's, whose changes are set aside or kept, or the store's, which holds the batch.
 
 The one rule of all sinks (docs/contracts.md 6). While changes of one table are prepared or written, an exception of any
-type is that table's: an error of a library's or of ours must not stop the tables beside it. The store as a whole is
-what these say: ServiceError (it does not answer), SettingsError, FencedError, OSError (a full disk, a lost connection),
-MemoryError, and all that is no Exception.
+type is that table's. For an error of a library or of ours must not stop the other tables. These are faults of the store
+as a whole: ServiceError (it does not answer), SettingsError, FencedError, OSError (a full disk, a lost connection),
+MemoryError. So is everything that is no Exception.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 What Cassandra keeps of a change is cells, a row marker and deletions, each with its time; what CQL has for each:
 
-- a marker: INSERT, with the plain cells of its time; other plain cells: UPDATE, one for each time and TTL;
-- an element: `c = c + ?`, `c = c - ?`, a field of a user type `c.f = ?`: none deletes what is there besides;
-- a deleted collection: DELETE of the column; rows, partitions and ranges: DELETE, USING TIMESTAMP too.
+- A marker is an INSERT, with the plain cells of its time. Other plain cells are an UPDATE for each time and TTL.
+- An element is `c = c + ?` or `c = c - ?`, a field of a user type `c.f = ?`. None deletes the other elements.
+- A deleted collection is a DELETE of the column; rows, partitions and ranges are DELETEs, USING TIMESTAMP too.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class Writes:
     def mutation(self, change: Change, now: int) -> Mutation | None:
         """The change's statements, None where nothing of it is left; `now` in seconds since the epoch.
 
-        What expires has the seconds that are left; what has expired is deleted at its write time, which a row marker
-        cannot be: it is written to expire at once. Raises UnsupportedError for what CQL cannot say.
+        A cell that expires has the seconds that are left; one that has expired is deleted at its write time. A row
+        marker cannot be deleted so: it is written to expire at once. Raises UnsupportedError for what CQL cannot say.
         """
         parts = tuple(self._parts(change, now))
         return Mutation(parts) if parts else None

@@ -84,8 +84,10 @@ class CassandraDeadLetters:
         return letters
 
     def _partitions(self) -> Sequence[tuple[str, int, str, bool]]:
-        """Topic, partition and keyspace of all letters of this prefix, in their order, and whether the table there has
-        a column for their bytes, which one of an earlier version has not."""
+        """Topic, partition and keyspace of all letters of this prefix, in their order, and whether they have bytes.
+
+        A table of an earlier version has no column for these.
+        """
         named = "SELECT keyspace_name FROM system_schema.tables WHERE table_name = %s ALLOW FILTERING"
         partitions: list[tuple[str, int, str, bool]] = []
         for (keyspace,) in self._store.select(named, (self._name,)):

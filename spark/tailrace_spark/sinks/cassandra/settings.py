@@ -57,13 +57,13 @@ class LogTablesSinkSettings(CassandraTargetSettings):
     )
     streamed: Literal["write", "skip"] = Field(
         default="write",
-        description="Data that nodes log once more when they join, leave or are repaired, as far as the log shows it: "
-        '"write", or "skip" what was in the log before in most cases (docs/log-tables.md)',
+        description="Data that nodes log once more when they join, leave or are repaired, as far as the log shows it. "
+        'With "skip" it is left out: in most cases the log had it before (docs/log-tables.md)',
     )
     lateness_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
         default=30,
-        description="How long after its write time a change may be readable in its replicas' commit logs, and still be "
-        "covered by its log's watermark: at least commitlog_sync_period, the longest request and clock difference",
+        description="How late after its write time a replica may log a change that the watermark still covers. At "
+        "least commitlog_sync_period plus the longest request plus the clocks' difference",
     )
 
 
@@ -73,8 +73,8 @@ class CassandraSinkSettings(CassandraTargetSettings):
     type: Literal["cassandra"] = Field(default="cassandra", description="What kind of sink this is")
     lists: Literal["refuse", "map"] = Field(
         default="refuse",
-        description="Tables with lists that are not frozen, whose elements CQL cannot write at their places: "
-        '"refuse": their changes are dead letters; "map": such a list is a map by time UUID there, in its order',
+        description="Tables with lists that are not frozen: CQL cannot write their elements at their places. "
+        'With "refuse" their changes are dead letters; with "map" such a list is a map by time UUID, in its order',
     )
     largest_mutation_kibibytes: Positive = Field(
         default=16_384,

@@ -61,8 +61,8 @@ class CassandraTablesSink(CassandraSink):
         self, store: TableStore, prefix: str, *, keyspace: str = "{keyspace}", lists: bool = False,
         largest: int = 16 << 20, clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        """`prefix` is the topics'; `lists`: lists that are not frozen are maps there; `largest`: bytes of a change
-        that the cluster takes; `clock`: seconds since 1970."""
+        """`prefix` is the topics'. `lists`: lists that are not frozen are maps there. `largest`: bytes of a change
+        that the cluster takes. `clock`: seconds since 1970."""
         super().__init__(store, CassandraDeadLetters(store, prefix, self._keyspace_of))
         self._store = store
         self._keyspace = keyspace
@@ -224,8 +224,10 @@ def _check(
 
 
 def _check_static(table: Table, name: str, own: Set[str], there: Set[str], shared: Set[str]) -> None:
-    """Raises UnsupportedError where a column that both have is static in one alone: an INSERT of a row would be taken
-    as one of its whole partition."""
+    """Raises UnsupportedError where a column that both have is static in one alone.
+
+    An INSERT of a row would else write the column of its whole partition.
+    """
     for column in sorted((own ^ there) & shared):
         kinds = ("static", "not") if column in there else ("not static", "is")
         raise UnsupportedError(

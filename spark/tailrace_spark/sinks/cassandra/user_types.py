@@ -12,8 +12,8 @@ from tailrace_spark.sinks.cassandra.store import Store
 def make_types(store: Store, keyspace: str, types: Iterable[CqlType]) -> None:
     """Make the user types that columns of these types need, and widen those that lack fields.
 
-    Raises UnsupportedError where one has other fields there, or in another order, such as after a field was renamed
-    here, or of other types: values have their fields by place, as bytes, and would be read as something else.
+    Raises UnsupportedError where one has other fields there, of other types or in another order, such as after a field
+    was renamed here. Values have their fields by place, as bytes, and would be read as other fields.
     """
     for user_type in user_types_in(types):
         fields = store.fields(keyspace, user_type.name)

@@ -14,8 +14,8 @@ from tailrace_spark.sinks.protocol import Capabilities
 class StoredDeadLettersSink(ChangeLogSink):
     """As ChangeLogSink; the outlet puts what it sets aside into the store.
 
-    What is replayed comes behind newer changes of its key, with its own place and write times, and without images:
-    the rows of before and after are those of another time.
+    What is replayed comes behind newer changes of its key, with its own place and write times. It has no images, as
+    the rows before and after it are those of another time.
     """
 
     def __init__(self, outlet: Outlet, store: DeadLetterStore, imaging: Imaging | None = None) -> None:

@@ -107,8 +107,8 @@ class Imaging(Protocol):
 class ChangeLogSink:
     """A sink of any outlet: every change goes out as its JSON form, in the order of the places.
 
-    With `imaging`, each has its row images. What a batch that is delivered again does is the outlet's: it leaves out
-    what is there, or each record says its (topic, partition, offset), by which a reader leaves out what came before.
+    With `imaging`, each has its row images. Of a redelivered batch an outlet leaves out what it has written; or
+    each record has its (topic, partition, offset), and readers leave it out.
     """
 
     def __init__(self, outlet: Outlet, imaging: Imaging | None = None) -> None:

@@ -38,6 +38,6 @@ class DeltaSinkSettings(StoredSettings):
         if isinstance(data, Mapping) and "through" in data:
             raise ValueError(
                 "through is no setting any more: delta-rs writes every Delta table, also those that Spark wrote "
-                "before; remove the line, and stop every stream that still writes these tables through Spark"
+                "before. Remove the line, and stop every stream that still writes these tables through Spark"
             )
         return data

@@ -131,8 +131,8 @@ class DeltaStore:
         """Add rows in one commit, which also notes a version for each application id.
 
         `batches` is a pyarrow RecordBatchReader; what its schema has more than the table's is added to that. `table`
-        is as `open` gave it; where another writer noted a version of one of these ids since, or made the table,
-        nothing is written, and ServiceError raised. A table that is not there is made; `says` describes it.
+        is as `open` gave it. Where another writer noted a version of one of these ids since, or made the table, nothing
+        is written, and ServiceError raised. A table that is not there is made; `says` describes it.
         """
         is_new = table is None
         mode: _Mode = "error" if is_new else "append"

@@ -63,20 +63,20 @@ class Commits:
 
     def after(self, number: int) -> Iterator[Commit]:
         """The commits behind a number, in their order; those that are packed meanwhile come out of their pack."""
-        tries = _TRIES
+        last, tries = number, _TRIES
         while True:
-            packs, numbers = self.listed()
+            packs, unpacked = self.listed()
             try:
                 for name in packs:
-                    if name.last > number:
+                    if name.last > last:
                         for commit in self.pack(name).commits():
-                            if commit.number > number:
+                            if commit.number > last:
                                 yield commit
-                                number, tries = commit.number, _TRIES
-                for one in numbers:
-                    if one > number:
-                        yield self.read(one)
-                        number, tries = one, _TRIES
+                                last, tries = commit.number, _TRIES
+                for commit_number in unpacked:
+                    if commit_number > last:
+                        yield self.read(commit_number)
+                        last, tries = commit_number, _TRIES
             except GoneError:
                 tries -= 1
                 if not tries:

@@ -1,9 +1,9 @@
 """Small files of a table's day put together, and the manifests of many batches: beside a stream and readers.
 
 What makes it so is the manifest of a pack, written in one step when the files that it names are whole. Before it
-nothing of this is there for anybody; from it on readers go by it, and only readers that began before need the files and
-manifests that it is in place of. Those files stay for some hours; what is to go then, and what a crash would leave, is
-noted in `_tailrace/work` beforehand.
+nobody sees anything of this; from then on readers go by it. Only readers that began before need the files and manifests
+that it replaces. Those files stay for some hours; what is to go then, and what a crash would leave, is noted in
+`_tailrace/work` beforehand.
 """
 
 from __future__ import annotations

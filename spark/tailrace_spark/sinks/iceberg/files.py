@@ -1,8 +1,8 @@
 """Data files of Iceberg tables: rows read from some of them, and rows written as new ones.
 
 What is written is no part of its table until a commit names it, so any process may write, and one commits. Rows go to
-and from Parquet as they are: pyiceberg's own conversion makes an empty list of a null one where its elements are
-structs (apache/iceberg-python, "Null list<struct<...>> is written and read as an empty list").
+and from Parquet as they are. For pyiceberg's own conversion makes an empty list of a null one where its elements are
+structs. The issue of apache/iceberg-python: "Null list<struct<...>> is written and read as an empty list".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Iceberg tables of a catalog, by pyiceberg: what a sink does with them.
 
-A batch is one commit of each table, which adds and removes files and notes versions as properties of the table, so
-that neither compaction nor the expiry of snapshots loses them. The catalog refuses it where the table has another
-newest snapshot than the one that was read.
+A batch is one commit of each table, which adds and removes files and notes versions. These are properties of the
+table, so that neither compaction nor the expiry of snapshots loses them. The catalog refuses it where
+the table has another newest snapshot than the one that was read.
 """
 
 from __future__ import annotations
@@ -260,8 +260,8 @@ class IcebergStore:
 
     def _not_registered(self, name: str) -> SettingsError:
         return SettingsError(
-            f"{self.location(name)} is an Iceberg table that the catalog does not know, as earlier versions and "
-            "Spark's hadoop catalog leave it: stop whatever else writes it, and run `tailrace iceberg register`"
+            f"{self.location(name)} is an Iceberg table that the catalog does not know. Earlier versions and Spark's "
+            "hadoop catalog leave such tables: stop whatever else writes it, and run `tailrace iceberg register`"
         )
 
 

@@ -1,7 +1,7 @@
 """Keys and values of Kafka in Confluent's Avro: 00, the 4 bytes of a registry's id, the body. Asks by what it is given.
 
-Changes are the record of docs/contracts.md 3 with their place; Connect's schemas are translated as Confluent's
-AvroConverter does (io.confluent.connect.avro.AvroData), so that it gives back the same ones.
+Changes are the record of docs/contracts.md 3 with their place. Connect's schemas are translated as Confluent's
+AvroConverter does it (io.confluent.connect.avro.AvroData), so that it gives back the same ones.
 """
 
 from __future__ import annotations

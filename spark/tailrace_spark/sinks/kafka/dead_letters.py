@@ -1,7 +1,7 @@
 """Dead letters of a Kafka sink, read back from their topic and sent again.
 
-Of an append-only topic nothing is taken away: a later record of the same place says that it was sent (`replayed`), in
-the transaction that has the change. So a letter waits where the last record of its place is a letter.
+Nothing is removed from an append-only topic. The transaction that sends the change also writes a later record of the
+same place, which says so (`replayed`). So a dead letter is left where the last record of its place is one.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ class KafkaDeadLetters:
         """As DeadLetterReader says; those that the topic still has."""
         offsets = self.offsets()
         letters: list[DeadLetter] = []
-        while len(letters) < limit and (keys := page(offsets, after, limit - len(letters))):
+        last = after
+        while len(letters) < limit and (keys := page(offsets, last, limit - len(letters))):
             letters += [letter for letter in map(self._letter, keys) if letter is not None]
-            after = RecordId(*keys[-1])
+            last = RecordId(*keys[-1])
         return letters
 
     def _letter(self, key: RecordKey) -> DeadLetter | None:
@@ -95,8 +96,8 @@ class ReplayableKafkaOutlet(KafkaOutlet):
         """As ReplayableOutlet has it. The first one fences another replay that runs."""
         if self._aim.debezium:
             raise SettingsError(
-                f'sink.{self._aim.name}: format = "debezium" needs the rows before and after a change, which a letter '
-                "has no more: read the topics again, into a sink of another name"
+                f'sink.{self._aim.name}: format = "debezium" needs the rows before and after a change, and a dead '
+                "letter has none. Read the topics again, into a sink of another name"
             )
         self.renew()
         if self._replaying is None:

@@ -80,8 +80,8 @@ class KafkaTarget:
 class KafkaOutlet:
     """Writes each change once, for `read_committed` readers: what a batch that comes again has before is left out.
 
-    The transaction that has a batch's records also has, in the topic `progress`, the next offset of each partition that
-    they came from; a start reads it when older transactions have ended. `open_producer` makes the transactions' client.
+    The transaction of a batch's records also writes, into the topic `progress`, the next offset of each partition of
+    the source. A start reads it when older transactions have ended. `open_producer` makes the transactions' client.
     With a `registry` records are Avro under its ids, else JSON.
     """
 

@@ -155,9 +155,9 @@ class _Session:
     def _wait(self, is_so: Callable[[], bool], lacking: str) -> None:
         """Until it is so; as long as RabbitMQ goes on confirming, however long that takes."""
         while not self._failure and not is_so():
-            before = self._progress
+            last_progress = self._progress
             went_on = self._changed.wait_for(
-                lambda before=before: bool(self._failure) or is_so() or self._progress != before,  # type: ignore[misc]
+                lambda last=last_progress: bool(self._failure) or is_so() or self._progress != last,  # type: ignore[misc]
                 self._settings.timeout_seconds,
             )
             if not went_on:

@@ -96,10 +96,10 @@ class _Part:
 def log_rows(update: Sequence[Delivered]) -> list[LogRow]:
     """The rows of all changes of one table update, in the order of their keys within each stream.
 
-    By write time and TTL, one row for each row of the table that was written (docs/stream-ids.md section 6): first the
-    static row, then inserts, updates, deletions of rows, ranges, the partition. A collection's deletion counts as
+    By write time and TTL, each written row of the table gives one row (docs/stream-ids.md section 6). Their order:
+    the static row, inserts, updates, deletions of rows, ranges, the partition. A collection's deletion counts as
     written a microsecond later, as ScyllaDB has it, so that an overwrite is one row. `cdc$time` is the write time with
-    62 bits of the update's digest, so every copy of the mutation gives the same rows, and two mutations different ones.
+    62 bits of the update's digest. So copies of a mutation give the same rows, and two mutations different ones.
 
     Of a change that is there twice, the last counts. Truncations give no row. Raises UnsupportedError for what a log
     table cannot say: rows of a snapshot, and write times that no time UUID holds.

@@ -88,8 +88,8 @@ class LogTablesSink(CassandraSink):
     that were dropped.
 
     Cassandra has no transactions over partitions: a batch that fails half-way was written in part, and all of it is
-    written again. That is no harm, for a row's key, values and write time follow from the mutation alone, so rows that
-    are there already are written as they were, whichever replica's copy they come from. What no log table can hold, or
+    written again. That is no harm: a row's key, values and write time follow from the mutation alone, whichever
+    replica's copy it comes from. So existing rows are written as they were. What no log table can hold, or
     the cluster refuses, goes to `tailrace_log_dead_letters` in the same keyspace, update by update.
     """
 
@@ -287,8 +287,8 @@ class LogTablesSink(CassandraSink):
 def _target(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> _Target:
     """Raises UnsupportedError where a column that the definition writes is of another type in the log table.
 
-    A key column that was renamed is written under its newest name, and a column that was dropped is left out; but a
-    table that was dropped and made again is another table, whose log has no place for columns of the former one.
+    A key column that was renamed is written under its newest name, and a column that was dropped is left out. A table
+    that was dropped and made again is another table: its log has no place for columns of the former one.
     """
     is_same_table = own.base.id == log.base.id
     renamed = dict(zip(_key_names(own), _key_names(log), strict=True)) if is_same_table else {}

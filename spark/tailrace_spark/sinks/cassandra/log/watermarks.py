@@ -19,8 +19,8 @@ Log = tuple[str, str]
 class Watermarks:
     """`<keyspace>.tailrace_log_watermarks`: table_name, complete_until, waits_for.
 
-    A log's `complete_until` never goes back, for readers have gone on by it; except where the log was made again, with
-    nothing in it: then its row goes first. Everything raises ServiceError, and RefusedError where there is no keyspace.
+    A log's `complete_until` never goes back, for readers have gone on by it. Where the log was made again, and is
+    empty, its row is removed first. Everything raises ServiceError, and RefusedError where there is no keyspace.
     """
 
     def __init__(self, store: Store) -> None:
