@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import row_state_picture
+import traceability
 import typer.main
 from typer.testing import CliRunner
 
@@ -51,6 +52,7 @@ def main() -> int:
         "tailrace.toml": render_sample(),
         "docs/commands.md": render_commands(),
         "docs/row-state.svg": row_state_picture.picture(),
+        "docs/traceability.md": traceability.render(ROOT),
     }
     for name, text in made.items():
         path = ROOT / name

@@ -29,6 +29,7 @@ def kept(name: str, folder: Path) -> Corpus:
     return read_corpus(folder)
 
 
+@pytest.mark.promise("agent.whole-change")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VERSIONS)
 def test_the_log_says_what_the_node_answered(name: str, tmp_path: Path) -> None:

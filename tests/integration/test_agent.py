@@ -88,6 +88,7 @@ def bench(
         yield Bench(session, cassandra, kafka, prefix, keyspace_name, tmp_path)
 
 
+@pytest.mark.promise("agent.partition-by-token", "others.no-fault")
 def test_every_change_arrives_once_where_its_token_says(bench: Bench) -> None:
     """A table created with cdc = true, and written at once while the agent runs."""
     with bench.agent() as agent:
@@ -125,6 +126,7 @@ def test_a_table_switched_on_later_is_published_from_there_on(bench: Bench) -> N
     assert bench.keys() == Counter(range(10, 20))
 
 
+@pytest.mark.promise("agent.start-behind-open-transaction", "agent.readers-wait")
 @pytest.mark.long
 def test_a_start_waits_for_a_dead_agent_s_open_transaction(bench: Bench) -> None:
     """Another agent died inside a transaction: what we committed behind it in .offsets must be found all the same."""
@@ -153,6 +155,7 @@ def test_a_start_waits_for_a_dead_agent_s_open_transaction(bench: Bench) -> None
     assert bench.keys() == Counter(range(200))
 
 
+@pytest.mark.promise("agent.wrong-directory")
 @pytest.mark.long
 def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Path) -> None:
     """One that is not there, and one that is not the node's: exit code 2, and the healthy agent goes on."""
@@ -173,6 +176,7 @@ def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Pat
     assert bench.keys() == Counter(range(100))
 
 
+@pytest.mark.promise("agent.dropped-while-unread")
 def test_a_table_dropped_while_unread_is_published_whole(bench: Bench) -> None:
     """Its definition was known; what was written before the DROP counts."""
     bench.create()
@@ -223,6 +227,7 @@ def test_an_unknown_table_waits_until_it_is_explained(bench: Bench) -> None:
     assert bench.keys("gone") == Counter(range(5))
 
 
+@pytest.mark.promise("agent.no-connection-at-start")
 def test_an_agent_without_its_node_waits_and_can_be_stopped(bench: Bench, tmp_path: Path) -> None:
     """It says what is missing, is alive but not ready, and ends in order."""
     settings = settings_for(bench.cassandra, bench.kafka, bench.prefix)

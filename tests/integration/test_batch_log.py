@@ -32,6 +32,7 @@ def files(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
 A, B, C = map(_published, (1, 2, 3))
 
 
+@pytest.mark.promise("stream.repeated-batch")
 def test_what_was_known_then_is_used_again(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     assert BatchLog(files).used(7, [A, B], 20) == ([A, B], 20)
     assert BatchLog(files).used(7, [A, B, C], 90) == ([A, B], 20)

@@ -270,6 +270,7 @@ EXPIRED = (
 """What has expired when it is written."""
 
 
+@pytest.mark.promise("cassandra.select")
 @pytest.mark.parametrize("more", [(), pytest.param(EXPIRED, marks=pytest.mark.long)], ids=["lasting", "expired"])
 def test_a_second_keyspace_answers_as_the_source_does(trial: CopyTrial, more: tuple[str, ...]) -> None:
     """Values, write times and TTLs, of every kind of statement, delivered in any order and partly twice."""
@@ -282,6 +283,7 @@ def test_a_second_keyspace_answers_as_the_source_does(trial: CopyTrial, more: tu
     assert not failed, "\n".join(map(str, trial.found))
 
 
+@pytest.mark.promise("cassandra.unwritable")
 def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, keyspace_name: str) -> None:
     """Counters, lists, truncations, other types and keys; the other tables go on."""
     keyspace, copy = keyspace_name, keyspace_name + COPY
@@ -410,6 +412,7 @@ def test_a_change_that_the_cluster_takes_in_no_request_is_set_aside(
         session.execute(f"DROP KEYSPACE {copy}")
 
 
+@pytest.mark.promise("cassandra.unwritable")
 def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_name: str) -> None:
     with cql(cassandra) as session, closing(opened(cassandra, keyspace="{keyspace}")) as sink:
         create_keyspace(session, keyspace_name)
@@ -422,6 +425,7 @@ def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_nam
             sink.write([piece])
 
 
+@pytest.mark.promise("cassandra.select")
 @pytest.mark.long
 def test_topics_end_in_the_other_keyspace(
     cassandra: LocalCassandra, kafka: LocalKafka, spark: SparkSession, keyspace_name: str, prefix: str, tmp_path: Path
@@ -460,6 +464,7 @@ def test_topics_end_in_the_other_keyspace(
         session.execute(f"DROP KEYSPACE {copy}")
 
 
+@pytest.mark.promise("cassandra.select")
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kinds", [{"lasting": True}, {"apart": True}], ids=["times that meet", "what expires"])

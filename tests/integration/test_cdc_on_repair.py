@@ -21,6 +21,7 @@ from tests.integration.agents import cql
 pytestmark = pytest.mark.long
 
 
+@pytest.mark.promise("log-tables.streamed-data")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_rows_that_repair_brings_are_in_the_log_where_cdc_on_repair_says_so(enabled: bool, tmp_path: Path) -> None:
     """Written while the replica was down, without hints; then repaired, and one row written to both after it."""

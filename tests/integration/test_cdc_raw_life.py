@@ -131,6 +131,7 @@ def bench(node: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: s
     return bench
 
 
+@pytest.mark.promise("agent.kafka-away")
 @pytest.mark.long
 def test_a_kafka_outage_does_not_stop_writes(bench: Bench) -> None:
     """Twice as much as cdc_raw takes is written while Kafka is down: spooled, and published once when it is back."""
@@ -155,6 +156,7 @@ def test_a_kafka_outage_does_not_stop_writes(bench: Bench) -> None:
     assert in_log_order(records)
 
 
+@pytest.mark.promise("agent.full-cdc-raw")
 def test_a_full_cdc_raw_is_freed_and_writes_go_on(bench: Bench) -> None:
     """No agent, until Cassandra refuses; then one that frees as it publishes, and tells how full it is."""
     with cql(bench.node) as session:
@@ -235,6 +237,7 @@ def test_a_crash_of_the_node_beside_spool_and_archive(bench: Bench) -> None:
     assert read - archived <= set(bench.logs()), "a segment is nowhere"
 
 
+@pytest.mark.promise("agent.vanished-segments")
 @pytest.mark.long
 def test_segments_that_cassandra_deleted_unread_are_reported_once(
     node: LocalCassandra, directory: Path, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path

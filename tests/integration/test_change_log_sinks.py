@@ -80,6 +80,7 @@ def by_key(changes: list[Change]) -> dict[bytes, list[Change]]:
     return {change.key or b"": [one for one in changes if one.key == change.key] for change in changes}
 
 
+@pytest.mark.promise("change-logs.replay")
 def test_topics_go_out_through_every_change_log_sink(
     spark: SparkSession,
     feed: Feed,

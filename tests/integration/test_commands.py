@@ -188,6 +188,7 @@ def bench(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, tmp_path: P
         yield Bench(session, cassandra, kafka, prefix, tmp_path)
 
 
+@pytest.mark.promise("agent.moved-by-hand")
 def test_a_position_is_moved_back_and_forward_and_a_new_log_adopted(bench: Bench) -> None:
     """Back: published twice. Forward: never. Another log: the agent stops, until it is adopted."""
     payloads = bench.payloads(14)
@@ -221,6 +222,7 @@ def test_a_position_is_moved_back_and_forward_and_a_new_log_adopted(bench: Bench
     _another_log(bench, later, payloads[12:])
 
 
+@pytest.mark.promise("agent.parked-by-hand")
 def test_what_nothing_explains_is_parked_told_and_published_by_hand(bench: Bench) -> None:
     """A table of which there is no trace: everything else goes on, its segment is kept, a dead letter tells of it; a
     file of definitions brings it back, once, and what is given up lets its segment go."""
@@ -382,6 +384,7 @@ def test_kept_segments_are_replayed_and_a_topic_is_followed(bench: Bench) -> Non
     assert {len(one.change.table.regular) for one in bench.records()} == {0, 1}
 
 
+@pytest.mark.promise("commands.schema-export")
 def test_definitions_are_exported_and_segments_read_by_them(bench: Bench) -> None:
     """Of the cluster and of the schema history, when the table is dropped too; `dump -c` reads them itself."""
     name, payloads = f"{bench.keyspace}.t", bench.payloads(3)

@@ -79,6 +79,7 @@ def read(kafka: LocalKafka, topic: str, partitions: int) -> Iterator[tuple[bytes
     consumer.close()
 
 
+@pytest.mark.promise("consuming.both-framings")
 def test_every_consumer_reads_both_framings(kafka: LocalKafka, prefix: str, topic: str) -> None:
     """With `tailrace_schemas.decode`, by the example that uses it, and by confluent-kafka and fastavro alone; nonsense
     among the schemas stops none of them, and an agent starts behind it."""

@@ -87,6 +87,7 @@ def jdbc_sinks(kafka: LocalKafka, topic: str, url: str, directory: Path) -> Iter
             yield rows
 
 
+@pytest.mark.promise("debezium.jdbc")
 @pytest.mark.long
 def test_debeziums_jdbc_sink_follows_the_source(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     target = KafkaTarget(

@@ -140,6 +140,7 @@ SLOW = {"transaction_milliseconds": 1000, "transaction_timeout_seconds": 2}
 PLAIN = {"delivery": "at-least-once"}
 
 
+@pytest.mark.promise("agent.ended-transaction")
 @pytest.mark.long
 def test_an_agent_stopped_for_longer_than_its_transaction_goes_on(stage: Stage) -> None:
     """Kafka ends the transaction meanwhile, and fences its producer. That is no other agent: nothing is lost, nothing
@@ -156,6 +157,7 @@ def test_an_agent_stopped_for_longer_than_its_transaction_goes_on(stage: Stage) 
     assert in_log_order(published(stage.kafka, stage.prefix, stage.topic))
 
 
+@pytest.mark.promise("agent.one-per-node")
 @pytest.mark.long
 def test_an_agent_stopped_and_replaced_meanwhile_ends(stage: Stage) -> None:
     """When it comes back, the newer one's transactions are left alone: exit code 5 for the older."""
@@ -176,6 +178,7 @@ def test_an_agent_stopped_and_replaced_meanwhile_ends(stage: Stage) -> None:
     assert stage.keys() == Counter(range(stage.written))
 
 
+@pytest.mark.promise("agent.progress-behind-data")
 def test_progress_never_runs_ahead_of_a_reader(stage: Stage) -> None:
     """Whoever reads the progress first, and then the topic to its end, has every change at or below it; and in the end
     it covers all of them."""
@@ -247,6 +250,7 @@ def test_topics_that_their_owner_makes(stage: Stage) -> None:
     assert stage.keys() == Counter(range(10))
 
 
+@pytest.mark.promise("agent.at-least-once")
 def test_without_transactions_a_kill_loses_nothing(stage: Stage) -> None:
     """Killed under load: every change is there, some twice. And no second agent reads beside the first."""
     with stage.load(), stage.agent("first", PLAIN) as agent:
@@ -263,6 +267,7 @@ def test_without_transactions_a_kill_loses_nothing(stage: Stage) -> None:
     assert set(stage.keys()) == set(range(stage.written))
 
 
+@pytest.mark.promise("agent.bounded-memory")
 @pytest.mark.long
 @pytest.mark.parametrize("megabytes", [30, 400])
 def test_memory_is_bounded_while_kafka_stands_still(stage: Stage, megabytes: int) -> None:

@@ -35,6 +35,7 @@ def early(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace: s
     return AgentProcess(place, settings)
 
 
+@pytest.mark.promise("agent.early")
 def test_early_changes_come_once_and_their_segments_go(
     cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_early_mode_does_not_wait_for_the_flush(
     assert agent.count("retracted") == 0
 
 
+@pytest.mark.promise("agent.early")
 @pytest.mark.long
 def test_what_a_crash_of_the_machine_took_back_is_announced(
     kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path

@@ -61,6 +61,7 @@ def taken(spark: SparkSession, where: str, *changes: Change, written: bool = Fal
     return [one.record_id.offset for one in found.changes], [one.reason for one in found.dead_letters]
 
 
+@pytest.mark.promise("shaping.unfit")
 @pytest.mark.parametrize(
     ("where", "written", "says"),
     [
@@ -84,6 +85,7 @@ def test_what_cannot_be_asked_is_refused(spark: SparkSession, where: str, writte
 PART = "country = 'DE' AND day >= DATE'2024-10-04'"  # which is day 20,000
 
 
+@pytest.mark.promise("shaping.deletions")
 @pytest.mark.parametrize(
     ("change", "through"),
     [
@@ -111,6 +113,7 @@ def test_a_name_in_other_letters_is_the_column_that_spark_takes_it_for(spark: Sp
     assert taken(spark, "Country = 'DE' AND `Change`.OP <> 'truncate'", *changes) == ([0], [])
 
 
+@pytest.mark.promise("shaping.filtered-table")
 def test_null_is_not_true_where_the_value_is_known(spark: SparkSession) -> None:
     assert taken(spark, "day IS NULL", LOG.insert(DE, (SINCE, 1), 5), LOG.delete_partition(DE, 5)) == ([1], [])
     assert taken(spark, "NOT (country = 'DE' OR day = NULL)", LOG.insert(FR, (SINCE, 1), 5)) == ([], [])
@@ -200,6 +203,7 @@ def shown(path: Path, piece: Piece, where: str) -> list[dict[str, Any]]:
         engine.dispose()
 
 
+@pytest.mark.promise("shaping.filtered-table")
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(one_change, min_size=8, max_size=20), st.sampled_from(CONDITIONS))
 def test_a_table_of_filtered_changes_is_the_filtered_table(
@@ -239,6 +243,7 @@ def following(kafka: LocalKafka, prefix: str, directory: Path, **stream: object)
     )
 
 
+@pytest.mark.promise("shaping.unfit")
 def test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start(
     spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path, feed: Feed
 ) -> None:
@@ -260,6 +265,7 @@ def test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start(
         Stream(spark, options, sink).run(availableNow=True)
 
 
+@pytest.mark.promise("shaping.unfit")
 def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_holds_up_no_other(
     spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path, feed: Feed
 ) -> None:

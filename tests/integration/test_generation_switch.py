@@ -151,6 +151,7 @@ def noted(settings: Settings, batch: int) -> tuple[int, int]:
     return len(file["generations"]), file["known_until"]
 
 
+@pytest.mark.promise("stream.generation-of-write-time", "stream.no-generation")
 @pytest.mark.long
 def test_generations_switch_in_the_middle_of_a_load(
     spark: SparkSession, feed: Feed, settings: Settings, caplog: pytest.LogCaptureFixture
@@ -163,6 +164,7 @@ def test_generations_switch_in_the_middle_of_a_load(
     check(sink, load, settings, generations, progress)
 
 
+@pytest.mark.promise("stream.repeated-batch")
 @pytest.mark.long
 def test_a_stream_that_dies_between_generations(
     spark: SparkSession, feed: Feed, settings: Settings, caplog: pytest.LogCaptureFixture

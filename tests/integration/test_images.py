@@ -70,6 +70,7 @@ def _plain(values: Any) -> dict[str, Any] | None:
     return None if values is None else dict(values)
 
 
+@pytest.mark.promise("images.repeated")
 @pytest.mark.long
 def test_a_query_of_ones_own_has_the_same_images_again(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
@@ -96,6 +97,7 @@ def test_a_query_of_ones_own_has_the_same_images_again(
     assert told == EXPECTED
 
 
+@pytest.mark.promise("debezium.folded")
 @pytest.mark.long
 def test_a_stream_writes_debeziums_events(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path

@@ -80,6 +80,7 @@ def versions(keyspace: str = "shop") -> tuple[Table, Table, Table]:
     return first, second, table({"k": "int"}, regular=less, keyspace=keyspace, name="t", table_id=id_)
 
 
+@pytest.mark.promise("avro.compatible")
 def test_another_reader_reads_what_was_written_as_the_table_changes(
     kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, prefix: str
 ) -> None:
@@ -144,6 +145,7 @@ def test_cloudevents_attributes_are_headers(kafka: LocalKafka, registry: LocalRe
     }
 
 
+@pytest.mark.promise("avro.refused", "files.once")
 def test_a_table_that_the_registry_refuses_is_set_aside_and_the_others_go_on(
     kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, prefix: str
 ) -> None:
@@ -176,6 +178,7 @@ def test_who_registers_by_hand_is_told_what_is_missing(kafka: LocalKafka, regist
     assert "sink.out.register_schemas is false" in letter["reason"]
 
 
+@pytest.mark.promise("avro.refused", "files.once")
 @pytest.mark.long
 def test_a_registry_that_does_not_answer_holds_the_batch(
     kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, prefix: str
@@ -192,6 +195,7 @@ def test_a_registry_that_does_not_answer_holds_the_batch(
     assert len(read(client, kafka, f"{prefix}-out.t")) == 1
 
 
+@pytest.mark.promise("avro.compatible")
 @pytest.mark.long
 def test_debeziums_events_as_avro(
     kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, prefix: str, tmp_path: Path

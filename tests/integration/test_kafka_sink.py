@@ -132,6 +132,7 @@ def test_a_batch_and_how_far_it_is_are_one_transaction(topics: Topics) -> None:
     assert {one["sink"] for one in topics.dead_letters()} == {"copy"}
 
 
+@pytest.mark.promise("sinks.one-table-alone")
 def test_a_table_whose_topic_kafka_cannot_have_is_set_aside_and_the_others_go_out(topics: Topics) -> None:
     """A topic's name has 249 characters at most."""
     long = replace(PLAIN, name="t" * 240, id=UUID(int=99))
@@ -210,6 +211,7 @@ def test_a_topic_that_would_be_read_again_is_refused() -> None:
         open_sink("out", settings.sink["out"], "t")
 
 
+@pytest.mark.promise("debezium.folded")
 def test_debeziums_events_end_in_the_rows_of_the_source(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     """A process dies at every step of the second batch; each event is there once, tombstones behind deletions."""
     first, second, third = batches(Topic())

@@ -63,6 +63,7 @@ class TestKafka(LettersContract):
         return lambda: Letters(kafka)
 
 
+@pytest.mark.promise("sinks.dead-letters")
 @pytest.mark.long
 def test_letters_of_a_topic_are_sent_and_said_to_be_in_one_transaction(kafka: LocalKafka) -> None:
     """The stream's producer is not fenced; a second replay ends the first; other sinks' letters stay theirs."""
@@ -95,6 +96,7 @@ def _table(one: DeadLetter) -> Any:
     return letters.records_of([one])
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_debeziums_letters_are_listed_and_not_sent(kafka: LocalKafka) -> None:
     topics = Letters(kafka)
     topics.target = replace(topics.target, debezium=True)
@@ -169,6 +171,7 @@ class TestCassandra(LettersContract):
         return lambda: Copies(cassandra)
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_changes_of_a_table_that_was_set_aside_whole_are_written_once_its_cause_is_gone(
     cassandra: LocalCassandra,
 ) -> None:

@@ -205,6 +205,7 @@ def micros(time_uuid: Any) -> int:
     return (UUID(str(time_uuid)).time - 0x01B21DD213814000) // 10
 
 
+@pytest.mark.promise("log-tables.guide")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_an_example_of_the_guide(logged: Logged, example: Example) -> None:
     assert logged.log(example.table, example.columns, EXAMPLES.index(example)) == example.rows
@@ -224,6 +225,7 @@ def test_a_lists_cells_have_their_time_uuids(logged: Logged) -> None:
     assert seen == [[1, 2, 1], [1, 2, 1, 3], [0, 1, 2, 1, 3], [0, 5, 2, 1, 3], [0, 5, 2, 3], []]
 
 
+@pytest.mark.promise("log-tables.streams")
 def test_a_partition_key_has_one_stream_in_every_table_and_another_in_another_generation(logged: Logged) -> None:
     key = token(codec(CqlType("int")).encode(KEY))
     first, second = (stream_for(generation, key).value for generation in (logged.first, logged.second))
@@ -242,6 +244,7 @@ def test_a_mutation_of_two_tables_is_a_batch_in_each(logged: Logged) -> None:
         assert rows == [(0, 1, None), (1, 2, None), (2, 3, True)]
 
 
+@pytest.mark.promise("log-tables.streams")
 def test_streams_are_in_the_order_of_time_and_batches_end_once(logged: Logged) -> None:
     for table in TABLES:
         streams: dict[object, list[tuple[int, object, Any]]] = {}
@@ -258,12 +261,14 @@ def test_streams_are_in_the_order_of_time_and_batches_end_once(logged: Logged) -
     assert len(streams) > 1
 
 
+@pytest.mark.promise("log-tables.columns")
 def test_columns_are_those_of_the_table(logged: Logged) -> None:
     rows = logged.log("p", 'ck, v, "cdc$deleted_v", added, "cdc$deleted_added"', -1)
     assert rows == [(0, 1, None, "new", None), (1, None, None, None, None), (2, None, None, "the last", None)]
     assert not any("gone" in column for column in columns_of(logged.session, logged.keyspace, "p_scylla_cdc_log"))
 
 
+@pytest.mark.promise("log-tables.same-rows")
 @pytest.mark.long
 def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, tmp_path: Path) -> None:
     """From the beginning, in batches that end elsewhere."""
@@ -289,6 +294,7 @@ class Killed(Exception):
     """The reader's end, in the middle of a window."""
 
 
+@pytest.mark.promise("log-tables.whole-change")
 def test_a_reader_of_scylladbs_kind_replicates_a_table(
     logged: Logged, cassandra: LocalCassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

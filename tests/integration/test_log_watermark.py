@@ -141,6 +141,7 @@ class Watcher:
         self.keys += [row["pk"] for row in write]
 
 
+@pytest.mark.promise("log-tables.watermark")
 def test_a_restart_of_the_stream_loses_nothing_for_a_reader_of_the_watermark(
     world: World, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_restart_of_the_stream_loses_nothing_for_a_reader_of_the_watermark(
     assert len(hasty.read()) == CHANGES, f"the other reader has lost {CHANGES} of {CHANGES}"
 
 
+@pytest.mark.promise("log-tables.columns")
 def test_columns_come_with_all_that_belongs_to_them_and_go(world: World, spark: SparkSession) -> None:
     """As soon as an agent announces them."""
     own = {"extra", "cdc$deleted_extra", "cdc$deleted_elements_extra"}

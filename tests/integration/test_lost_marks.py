@@ -143,6 +143,7 @@ def flush(publisher: KafkaPublisher) -> None:
     publisher._producer.call("flushing", lambda producer: producer.flush(TIMEOUT))
 
 
+@pytest.mark.promise("agent.lost-marks")
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("was_committed", [True, False])

@@ -160,6 +160,7 @@ def _held(way: Way[Any], record_property: Record) -> None:
     hold(record_property, way.sink, "oracle", way.server())
 
 
+@pytest.mark.promise("sinks.select")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("way", _params(MERGING))
 def test_tables_show_what_select_answers(programs: Sequence[Recorded], way: Way[Followed], ground: Ground) -> None:
@@ -168,6 +169,7 @@ def test_tables_show_what_select_answers(programs: Sequence[Recorded], way: Way[
     assert told == {one.seed: [] for one in programs}
 
 
+@pytest.mark.promise("sinks.select")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("way", _params(CHANGE_LOGS))
 def test_change_logs_tell_what_select_answers(programs: Sequence[Recorded], way: Way[Outside], ground: Ground) -> None:

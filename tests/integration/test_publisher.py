@@ -120,6 +120,7 @@ def go_on(desk: Desk, tenure: Tenure, upto: int, *, timeout: int = 10) -> None:
     assert wait_until(attempt, 90)
 
 
+@pytest.mark.promise("agent.ended-transaction", "agent.kafka-stands-still")
 def test_a_transaction_that_kafka_ended_is_done_again(desk: Desk) -> None:
     """Open for longer than its limit: an error, not a fence; a new producer goes on, nothing is lost or twice."""
     tenure = Tenure("me")
@@ -139,6 +140,7 @@ def test_a_transaction_that_kafka_ended_is_done_again(desk: Desk) -> None:
     assert desk.values() == Counter(range(20))
 
 
+@pytest.mark.promise("agent.one-per-node")
 def test_another_agent_ends_the_older_one_and_stays(desk: Desk) -> None:
     """The older one is told at its next commit; and, had its producer failed meanwhile, at its next start, which
     leaves the newer one's place untouched."""
@@ -156,6 +158,7 @@ def test_another_agent_ends_the_older_one_and_stays(desk: Desk) -> None:
     assert desk.values() == Counter(range(5))
 
 
+@pytest.mark.promise("agent.moved-by-hand")
 @pytest.mark.parametrize("forget", [False, True])
 def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> None:
     """As another agent would: the position that was set, or forgotten, is not written over."""
@@ -176,6 +179,7 @@ def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> No
         assert later.start() == (Resume() if forget else at(3))
 
 
+@pytest.mark.promise("agent.deleted-offsets")
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_host_whose_record_was_deleted_does_not_begin_again(desk: Desk, emptied: bool) -> None:
     """With the topic, or with its records: `.progress` has the host's position. A retired host may begin again."""
@@ -233,6 +237,7 @@ def empty(admin: AdminClient, topic: str) -> None:
     policy("compact")
 
 
+@pytest.mark.promise("agent.ended-transaction")
 @pytest.mark.long
 def test_a_fence_without_another_agent_is_none(desk: Desk) -> None:
     """Somebody took the transactional id and left, without a word: the agent goes on."""
@@ -299,6 +304,7 @@ def test_a_topic_that_takes_small_batches_only(desk: Desk) -> None:
         assert refused.value.topic == small
 
 
+@pytest.mark.promise("agent.unfit-topics")
 def test_partitions_added_while_it_runs(desk: Desk) -> None:
     """Said with advice."""
     desk.topics.require_unchanged()
@@ -315,6 +321,7 @@ def test_partitions_added_while_it_runs(desk: Desk) -> None:
     assert wait_until(told, 30)
 
 
+@pytest.mark.promise("agent.unfit-topics")
 def test_a_lost_race_for_a_topic_is_success_unless_it_harms(desk: Desk) -> None:
     """Many agents make the same topic at once: all have it. One that its maker compacts would lose deltas: refused."""
     name, many = f"{desk.prefix}.ks.raced", [KafkaTopics(desk.config, desk.options) for _ in range(6)]
@@ -327,6 +334,7 @@ def test_a_lost_race_for_a_topic_is_success_unless_it_harms(desk: Desk) -> None:
         desk.topics.ensure_table(compacted)
 
 
+@pytest.mark.promise("agent.deleted-topic")
 def test_a_topic_that_was_deleted_under_the_agent_is_said(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     """As a warning that names it, and once: it was made in silence, as a new table's is."""
     admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
@@ -339,6 +347,7 @@ def test_a_topic_that_was_deleted_under_the_agent_is_said(desk: Desk, caplog: py
     assert [record.levelname for record in news] == ["WARNING"]
 
 
+@pytest.mark.promise("agent.unfit-topics")
 def test_the_number_of_partitions_is_looked_at_now_and_then(desk: Desk) -> None:
     """After a commit, every half a minute; what the look says ends the publisher."""
     now = [0.0]
@@ -362,6 +371,7 @@ def test_the_number_of_partitions_is_looked_at_now_and_then(desk: Desk) -> None:
     assert looks == [30, 60]
 
 
+@pytest.mark.promise("agent.at-least-once")
 def test_without_transactions_everything_arrives(desk: Desk) -> None:
     """In the order changes, notes, offsets; a producer that dies before the offsets leaves what is sent again."""
     tenure = Tenure("me")
@@ -392,6 +402,7 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         yield kafka
 
 
+@pytest.mark.promise("agent.answers-to-kafka")
 @pytest.mark.long
 def test_a_coordinator_that_restarts_in_the_middle(own_kafka: LocalKafka, prefix: str) -> None:
     """Leader, transaction coordinator and all: killed with a transaction open, and back."""
@@ -413,6 +424,7 @@ def test_a_coordinator_that_restarts_in_the_middle(own_kafka: LocalKafka, prefix
     assert desk.values() == Counter(range(20))
 
 
+@pytest.mark.promise("agent.bounded-memory")
 def test_a_buffer_that_stays_full_is_said(own_kafka: LocalKafka, prefix: str) -> None:
     """Kafka stopped: no more than the buffer is taken, then an error; afterwards everything arrives once."""
     desk, tenure = Desk(own_kafka, prefix), Tenure("me")

@@ -29,6 +29,7 @@ def check(cassandra: LocalCassandra, folder: Path, keyspace: str, seed: int, sta
     assert check_messages(corpus) == sum(counts.values()) > statements / 2
 
 
+@pytest.mark.promise("others.vector")
 def test_a_fresh_seed(cassandra: LocalCassandra, tmp_path: Path, keyspace_name: str) -> None:
     check(cassandra, tmp_path / "corpus", keyspace_name, secrets.randbits(32), 1000)
 

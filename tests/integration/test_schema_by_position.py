@@ -166,6 +166,7 @@ def end(bench: Bench, agent: AgentProcess) -> None:
     assert agent.stop() == 0, agent.words()
 
 
+@pytest.mark.promise("agent.definition-of-its-place", "agent.cdc-flag-of-its-place")
 def test_ddl_while_the_agent_runs(bench: Bench) -> None:
     """As fast as the node takes it; events hurry, and change nothing."""
     create(bench)
@@ -177,6 +178,7 @@ def test_ddl_while_the_agent_runs(bench: Bench) -> None:
     check(bench)
 
 
+@pytest.mark.promise("agent.definition-of-its-place", "agent.cdc-flag-of-its-place")
 def test_ddl_while_the_agent_is_stopped(bench: Bench) -> None:
     """Its segments are there when it comes back, as they hold changes too."""
     create(bench)
@@ -191,6 +193,7 @@ def test_ddl_while_the_agent_is_stopped(bench: Bench) -> None:
     check(bench)
 
 
+@pytest.mark.promise("agent.definition-of-its-place", "agent.cdc-flag-of-its-place")
 @pytest.mark.long
 def test_ddl_while_the_agent_is_killed_again_and_again(bench: Bench) -> None:
     """kill -9 behind DDL: what was committed is not read twice, what was not is read again."""
@@ -209,6 +212,7 @@ def test_ddl_while_the_agent_is_killed_again_and_again(bench: Bench) -> None:
     check(bench)
 
 
+@pytest.mark.promise("agent.definition-of-its-place", "agent.cdc-flag-of-its-place")
 @pytest.mark.long
 def test_ddl_in_segments_without_cdc_data(bench: Bench) -> None:
     """They have no index and vanish: read while the agent runs, and known after kill -9 when nothing tells of it."""
@@ -243,6 +247,7 @@ def until_known(bench: Bench, count: int) -> Callable[[], bool]:
 ORDERS_OF_TABLES = ("t plain end", "plain t end", "t end plain", "plain plain2 t end", "plain end plain2 t")
 
 
+@pytest.mark.promise("agent.mixed-batches")
 def test_mixed_batches(bench: Bench) -> None:
     """Tables with cdc and without in one mutation, in any order: all of the cdc part."""
     create(bench)
@@ -281,6 +286,7 @@ def hidden(bench: Bench, statement: str) -> None:
             path.unlink(missing_ok=True)
 
 
+@pytest.mark.promise("agent.unread-ddl")
 def test_ddl_that_nobody_read_is_placed_by_its_write_time(bench: Bench) -> None:
     """Off and on again in holes of the log, with a column added: what stands between is marked, and all of it told."""
     create(bench)

@@ -206,12 +206,14 @@ def everything(bench: Bench) -> None:
     assert [json.loads(line)["digest"] for line in lines.splitlines()] == told
 
 
+@pytest.mark.promise("agent.schema-events", "agent.truncation-everywhere")
 def test_everything_that_a_listener_would_hear_of(cassandra: LocalCassandra, bench_of: BenchOf) -> None:
     """Keyspaces, types and tables that are created, altered and dropped, and truncations: once, in the log's order."""
     with cql(cassandra) as session:
         everything(bench_of(session, cassandra))
 
 
+@pytest.mark.promise("agent.truncation-everywhere")
 @pytest.mark.long
 def test_truncations_in_segments_without_cdc_data(cassandra: LocalCassandra, bench_of: BenchOf) -> None:
     """Such a segment never has an index: published when everything before it was, and from the cluster's word, marked,
@@ -242,6 +244,7 @@ def test_truncations_in_segments_without_cdc_data(cassandra: LocalCassandra, ben
     assert [one.change.source and one.change.source.flags for one in found] == [0, 0, 0] + 3 * [SCHEMA_INFERRED]
 
 
+@pytest.mark.promise("agent.metadata-epoch")
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["4.0", "4.1", "6.0"])
 def test_everything_on_other_versions(means: Means, tmp_path: Path, release: str, bench_of: BenchOf) -> None:

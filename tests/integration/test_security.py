@@ -274,6 +274,7 @@ def test_every_right_to_kafka_is_needed(right: int, guarded: Guarded, prefix: st
     assert_no_secret(errors[0], guarded)
 
 
+@pytest.mark.promise("agent.wrong-passwords")
 @pytest.mark.parametrize(
     ("how", "wrong", "says"),
     [
@@ -309,6 +310,7 @@ def changed(given: Environment, head: str, wrong: Mapping[str, str | None], guar
     return environment
 
 
+@pytest.mark.promise("agent.wrong-passwords")
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
@@ -396,6 +398,7 @@ def checked(program: tuple[str, ...], settings: Path) -> subprocess.CompletedPro
 CHANGING: Final = "tailrace-changing"
 
 
+@pytest.mark.promise("agent.wrong-passwords")
 @pytest.mark.long
 def test_passwords_that_are_wrong_at_the_start_and_change_while_it_runs(
     guarded: Guarded, keyspace_name: str, prefix: str

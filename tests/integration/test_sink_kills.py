@@ -193,6 +193,7 @@ def target(_held: None, way: Way[Target], ground: Ground) -> Target:
     return way.new(ground)
 
 
+@pytest.mark.promise("sinks.killed")
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("way", TARGETS.values(), ids=TARGETS)

@@ -49,6 +49,7 @@ def test_a_record_is_read_by_its_place(kafka: LocalKafka, prefix: str) -> None:
         assert records.value(topic, 7, 0) is None
 
 
+@pytest.mark.promise("sinks.dead-letters")
 @pytest.mark.long
 def test_letters_of_a_stream_with_filters_and_masks_are_read_again_and_shaped(
     kafka: LocalKafka, prefix: str, tmp_path: Path
@@ -81,6 +82,7 @@ def letters(*words: str, place: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'sink.db'}"
     (tmp_path / "tailrace.toml").write_text(
@@ -114,6 +116,7 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
         assert (wrong.returncode, told in wrong.stderr) == (2, True), wrong.stderr
 
 
+@pytest.mark.promise("sinks.dead-letters")
 @pytest.mark.long
 def test_the_command_replays_into_every_kind_of_sink(
     kafka: LocalKafka, cassandra: LocalCassandra, prefix: str, tmp_path: Path

@@ -200,6 +200,7 @@ def test_a_batch_that_comes_again_changes_nothing(
     assert after == before
 
 
+@pytest.mark.promise("stream.repeated-batch")
 def test_a_batch_that_comes_again_is_assigned_as_before(
     spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
 ) -> None:
@@ -227,6 +228,7 @@ WRITER = "spark.sql.streaming.checkpointFileManagerClass"
 WRITERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
+@pytest.mark.promise("stream.format-versions")
 def test_an_older_formats_checkpoint_is_read_on_and_a_newer_ones_is_refused(
     spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
 ) -> None:
@@ -252,6 +254,7 @@ def test_an_older_formats_checkpoint_is_read_on_and_a_newer_ones_is_refused(
     database.engine.dispose()
 
 
+@pytest.mark.promise("stream.unknown-checkpoint")
 def test_a_checkpoint_whose_form_is_not_known_is_read_on_with_one_warning(
     spark: SparkSession,
     feed: Feed,
@@ -273,6 +276,7 @@ def test_a_checkpoint_whose_form_is_not_known_is_read_on_with_one_warning(
     database.engine.dispose()
 
 
+@pytest.mark.promise("stream.new-topic")
 def test_a_running_stream_reads_new_tables_and_tells_of_itself(
     spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
 ) -> None:
@@ -318,6 +322,7 @@ def tasks_of(spark: SparkSession, run: str) -> int:
     return max(stage.numTasks for stage in stages if stage is not None)
 
 
+@pytest.mark.promise("stream.no-generation", "stream.status")
 def test_it_waits_for_topics_and_the_first_generation(
     spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
 ) -> None:

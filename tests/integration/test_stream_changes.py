@@ -108,6 +108,7 @@ def test_one_table_with_its_typed_columns(spark: SparkSession, feed: Feed, setti
     assert found[2].source.datacenter == "dc1"
 
 
+@pytest.mark.promise("stream.no-generation")
 def test_a_task_holds_until_a_generation_is_valid(
     feed: Feed, kafka: LocalKafka, prefix: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

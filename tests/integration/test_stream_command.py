@@ -31,6 +31,7 @@ def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
     feed.close()
 
 
+@pytest.mark.promise("stream.status")
 def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     """That it goes on after kill -9 is `test_a_killed_stream_goes_on`."""
     feed.announce()
@@ -95,6 +96,7 @@ def test_a_held_batch_ends_without_a_word_of_java(
     assert len(said) == 1
 
 
+@pytest.mark.promise("commands.json-log")
 def test_a_json_log_holds_the_lines_of_spark_and_java_too(
     feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,7 @@ def kills(many: int) -> int:
     return int(os.environ.get("TAILRACE_TEST_KILLS", many))
 
 
+@pytest.mark.promise("stream.killed")
 @pytest.mark.long
 def test_a_killed_stream_goes_on(trial: Trial) -> None:
     """At the steps where most is at stake; at all of them, and at any time, `test_many_times`."""
@@ -185,6 +186,7 @@ def test_a_killed_stream_goes_on(trial: Trial) -> None:
         trial.settle(stream)
 
 
+@pytest.mark.promise("stream.killed")
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_times(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:

@@ -140,6 +140,7 @@ def test_changes_leave_out_copies_too(
     assert found["one"] == sorted(write(number).token for number in (1, 2, 3))
 
 
+@pytest.mark.promise("stream.windows")
 def test_windows_of_write_times_over_one_copy_of_three(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ class UpdateParts(Parts):
         return ()
 
 
+@pytest.mark.promise("stream.parts")
 @pytest.mark.parametrize("kind", [Parts, OrderedParts, UpdateParts])
 @pytest.mark.parametrize("copies", [None, 3600])
 def test_a_batch_too_large_for_memory_is_written_in_parts_and_comes_again_in_the_same(
@@ -157,6 +158,7 @@ class Crashing(SqlSink):
         return super().write(pieces)
 
 
+@pytest.mark.promise("stream.parts")
 def test_parts_of_a_batch_that_comes_again_change_nothing(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
 ) -> None:
@@ -179,6 +181,7 @@ def test_parts_of_a_batch_that_comes_again_change_nothing(
     database.engine.dispose()
 
 
+@pytest.mark.promise("stream.parts")
 @pytest.mark.long
 def test_1200_rows_of_a_megabyte_reach_the_database(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     """With the memory that Spark's driver has by default."""

@@ -160,6 +160,7 @@ def recipe(kafka: LocalKafka, prefix: str, topic: str, lines: int) -> list[dict[
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.promise("avro-forms.same-values")
 @pytest.mark.timeout(600)
 def test_all_forms_in_one_topic_reach_the_database_and_stock_readers(
     spark: SparkSession, kafka: LocalKafka, prefix: str, mixed: Mixed, tmp_path: Path

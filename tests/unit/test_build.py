@@ -19,6 +19,7 @@ from setuptools import Distribution, Extension
 from setuptools.errors import CCompilerError
 
 from tailrace_common import build
+from tests.tools import tool
 
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -49,13 +50,6 @@ def test_every_data_file_is_packaged() -> None:
     for suffix in suffixes - {".py", ".pyc", ".so", "", ".typed"}:
         assert suffix in packaged, "name it in tool.setuptools.package-data"
         assert f"'*{suffix}'" in copied, "let tools/compile.sh copy it"
-
-
-def tool(name: str) -> Any:
-    """A module of tools/, which is on the path only while the package is built."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "tools")
-        return importlib.import_module(name)
 
 
 def test_only_setuptools_is_needed_to_build_pure() -> None:

@@ -1,46 +1,76 @@
-"""docs/guarantees.md: every promise names a test, and every test that it names exists and is as long as it says."""
+"""Every promise of docs/guarantees.md, and every row of docs/comparison.md, has tests that are marked with its name."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, Final
 
-ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+import pytest
 
+from tests.tools import tool
 
-def rows() -> list[list[str]]:
-    """The cells of every table's rows, without the heads."""
-    tables = re.findall(r"(?:^\|.*\n)+", TEXT, re.MULTILINE)
-    return [[cell.strip() for cell in line.strip("|").split(" |")] for one in tables for line in one.splitlines()[2:]]
-
-
-def defined() -> dict[str, bool]:
-    """Every test there is; whether all of it runs in make test-long only."""
-    found = {}
-    of_tests = r"((?:^@pytest\.mark\..*\n)*)^def (test_\w+)"
-    for pattern, form in (("*_contract.py", r"()^    def (test_\w+)"), ("test_*.py", of_tests)):
-        for path in sorted((ROOT / "tests").rglob(pattern)):
-            for marks, name in re.findall(form, path.read_text("utf-8"), re.M):
-                found[name] = "@pytest.mark.long" in marks
-    return found
+ROOT: Final = Path(__file__).resolve().parents[2]
+HEADINGS: Final = (
+    "Delivery",
+    "Ordering",
+    "Failure modes",
+    "Schema changes",
+    "Expiry",
+    "Truncation",
+    "Limits",
+    "What is not guaranteed",
+)
 
 
-def test_every_test_exists() -> None:
-    named = set(re.findall(r"`(test_\w+)`", TEXT))
-    assert len(named) > 50
-    assert named <= defined().keys()
+@pytest.fixture(scope="module")
+def traceability() -> Any:
+    return tool("traceability")
 
 
-def test_every_promise_names_a_test() -> None:
-    assert len(rows()) > 50
-    above = ""
-    for row in rows():
-        assert "`test_" in row[-1] or (row[-1].startswith("the same") and "`test_" in above), row
-        above = row[-1] if "`test_" in row[-1] else above
+@pytest.fixture(scope="module")
+def names(traceability: Any) -> list[str]:
+    """The name of every promise."""
+    return [name for rows in traceability.promised(ROOT).values() for name, _ in rows]
 
 
-def test_those_that_take_minutes_are_marked() -> None:
-    long = {name for name, is_long in defined().items() if is_long}
-    told = set(re.findall(r"`(test_\w+)` \(long", TEXT))
-    assert told == set(re.findall(r"`(test_\w+)`", TEXT)) & long
+def test_its_parts_are_those_that_operators_ask_for() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"(?m)^## (.*)$", text)) == HEADINGS
+
+
+def test_every_row_promises_under_a_name_of_its_own(traceability: Any, names: list[str]) -> None:
+    heads = ("| promise |", "| input |", "| --- |")
+    for page in traceability.PAGES:
+        lines = (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines()
+        rows = [line for line in lines if line.startswith("|") and not line.startswith(heads)]
+        assert len(rows) == len(traceability.promised(ROOT)[page])
+    assert len(names) > 150
+    assert len(set(names)) == len(names)
+    assert [name for name in names if not re.fullmatch(r"[a-z-]+\.[a-z0-9-]+", name)] == []
+
+
+def test_every_promise_has_tests_and_every_mark_is_of_a_promise(traceability: Any, names: list[str]) -> None:
+    marked = {name for test in traceability.marked_tests(ROOT) for name in test.promises}
+    assert marked == set(names)
+
+
+def test_every_mark_is_of_tests(traceability: Any) -> None:
+    """pytest does not collect what is named otherwise; a mark elsewhere would show nothing."""
+    tests = traceability.marked_tests(ROOT)
+    assert len(tests) > 400
+    assert [test for test in tests if not test.name.startswith(("test_", "Test"))] == []
+    files = (ROOT / "tests").rglob("*.py")
+    written = {str(path.relative_to(ROOT)) for path in files if "@pytest.mark.promise(" in path.read_text("utf-8")}
+    assert written - {"tests/unit/test_guarantees_document.py"} == {test.file for test in tests}
+
+
+def test_long_tests_are_told(traceability: Any, tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_x.py").write_text(
+        "@pytest.mark.promise('a.b')\n@pytest.mark.long\nclass TestX:\n"
+        "    @pytest.mark.promise('a.c')\n    def test_y(self): ...\n"
+        "@pytest.mark.promise('a.b', 'a.c')\ndef test_z(): ...\n"
+    )
+    found = [(test.name, test.long, test.promises) for test in traceability.marked_tests(tmp_path)]
+    assert found == [("TestX", True, ("a.b",)), ("test_y", True, ("a.c",)), ("test_z", False, ("a.b", "a.c"))]

@@ -6,6 +6,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tailrace.assembly.mirror import mirror_of
 from tailrace.assembly.services import contact_of
 from tailrace.cli.checks.cassandra import check_cassandra
@@ -37,6 +39,7 @@ def settings_for(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str) -> S
     )
 
 
+@pytest.mark.promise("commands.check")
 def test_a_node_as_it_must_be(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str) -> None:
     settings = settings_for(cassandra, kafka, prefix)
     with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
@@ -97,6 +100,7 @@ def test_topics_that_will_do_and_one_that_will_not(cassandra: LocalCassandra, ka
     assert f"topic {prefix}.shop.orders has max.message.bytes=" in topics.detail
 
 
+@pytest.mark.promise("commands.check")
 def test_a_mirror(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str) -> None:
     """Before it is made, as it must be, and after somebody altered its keyspace; its generations against Kafka's."""
     settings = settings_for(cassandra, kafka, prefix)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tailrace.local import KafkaSettings, LocalKafka
 from tailrace.local.process import wait_until
 from tests.integration.faults.followed import Followed
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.promise("stream.broker-restart")
 def test_a_stream_goes_on_after_its_broker_restarted(spark: SparkSession, prefix: str, tmp_path: Path) -> None:
     """The same query, without a restart of its own; twice, since the second time its clients have reconnected once."""
     with LocalKafka(tmp_path / "kafka", KafkaSettings(heap_mib=256)) as kafka:

@@ -10,6 +10,7 @@ from tailrace_schemas.errors import FencedError
 from tests.integration.faults.followed import Followed
 
 
+@pytest.mark.promise("stream.one-per-checkpoint")
 def test_a_second_stream_with_one_checkpoint_is_refused_and_the_first_goes_on(followed: Followed) -> None:
     with followed.running() as errors:
         followed.insert(10)

@@ -12,6 +12,7 @@ from tests.integration.faults.trial import Trial
 from tests.integration.jumping_agent import DAY
 
 
+@pytest.mark.promise("agent.clock-jumps")
 @pytest.mark.long
 def test_a_clock_that_jumps(trial: Trial) -> None:
     """Nothing is other than under a right one, but the times at which changes were seen."""

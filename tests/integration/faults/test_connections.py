@@ -51,6 +51,7 @@ def until_degraded(agent: AgentProcess, cause: str) -> str:
     return str(agent.status()["degraded"][cause])
 
 
+@pytest.mark.promise("agent.no-connection-at-start")
 @pytest.mark.long
 def test_at_the_start(trial: Trial, proxy: Proxy) -> None:
     """The agent says what it waits for, and begins when it comes; what was written meanwhile is there."""
@@ -75,6 +76,7 @@ def test_at_the_start(trial: Trial, proxy: Proxy) -> None:
         trial.settle(agent)
 
 
+@pytest.mark.promise("agent.no-connection")
 @pytest.mark.long
 def test_while_it_runs(trial: Trial, proxy: Proxy) -> None:
     """Changes go on; DDL counts by its position, as the log tells it; health says that the schema cannot be read, and

@@ -54,6 +54,7 @@ def crash_kafka(trial: Trial, agent: AgentProcess) -> None:
     until_recovered(agent)
 
 
+@pytest.mark.promise("agent.kafka-killed", "others.kafka-down")
 @pytest.mark.long
 def test_a_kafka_that_crashes(trial: Trial) -> None:
     """The agent holds, finds out what was committed, and goes on; meanwhile it said what is wrong."""
@@ -66,6 +67,7 @@ def test_a_kafka_that_crashes(trial: Trial) -> None:
         trial.settle(agent)
 
 
+@pytest.mark.promise("agent.kafka-killed")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_kafka_that_crashes_again_and_again(trial: Trial) -> None:
@@ -87,6 +89,7 @@ def test_a_kafka_that_crashes_again_and_again(trial: Trial) -> None:
         trial.settle(agent, 600)
 
 
+@pytest.mark.promise("agent.kafka-stands-still")
 @pytest.mark.long
 @pytest.mark.parametrize("seconds", [7, 60])
 def test_a_kafka_that_stands_still(trial: Trial, seconds: float) -> None:
@@ -104,6 +107,7 @@ def test_a_kafka_that_stands_still(trial: Trial, seconds: float) -> None:
         trial.settle(agent)
 
 
+@pytest.mark.promise("agent.cassandra-killed")
 @pytest.mark.long
 def test_a_cassandra_that_crashes(trial: Trial) -> None:
     """It replays its log and links segments again that were released: none is published twice, none taken for another
@@ -127,6 +131,7 @@ def test_a_cassandra_that_crashes(trial: Trial) -> None:
     assert load.refused, "nothing was written while it was away: this shows nothing"
 
 
+@pytest.mark.promise("agent.no-index", "agent.cassandra-killed-untracked")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_tracking_that_ends_right_before_a_crash(
@@ -151,6 +156,7 @@ def test_tracking_that_ends_right_before_a_crash(
             assert agent.stop() == 0, agent.words()
 
 
+@pytest.mark.promise("agent.cassandra-killed-large-log")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_cassandra_that_crashes_with_hundreds_of_segments(

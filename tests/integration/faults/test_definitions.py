@@ -57,6 +57,7 @@ def limit(admin: AdminClient, topic: str, size: int) -> None:
         future.result(30)
 
 
+@pytest.mark.promise("agent.large-definition-old-topics")
 @pytest.mark.long
 def test_a_large_definition_with_the_limits_of_an_earlier_version(
     node: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
@@ -98,6 +99,7 @@ def test_a_large_definition_with_the_limits_of_an_earlier_version(
     assert (str(created), created.table) == (f"table {keyspace_name}.large created", None)
 
 
+@pytest.mark.promise("agent.large-definition")
 @pytest.mark.long
 @pytest.mark.parametrize("cdc", ["true", "false"], ids=["cdc", "no-cdc"])
 @pytest.mark.parametrize("kind", [NESTED, LONG_NAMES, MANY], ids=["nested", "long-names", "many"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tailrace.capture.owner import read_owner
 from tests.integration.agents import AgentProcess
 from tests.integration.faults.test_crashes import until_more
 from tests.integration.faults.trial import Trial
 
 
+@pytest.mark.promise("agent.one-per-node")
 def test_of_two_agents_for_one_node_the_older_is_fenced(trial: Trial) -> None:
     """It ends with exit code 5 and says why; the newer one goes on where it was, and nothing is published twice."""
     load = trial.load(rate=200)
@@ -24,6 +27,7 @@ def test_of_two_agents_for_one_node_the_older_is_fenced(trial: Trial) -> None:
     assert f", pid {newer.process.pid})" in older.words()
 
 
+@pytest.mark.promise("agent.one-per-directory", "agent.another-prefix")
 def test_an_agent_of_another_prefix_deletes_nothing(trial: Trial) -> None:
     """While the owner runs, and after it was killed, the second one ends and says what to do; the owner loses nothing,
     and goes on after its crash; by --take-over the directory changes hands."""

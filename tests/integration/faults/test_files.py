@@ -126,6 +126,7 @@ def finished(trial: Trial) -> list[Path]:
     return sorted((path.with_name(path.name.replace("_cdc.idx", ".log")) for path in indexes), key=number)
 
 
+@pytest.mark.promise("agent.damaged-segment", "others.flipped-bit", "others.truncated-segment")
 @pytest.mark.long
 def test_damaged_segments(trial: Trial) -> None:
     """Of each damage one, while the agent stands still, sound segments between them: each is kept, named in health with
@@ -182,6 +183,7 @@ def check_quarantined(agent: AgentProcess, good: dict[Path, int]) -> None:
         assert path.name in words
 
 
+@pytest.mark.promise("agent.foreign-files")
 @pytest.mark.long
 def test_files_that_are_none_of_cassandras(trial: Trial) -> None:
     """Names of others, folders, links in a circle: left alone, told of once."""
@@ -209,6 +211,7 @@ def test_files_that_are_none_of_cassandras(trial: Trial) -> None:
     assert agent.log.stat().st_size < LOG_BYTES
 
 
+@pytest.mark.promise("agent.another-log")
 @pytest.mark.long
 def test_an_older_segment_of_another_log(trial: Trial) -> None:
     """It may be the node's with another disk: the agent ends and says so, and goes on when the file is moved away."""
@@ -229,6 +232,7 @@ def test_an_older_segment_of_another_log(trial: Trial) -> None:
         trial.settle(agent)
 
 
+@pytest.mark.promise("agent.vanished-segments", "agent.deleted-segments")
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_segments_that_somebody_deletes(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:

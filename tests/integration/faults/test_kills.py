@@ -54,6 +54,7 @@ def until_released(trial: Trial) -> None:
         time.sleep(0.0005)  # what is tried is the moment; a wait for a condition is too coarse
 
 
+@pytest.mark.promise("agent.every-change", "agent.exactly-once", "agent.killed", "others.killed-streaming")
 def test_at_every_step_of_the_loop_and_at_any_time(trial: Trial) -> None:
     """The load began before the first agent, which has segments to catch up on."""
     random, load = Random(1), trial.load(rate=250)
@@ -67,6 +68,7 @@ def test_at_every_step_of_the_loop_and_at_any_time(trial: Trial) -> None:
     assert verdict.changes > 1000, "too small a load shows nothing"
 
 
+@pytest.mark.promise("agent.every-change", "agent.exactly-once", "agent.killed")
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_two_hundred_times(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +87,7 @@ def test_two_hundred_times(trial: Trial, capsys: pytest.CaptureFixture[str]) -> 
         sys.stdout.write(f"\nkill -9 of the agent: 200 kills, {load.sent} statements, {verdict}\n")
 
 
+@pytest.mark.promise("agent.killed-catching-up", "others.killed-catching-up")
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_while_catching_up(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,6 +113,7 @@ def test_while_catching_up(trial: Trial, capsys: pytest.CaptureFixture[str]) -> 
         sys.stdout.write(f"\nkill -9 while catching up: 20 kills, {verdict}\n")
 
 
+@pytest.mark.promise("agent.killed-in-large-segment", "others.killed-in-segment")
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_in_one_large_segment(

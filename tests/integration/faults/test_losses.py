@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra
@@ -49,6 +50,7 @@ def losses_of(agent: AgentProcess) -> dict[str, str]:
     return {cause: words for cause, words in degraded.items() if cause.startswith("loss of ")}
 
 
+@pytest.mark.promise("agent.vanished-segments", "agent.losses-acknowledged")
 def test_a_segment_deleted_while_no_agent_runs_is_shown_until_it_is_acknowledged(trial: Trial) -> None:
     """It was read in part: lost is what stood behind that. /status and `losses list` have it after restarts too; an
     acknowledgement ends it, also for an agent that runs."""
@@ -83,6 +85,7 @@ def test_a_segment_deleted_while_no_agent_runs_is_shown_until_it_is_acknowledged
         assert agent.stop() == 0, agent.words()
 
 
+@pytest.mark.promise("agent.deleted-offsets")
 def test_a_deleted_offsets_topic_repeats_nothing(trial: Trial) -> None:
     """The agent refuses to start, and says what is known and what to do; so does check. Once the record is restored, it
     goes on behind what was published, also where the agent was killed before it told that."""

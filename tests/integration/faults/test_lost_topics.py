@@ -139,6 +139,7 @@ def ground(spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path) 
     ground.database.engine.dispose()
 
 
+@pytest.mark.promise("stream.lost-topics")
 def test_a_deleted_topic_stops_its_table_alone(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
     with ground.running(stops=True) as running:
         running.until(lambda: len(ground.ids(LOST)) == 10 and ground.ids(OTHER) == {0})
@@ -164,6 +165,7 @@ def test_a_deleted_topic_stops_its_table_alone(ground: Ground, caplog: pytest.Lo
     assert ground.drain(stops=True)["stopped"] == {}
 
 
+@pytest.mark.promise("stream.lost-topics")
 def test_a_topic_created_again_is_read_from_its_beginning_where_losses_stop_nothing(ground: Ground) -> None:
     ground.drain(stops=False)
     ground.delete()
@@ -176,6 +178,7 @@ def test_a_topic_created_again_is_read_from_its_beginning_where_losses_stop_noth
     assert ["was deleted and created again" in loss["words"] for loss in status["losses"]] == [True]
 
 
+@pytest.mark.promise("stream.lost-topics")
 @pytest.mark.parametrize("stops", [True, False])
 def test_records_deleted_before_they_were_read_are_told_by_their_offsets(ground: Ground, *, stops: bool) -> None:
     ground.drain(stops=stops)
@@ -201,6 +204,7 @@ def test_records_deleted_before_they_were_read_are_told_by_their_offsets(ground:
     assert ground.ids(LOST) == {*range(10), *range(20, 30)}
 
 
+@pytest.mark.promise("stream.end-in-a-line")
 @pytest.mark.long
 def test_a_java_that_died_is_told_in_a_line(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     feed = Feed(kafka.bootstrap, prefix)

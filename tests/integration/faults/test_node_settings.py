@@ -60,6 +60,7 @@ def failing(agent: AgentProcess) -> dict[str, str]:
     return {row.name: f"{row.detail} {row.advice}" for row in rows if not row.ok}
 
 
+@pytest.mark.promise("agent.node-settings")
 def test_a_node_without_cdc_and_a_role_without_rights(
     node: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def test_what_was_published_is_what_the_log_has(trial: Trial) -> None:
     assert verdict.sound, str(verdict)
 
 
+@pytest.mark.promise("others.vector", "others.user-types", "others.exact-values")
 def test_every_type_that_others_lose_or_change(trial: Trial) -> None:
     """A table with a vector silences nothing; user types, frozen or not; numbers, durations and addresses exact."""
     [vector] = changes(trial, "vectors")
@@ -127,6 +128,7 @@ def test_every_type_that_others_lose_or_change(trial: Trial) -> None:
     assert InetAddressType.deserialize(values["a"], 5) == "10.0.0.1"
 
 
+@pytest.mark.promise("others.statics", "others.set-element", "others.lists", "others.counters", "others.ttl")
 def test_statics_collections_and_times_to_live(trial: Trial) -> None:
     """Statics beside a row and alone; elements added and removed, appended, prepended, set and replaced are told
     apart; TTLs of cells and of the row's own marker; counters."""
@@ -163,6 +165,7 @@ def time_of(uuid: bytes) -> int:
     return int.from_bytes(uuid[6:8], "big") % 2**12 << 48 | int.from_bytes(uuid[4:6] + uuid[:4], "big")
 
 
+@pytest.mark.promise("others.adjacent-ranges", "others.delete-and-insert", "others.older-range")
 def test_deletions_beside_writes(trial: Trial) -> None:
     """Ranges that touch, which are one boundary in the log; a row deleted and written; an older range and a row."""
     found = [one for one in changes(trial, "rows") if one.key is not None and one.key > b"\x00\x00\x00\x0a"]
@@ -178,6 +181,7 @@ def test_deletions_beside_writes(trial: Trial) -> None:
     assert [one.deletion and one.deletion.written for one in found[:2]] == [1000, 2000]
 
 
+@pytest.mark.promise("agent.cdc-flag-of-its-place", "others.write-behind-ddl", "others.write-behind-cdc-off")
 def test_a_write_right_behind_ddl(trial: Trial) -> None:
     """A column added, a table made, cdc switched on, off, and on again: the write that follows at once is published
     under the new definition, and by the new flag."""

@@ -12,6 +12,7 @@ from tailrace_schemas.errors import DataLossError
 from tests.integration.faults.followed import Followed
 
 
+@pytest.mark.promise("stream.restored-sink")
 def test_a_deleted_database_stops_the_stream_where_its_checkpoint_stays(followed: Followed, tmp_path: Path) -> None:
     ends = followed.ends()
     followed.delete()
@@ -28,6 +29,7 @@ def test_a_deleted_database_stops_the_stream_where_its_checkpoint_stays(followed
     assert followed.ids() == set(range(11))
 
 
+@pytest.mark.promise("stream.restored-sink")
 def test_a_database_restored_from_an_older_backup_stops_the_stream_until_losses_stop_nothing(
     followed: Followed, tmp_path: Path
 ) -> None:
@@ -50,6 +52,7 @@ def test_a_database_restored_from_an_older_backup_stops_the_stream_until_losses_
     assert followed.ids() == {*range(10), 20, 21}
 
 
+@pytest.mark.promise("stream.restored-sink")
 def test_a_database_deleted_under_a_running_stream_stops_it(followed: Followed) -> None:
     with followed.running() as errors:
         followed.insert(10)
@@ -61,6 +64,7 @@ def test_a_database_deleted_under_a_running_stream_stops_it(followed: Followed) 
     assert "the sink has nothing of this stream" in str(errors[0])
 
 
+@pytest.mark.promise("stream.restored-sink")
 def test_a_checkpoint_of_an_earlier_version_goes_on(followed: Followed, tmp_path: Path) -> None:
     """It has no id of its stream yet, and the sink nothing of it."""
     (tmp_path / "checkpoint" / "tailrace" / "sink.json").unlink()

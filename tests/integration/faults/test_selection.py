@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from typing import Any
 
+import pytest
+
 from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.local.process import wait_until
 from tailrace_common.settings import load_settings
@@ -27,6 +29,7 @@ def failing(agent: AgentProcess) -> dict[str, str]:
     return {row.name: row.detail for row in rows if not row.ok}
 
 
+@pytest.mark.promise("agent.nothing-selected")
 def test_a_pattern_that_matches_nothing_loses_nothing(trial: Trial) -> None:
     """A mistyped keyspace: segments stay, the agent is not ready, and with the right pattern each row comes once."""
     mistyped = f"x{trial.keyspace}.*"

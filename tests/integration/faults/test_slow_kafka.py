@@ -80,6 +80,7 @@ def resident(agent: AgentProcess) -> int:
     return int(line.split()[1]) // 1024
 
 
+@pytest.mark.promise("agent.slow-kafka")
 def test_a_backlog_at_a_slow_kafka(trial: Trial) -> None:
     """More than gets through in a transaction's time, at once: health says that Kafka is slow, how slow, and which
     settings help; all of it arrives, once."""
@@ -105,6 +106,7 @@ def test_a_backlog_at_a_slow_kafka(trial: Trial) -> None:
     assert in_log_order(trial.records("wide"))
 
 
+@pytest.mark.promise("agent.slow-kafka")
 @pytest.mark.long
 def test_many_rows_come_in_smaller_transactions(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
     """200 rows of 100 kB, at 200 kB a second: 100 s, if nothing were sent twice."""
@@ -138,6 +140,7 @@ def large_segments(kafka: LocalKafka, prefix: str, keyspace: str, place: Path) -
         yield trial
 
 
+@pytest.mark.promise("agent.large-mutation")
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_one_batch_of_100_000_rows(
@@ -164,6 +167,7 @@ def test_one_batch_of_100_000_rows(
     assert peak - ready < BUFFER + ROOM, f"{ready} MiB when it was ready, {peak} MiB at most"
 
 
+@pytest.mark.promise("agent.large-mutation", "agent.stop-inside-large-mutation")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_mutations_of_the_largest_size(

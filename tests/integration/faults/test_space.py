@@ -44,6 +44,7 @@ def fill(place: Path) -> None:
     assert os.statvfs(place).f_bavail == 0
 
 
+@pytest.mark.promise("agent.full-disk")
 @pytest.mark.long
 def test_a_disk_that_is_full(trial: Trial, tmp_path: Path) -> None:
     """What the agent has to say goes nowhere; changes go on, and it ends in order."""
@@ -60,6 +61,7 @@ def test_a_disk_that_is_full(trial: Trial, tmp_path: Path) -> None:
         assert agent.log.stat().st_size == size, "there was space: this shows nothing"
 
 
+@pytest.mark.promise("agent.full-cdc-raw")
 @pytest.mark.long
 def test_cdc_raw_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
     """Cassandra refuses writes while the agent stands still; it frees space when it goes on, writes go on, and all
@@ -81,6 +83,7 @@ def test_cdc_raw_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str
         trial.settle(agent)
 
 
+@pytest.mark.promise("agent.full-disk")
 @pytest.mark.long
 def test_a_spool_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path) -> None:
     """Kafka stands still: the spool takes what there is room for, health says that it is full, and Cassandra refuses

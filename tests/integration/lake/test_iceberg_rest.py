@@ -39,6 +39,7 @@ def section(**more: object) -> IcebergSinkSettings:
     return IcebergSinkSettings.model_validate({**own, **more})
 
 
+@pytest.mark.promise("iceberg.once")
 class TestHistoryOfARestCatalog(LakeHistoryContract):
     sink = "iceberg"
     narrow: ClassVar = NARROW
@@ -89,6 +90,7 @@ def test_of_two_one_fails_and_finds_its_batch_done(before: int) -> None:
     assert len(stored.records()) == before + 1
 
 
+@pytest.mark.promise("iceberg.values")
 @pytest.mark.long
 def test_spark_reads_and_pyiceberg_goes_on(spark: SparkSession) -> None:
     """Through one catalog: what the sink wrote, and what Spark's compaction made of it; null lists of structs too."""

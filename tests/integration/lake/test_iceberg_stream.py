@@ -44,6 +44,7 @@ def stream_once(config: Path, log: Path) -> None:
     assert done.returncode == 0, log.read_text()
 
 
+@pytest.mark.promise("iceberg.once")
 @pytest.mark.long
 def test_a_stream_writes_each_change_once(feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     """Also one that lost its checkpoint."""
@@ -67,6 +68,7 @@ def test_a_stream_writes_each_change_once(feed: Feed, kafka: LocalKafka, prefix:
     assert states(by_key(changes)) == states(by_key([*first, *second]))
 
 
+@pytest.mark.promise("iceberg.current")
 @pytest.mark.long
 def test_a_stream_keeps_a_table_equal_to_the_source(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path

@@ -47,6 +47,7 @@ def until_down(asked: LocalCassandra, node: LocalCassandra) -> None:
     assert wait_until(lambda: re.search(down, asked.nodetool("status")) is not None, 60), asked.nodetool("status")
 
 
+@pytest.mark.promise("ring.membership", "ring.same-replicas")
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_every_change_of_the_ring_is_one_generation(

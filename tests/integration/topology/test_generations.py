@@ -134,6 +134,7 @@ def test_proposers_that_start_together_make_one_first_generation(cluster: Cluste
     assert cluster.start() == found[0]
 
 
+@pytest.mark.promise("ring.half-published")
 def test_a_proposer_that_dies_before_its_commit_is_forgotten(cluster: Cluster) -> None:
     dying, log = propose(RING, None, uuid=uuid4()), cluster.log()
     *chunks, commit = encode_proposal(dying)
@@ -146,6 +147,7 @@ def test_a_proposer_that_dies_before_its_commit_is_forgotten(cluster: Cluster) -
     assert cluster.reader().refresh() == (first,)
 
 
+@pytest.mark.promise("ring.in-time")
 def test_the_brokers_time_decides_whether_a_proposal_came_early_enough(cluster: Cluster) -> None:
     first, reader, log = cluster.start(), cluster.reader(), cluster.log()
     *description, commit = encode_proposal(propose(GROWN, first.timestamp, uuid=uuid4()))
@@ -162,6 +164,7 @@ def test_the_brokers_time_decides_whether_a_proposal_came_early_enough(cluster: 
     assert reader.operating(second.timestamp * 1000) == (second, Mark.AHEAD)
 
 
+@pytest.mark.promise("ring.retention")
 def test_generations_of_which_no_change_is_kept_go_for_every_reader(cluster: Cluster) -> None:
     first, log, before = cluster.start(), cluster.log(), cluster.reader()
     timestamp = run_appending(announcing(propose(GROWN, first.timestamp, uuid=uuid4()), 0), log)

@@ -128,6 +128,7 @@ def cluster(kafka: LocalKafka, prefix: str) -> Iterator[Cluster]:
         yield Cluster(kafka.bootstrap, prefix, opened)
 
 
+@pytest.mark.promise("ring.one-generation")
 def test_each_ring_has_one_generation_whoever_notices_and_whoever_dies(cluster: Cluster) -> None:
     one, two, three = cluster.agents
     cluster.until_covered(1, cluster.agents)

@@ -63,6 +63,7 @@ def as_cql(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "+0000"
 
 
+@pytest.mark.promise("mirror.crash")
 def test_agents_that_mirror_together_and_the_readers_queries(
     clusters: list[LiveCluster], session: Session, generations: tuple[PublishedGeneration, ...], keyspace_name: str
 ) -> None:
@@ -157,6 +158,7 @@ def test_the_v1_table_of_an_old_installation_is_imported_once(
     assert mirrors[1].import_v1(BEGIN) == ()
 
 
+@pytest.mark.promise("mirror.stream-ids")
 def test_an_agent_keeps_the_mirror_that_its_settings_ask_for(
     cassandra: LocalCassandra, kafka: LocalKafka, session: Session, prefix: str, keyspace_name: str, tmp_path: Path
 ) -> None:
@@ -187,6 +189,7 @@ def test_an_agent_keeps_the_mirror_that_its_settings_ask_for(
         assert found["stream"] in streams
 
 
+@pytest.mark.promise("mirror.crash")
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["4.0", "4.1", "5.0", "6.0"])
 def test_agents_on_two_nodes_make_the_same_tables(means: Means, tmp_path: Path, release: str) -> None:

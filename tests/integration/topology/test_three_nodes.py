@@ -24,6 +24,7 @@ _LOG: Final = logging.getLogger("tailrace.test")
 COPIES: Final = {"shop": 3, "alone": 1}
 
 
+@pytest.mark.promise("ring.one-generation", "ring.same-replicas")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_fourth_node_joins_under_load(

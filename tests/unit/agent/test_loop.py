@@ -68,6 +68,7 @@ def told(world: World) -> list[tuple[Internal, bytes, bytes]]:
     return [note for note in world.kafka.notes if b"/loss/" in note[1]]
 
 
+@pytest.mark.promise("agent.losses-acknowledged")
 def test_a_loss_stays_in_health_until_it_is_acknowledged() -> None:
     """Over restarts of the agent; an acknowledgement is noticed while it runs."""
     world = World()
@@ -132,6 +133,7 @@ def test_a_file_that_cannot_be_read_does_not_hold_up_what_is_before_it() -> None
     assert "cannot read segment 2" in str(world.health.now.as_json(0))
 
 
+@pytest.mark.promise("agent.whole-mutations")
 def test_a_mutation_is_never_split_over_transactions() -> None:
     """A mutation with more changes than a transaction takes is committed whole, its changes numbered."""
     world = World(limits=Limits(changes=1, read=4))
@@ -145,6 +147,7 @@ def test_a_mutation_is_never_split_over_transactions() -> None:
     assert world.kafka.commits == 1
 
 
+@pytest.mark.promise("agent.whole-mutations")
 @pytest.mark.parametrize("size", [1, 60_000], ids=["small", "large"])
 @pytest.mark.parametrize("changes", [1, 2, 3, 7])
 def test_no_transaction_ends_inside_a_mutation(changes: int, size: int) -> None:
@@ -172,6 +175,7 @@ def test_only_tables_with_cdc_are_published() -> None:
     assert (world.keys(), world.position, world.kafka.commits, world.log.segments) == ([], (1, 4), 1, {})
 
 
+@pytest.mark.promise("agent.idle-cluster")
 def test_an_idle_cluster_writes_few_transactions() -> None:
     """Mutations without changes alone, one a second: the position moves every ten seconds, and at the end. What was
     read of the schema at the first start is committed at once."""
@@ -286,6 +290,7 @@ def test_ddl_of_a_segment_without_cdc_data_is_read_before_it_vanishes() -> None:
     ]
 
 
+@pytest.mark.promise("agent.release-after-commit")
 def test_a_segment_is_released_only_when_its_ddl_is_known_to_be_read() -> None:
     """The place up to which DDL was read is committed first: without it a successor would miss what it never saw. A
     segment of which all changes are published waits for that."""
@@ -494,6 +499,7 @@ def every_fault(error: Callable[[], BaseException], *, first_read: bool = True) 
     ]
 
 
+@pytest.mark.promise("agent.exactly-once", "agent.schema-events")
 @pytest.mark.parametrize("faults", every_fault(Crash), ids=lambda f: f"{f.step}-{f.nth}")
 def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -> None:
     """The process dies there; its successor goes on from what Kafka and the directory have."""
@@ -508,6 +514,7 @@ def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -
     assert sorted(world.log.segments) == [3, 5]
 
 
+@pytest.mark.promise("agent.failing-service")
 @pytest.mark.parametrize(
     "faults", every_fault(lambda: ServiceError("down"), first_read=False), ids=lambda f: f"{f.step}-{f.nth}"
 )
@@ -521,6 +528,7 @@ def test_a_failing_service_at_any_step_is_retried_without_loss_or_repetition(fau
     assert world.health.now.degraded == {}
 
 
+@pytest.mark.promise("agent.one-per-node")
 def test_an_older_agent_is_fenced() -> None:
     """A second agent starts while the first runs: the first ends with FencedError, nothing appears twice."""
     world = World()
@@ -537,6 +545,7 @@ def test_an_older_agent_is_fenced() -> None:
     assert world.keys() == list("abcd")
 
 
+@pytest.mark.promise("agent.failing-service")
 def test_retries_are_spaced_until_something_is_committed() -> None:
     """A start that succeeds proves nothing: a Kafka that refuses every commit is asked less and less often."""
     world = World(limits=Limits(retry_seconds=1, retry_seconds_most=8, seconds=0))

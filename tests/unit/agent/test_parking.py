@@ -59,6 +59,7 @@ def explain(world: World, *tables: object) -> Callable[[], None]:
     return come
 
 
+@pytest.mark.promise("agent.parked")
 def test_an_unknown_table_is_parked_and_everything_else_goes_on() -> None:
     """Its mutation waits whole, its segment is kept, health says so; explained, it is published and all is released."""
     world = World()
@@ -76,6 +77,7 @@ def test_an_unknown_table_is_parked_and_everything_else_goes_on() -> None:
     assert world.health.now.gauges["parked_now"] == 0
 
 
+@pytest.mark.promise("agent.parked")
 @pytest.mark.parametrize(
     "updates",
     [(ORDERS, SECRET), (SECRET, ORDERS), (ORDERS, SECRET, NOTES), (NOTES, SECRET, ORDERS), (SECRET, NOTES, ORDERS)],
@@ -94,6 +96,7 @@ def test_a_mixed_mutation_is_parked_whole_and_published_whole(updates: tuple[obj
     assert published == [(name, (number, 2)) for number, name in enumerate(wanted)]
 
 
+@pytest.mark.promise("agent.parked-then-published")
 def test_parked_mutations_outlive_the_agent() -> None:
     """A successor keeps their segments, and publishes them when it can: at its start already."""
     world = World()
@@ -106,6 +109,7 @@ def test_parked_mutations_outlive_the_agent() -> None:
     assert (world.keys(), world.log.segments, parked(world)) == (list("abc"), {}, [])
 
 
+@pytest.mark.promise("agent.parked-then-published")
 def test_what_waits_for_a_table_comes_before_its_later_changes() -> None:
     """The definition is there, and new changes with it."""
     world = World()
@@ -161,6 +165,7 @@ def test_while_the_schema_cannot_be_read_what_needs_it_is_parked() -> None:
     assert world.health.now.degraded == {}
 
 
+@pytest.mark.promise("agent.parked-deadline")
 def test_after_a_deadline_a_dead_letter_tells_what_waits_and_none_of_its_bytes() -> None:
     """Positions, sizes, a hash, the reason: one for a table and segment. The segment stays, and so does the hope."""
     world = World(limits=Limits(parked_seconds=30, poll_seconds=5))
@@ -191,6 +196,7 @@ def test_bytes_go_into_dead_letters_for_those_who_ask() -> None:
     assert len(letters(world)) == 1
 
 
+@pytest.mark.promise("agent.refused-table-alone")
 def test_a_refused_shape_parks_its_table_alone() -> None:
     """Others go on; accepted, what waited is published in its order, before what came later."""
     world = World(limits=Limits(retry_seconds=1))
@@ -210,6 +216,7 @@ def test_a_refused_shape_parks_its_table_alone() -> None:
     assert world.health.now.degraded == {}
 
 
+@pytest.mark.promise("agent.refused-table-alone")
 def test_a_topic_that_kafka_refuses_parks_its_table_alone() -> None:
     """The session starts over without it: others go on, and it is tried again after a while."""
     world = World()
@@ -231,6 +238,7 @@ def test_a_topic_that_kafka_refuses_parks_its_table_alone() -> None:
     assert world.health.now.degraded == {}
 
 
+@pytest.mark.promise("agent.refused-table-alone")
 def test_a_change_too_large_for_its_topic_goes_to_dead_letters_at_once() -> None:
     """The table's other changes go on, the segment is kept; it is published when the topic takes it."""
     world = World()
@@ -271,6 +279,7 @@ def test_a_mutation_that_waits_for_two_tables_waits_for_the_second_when_the_firs
     assert (world.keys(), parked(world), world.log.segments) == (["z", "k", "k"], [], {})
 
 
+@pytest.mark.promise("agent.parked")
 def test_too_many_hold_the_log() -> None:
     """Nothing later is published, nothing released, health says why; explained, it goes on, nothing lost."""
     world = World(limits=Limits(parked=3, retry_seconds=1, retry_seconds_most=8))
@@ -357,6 +366,7 @@ def every_fault(error: Callable[[], BaseException]) -> list[Faults]:
     ]
 
 
+@pytest.mark.promise("agent.parked-then-published")
 @pytest.mark.parametrize("faults", every_fault(Crash), ids=lambda f: f"{f.step}-{f.nth}")
 def test_a_crash_at_any_step_of_parking_loses_nothing_and_repeats_nothing(faults: Faults) -> None:
     """A successor goes on from what Kafka and the directory have."""
@@ -383,6 +393,7 @@ def test_a_failing_service_at_any_step_of_parking_is_retried(faults: Faults) -> 
     assert world.health.now.degraded == {}
 
 
+@pytest.mark.promise("agent.parked-then-published")
 def test_a_definition_that_comes_for_another_table_lets_nothing_overtake_what_waits() -> None:
     """Read because of another table, in the midst of mutations that were read before."""
     world = World(limits=Limits(read=100))
@@ -400,6 +411,7 @@ def test_a_definition_that_comes_for_another_table_lets_nothing_overtake_what_wa
     assert world.keys() == list("abc")
 
 
+@pytest.mark.promise("agent.why-no-definition")
 def test_why_a_table_has_no_definition_is_told() -> None:
     """As the reason of what is parked, in health and in its dead letter; everything else goes on."""
     deep = CqlType("int")

@@ -88,6 +88,7 @@ def test_tells_what_is_set_aside() -> None:
     )
 
 
+@pytest.mark.promise("agent.progress-behind-data")
 def test_progress_is_the_position_of_its_own_transaction() -> None:
     """Never ahead of the changes that are committed with it."""
     world = World()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import uuid4
 
+import pytest
+
 from tailrace.agent.parts import Limits
 from tailrace.publish.selection import Selection
 from tailrace_schemas.change import Op, Origin
@@ -15,6 +17,7 @@ MISTYPED = Selection(("kss.*",))
 OTHER = replace(ELSEWHERE, cdc=True)
 
 
+@pytest.mark.promise("agent.nothing-selected")
 def test_patterns_that_select_nothing_lose_nothing() -> None:
     """The segment stays, the agent is not ready and says why; with the right pattern everything is published, in its
     order, once."""
@@ -64,6 +67,7 @@ def test_what_cannot_be_parked_is_kept_too() -> None:
     assert world.log.segments == {}
 
 
+@pytest.mark.promise("agent.nothing-selected")
 def test_tables_that_no_pattern_takes_are_named_and_released_beside_selected_ones() -> None:
     world = World(selection=Selection(("ks.*",)), tables=[ORDERS, OTHER])
     world.log.append(1, [*entries("a"), *entries("b", OTHER)])

@@ -57,6 +57,7 @@ def test_a_directory_that_is_made_once_cdc_is_on_is_waited_for(tmp_path: Path) -
     require_node_directory(tmp_path, OFF)
 
 
+@pytest.mark.promise("agent.node-settings")
 @pytest.mark.parametrize(
     ("node", "wrong"),
     [

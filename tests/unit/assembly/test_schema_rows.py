@@ -75,6 +75,7 @@ def test_the_release_line_is_told(options: list[str], release: str) -> None:
     assert read_schema_file(lines_of(ROWS, own)).release == release
 
 
+@pytest.mark.promise("commands.schema-export")
 def test_a_history_gives_the_last_definition_of_each_table_dropped_ones_too() -> None:
     def record(offset: int, table_id: UUID, column: str | None) -> HistoryRecord:
         own = () if column is None else tuple(rows("shop", "orders", table_id, column=column, written=offset))

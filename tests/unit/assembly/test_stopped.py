@@ -23,6 +23,7 @@ def settings_of(cdc_raw: Path, progress_seconds: float = 10.0) -> Settings:
     return Settings.model_validate({"topics": {"prefix": "tailrace"}, "agent": agent})
 
 
+@pytest.mark.promise("agent.noticed-by-commands")
 def test_the_lock_of_cdc_raw_names_an_agent_that_runs(tmp_path: Path) -> None:
     """However old its last record is; once it has ended, its record must be of before that."""
     settings = settings_of(tmp_path)
@@ -38,6 +39,7 @@ def test_the_lock_of_cdc_raw_names_an_agent_that_runs(tmp_path: Path) -> None:
         require_stopped(settings, RECORD, 103.0, fence=False)
 
 
+@pytest.mark.promise("agent.noticed-by-commands")
 @pytest.mark.parametrize(
     "other",
     [replace(AGENT, host="h2"), replace(AGENT, prefix="p2"), None],

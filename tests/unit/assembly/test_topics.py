@@ -15,6 +15,7 @@ from tailrace.ops.metrics import exposition
 from tailrace_common.settings import Settings
 
 
+@pytest.mark.promise("agent.deleted-topic")
 def test_a_topic_that_was_created_again_degrades_the_agent(caplog: pytest.LogCaptureFixture) -> None:
     """In its log, in /status with what it means, and in a metric; twice is counted twice."""
     health = HealthBoard(lambda: 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +14,10 @@ import pytest
 from tests.breakages.breakage import Breakage, BreakageError, Needs, Red
 from tests.breakages.run import ABSENT, GREEN, OTHERWISE, RED, ROOT, judged, sessions, steps_of
 from tests.breakages.table import BREAKAGES
+from tests.tools import tool
 
-OF_DELIVERY: Final = ("## 1.", "## 2.", "## 3.", "## 4.")
-"""The sections of docs/guarantees.md of the agent's promises; generations, mirror and sinks are not its delivery."""
+OF_DELIVERY: Final = ("agent.", "others.")
+"""How the names of the agent's promises begin; generations, mirror and sinks are not its delivery."""
 REDS: Final = [red for one in BREAKAGES for red in one.reds]
 
 
@@ -66,24 +68,22 @@ def test_every_fault_test_is_shown_red() -> None:
         assert {name for name in names if (file, name) not in shown} == set(), file
 
 
-def promises() -> list[tuple[str, set[str]]]:
-    """Each row of those sections, and the tests that it names."""
-    text = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
-    sections = re.split(r"(?m)^(?=###? )", text)
-    found = []
-    for section in sections:
-        if section.startswith(OF_DELIVERY):
-            rows = [line for line in section.splitlines() if line.startswith("|") and "`test_" in line]
-            found += [(row, set(re.findall(r"`(test_\w+)`", row))) for row in rows]
-    return found
+def promises() -> dict[str, set[str]]:
+    """Each of those promises, and the tests that are marked with it."""
+    shown = defaultdict(set)
+    for test in tool("traceability").marked_tests(ROOT):
+        for name in test.promises:
+            if name.startswith(OF_DELIVERY):
+                shown[name].add(test.name)
+    return shown
 
 
 def test_every_promise_of_an_integration_test_is_shown_broken() -> None:
     live = set().union(*functions("integration").values())
     shown = {red.function for red in REDS}
-    rows = [(row, tests) for row, tests in promises() if tests & live]
+    rows = [(name, tests) for name, tests in promises().items() if tests & live]
     assert len(rows) > 40
-    missing = [row for row, tests in rows if not tests & shown]
+    missing = [name for name, tests in rows if not tests & shown]
     assert missing == []
 
 

@@ -46,6 +46,7 @@ def release(capture: CdcRaw, position: Position) -> tuple[int, ...]:
     return capture.release(position)
 
 
+@pytest.mark.promise("agent.index-released")
 def test_only_what_the_index_released(tmp_path: Path) -> None:
     """Nothing without an index; then sections up to its offset, those behind it not, whatever stands there."""
     segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
@@ -123,6 +124,7 @@ def test_a_segment_without_index_below_one_with_an_index_holds_nothing(tmp_path:
     assert capture.open_segments() == ()
 
 
+@pytest.mark.promise("agent.release-after-commit")
 @pytest.mark.parametrize("how", ["completed", "discarded", "later"])
 def test_a_finished_segment_is_released_only_at_or_below_a_committed_position(tmp_path: Path, how: str) -> None:
     """Not before it is final, not before its last mutation is committed; twice does no harm."""
@@ -160,6 +162,7 @@ def test_after_a_crash_of_the_node_the_index_may_name_the_file_s_size(tmp_path: 
     assert capture.finished(Position(1, 5, 4096))
 
 
+@pytest.mark.promise("agent.cassandra-killed")
 def test_a_segment_that_replay_links_again_is_not_read_again(tmp_path: Path) -> None:
     """Released while Cassandra held it, linked anew by the replay after a crash: deleted anew, by us or a successor."""
     segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
@@ -197,6 +200,7 @@ def test_what_a_cut_off_release_left_is_cleaned_up(tmp_path: Path) -> None:
     assert capture.losses == ()
 
 
+@pytest.mark.promise("agent.another-log")
 def test_another_log_below_the_position_stops_everything(tmp_path: Path) -> None:
     """A segment that was never read, or one of a known id with another header."""
     old = SegmentWriter(tmp_path, 5)
@@ -290,6 +294,7 @@ def test_a_broken_header_quarantines_the_final_segment(tmp_path: Path, at: int) 
     assert list(capture.quarantined) == [5]
 
 
+@pytest.mark.promise("agent.damaged-segment")
 def test_a_quarantined_segment_stays_so_after_a_restart(tmp_path: Path) -> None:
     """It is neither read nor released."""
     first, second = SegmentWriter(tmp_path, 5), SegmentWriter(tmp_path, 6)
@@ -346,6 +351,7 @@ def test_a_segment_deleted_before_it_was_read_is_reported(tmp_path: Path) -> Non
     assert [loss.segments for loss in capture.losses] == [(6, 6)]
 
 
+@pytest.mark.promise("agent.foreign-files")
 def test_foreign_files_are_left_alone_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Each named once."""
     segment, capture = SegmentWriter(tmp_path, 5), reader(tmp_path)
@@ -393,6 +399,7 @@ def test_what_is_passed_though_no_index_tells(tmp_path: Path) -> None:
 OTHERS = {"text": b"text", "empty": b"", "zeros": b"\0" * 4096, "header of another": header(3).ljust(4096, b"\0")}
 
 
+@pytest.mark.promise("agent.no-segment")
 @pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
 @pytest.mark.parametrize("name", ["CommitLog-7-99.log", "CommitLog-7-6.log"])
 def test_a_file_that_is_no_segment_ends_no_segment(tmp_path: Path, content: bytes, name: str) -> None:

@@ -28,6 +28,7 @@ def payloads(capture: CdcRaw) -> list[bytes]:
     return [entry.payload for entry in capture.read(100)]
 
 
+@pytest.mark.promise("agent.early")
 def test_what_has_a_marker_is_read_and_what_the_index_says_is_durable(tmp_path: Path) -> None:
     """Without an index nothing is; a section without a marker is not there."""
     segment = SegmentWriter(tmp_path, 5)
@@ -107,6 +108,7 @@ def test_a_segment_that_vanishes_without_an_index_is_no_loss(tmp_path: Path) -> 
         assert (capture.losses, capture.quarantined) == ((), {})
 
 
+@pytest.mark.promise("agent.early")
 def test_what_a_crash_took_back_is_announced(tmp_path: Path) -> None:
     """The position is behind the end of the log as it is now: exactly what stood between is retracted."""
     segment = SegmentWriter(tmp_path, 5)

@@ -22,6 +22,7 @@ def at_once(_: float) -> None:
     """No waiting for who looks at the lock."""
 
 
+@pytest.mark.promise("agent.one-per-directory", "agent.at-least-once")
 @pytest.mark.parametrize(
     "second",
     [
@@ -51,6 +52,7 @@ def test_the_same_agent_takes_it_over_after_any_end(tmp_path: Path) -> None:
         assert read_owner(tmp_path) == OURS
 
 
+@pytest.mark.promise("agent.one-per-directory")
 @pytest.mark.parametrize("other", [OTHER, replace(OURS, host="h2")], ids=["prefix", "host"])
 def test_what_a_stopped_agent_has_not_published_is_its_own(tmp_path: Path, other: Owner) -> None:
     with own(tmp_path, other):

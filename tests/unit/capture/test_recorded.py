@@ -69,6 +69,7 @@ def test_finished_segments_are_read_whole(folder: Recorded, tmp_path: Path) -> N
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.promise("agent.index-released")
 def test_a_growing_index_releases_section_by_section(folder: Recorded, tmp_path: Path) -> None:
     """At each boundary exactly what stands before it, by logical positions."""
     raw = lay_out(folder, tmp_path)

@@ -39,6 +39,7 @@ def changes_in(kind: str) -> list[Change]:
     return found
 
 
+@pytest.mark.promise("agent.whole-change")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_change_of_a_real_segment_comes_back_from_its_message(kind: str) -> None:
@@ -71,6 +72,7 @@ def test_the_primary_key_is_cut_out_of_every_message(kind: str) -> None:
         assert FRAME + encoder.key_schema_id + body == encoder.key(change)
 
 
+@pytest.mark.promise("agent.whole-change")
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_that_cassandras_own_reader_saw_is_left_out(kind: str) -> None:
     """Changes of each kind, counted against the dump of the same segments that Cassandra's reader made."""
@@ -98,6 +100,7 @@ def counted(update: dict[str, Any]) -> Counter[str]:
     return +counts
 
 
+@pytest.mark.promise("agent.digest")
 def test_digests_name_changes() -> None:
     """One digest per change, the same whatever segment format carried it."""
     changes = changes_in("5.0.1/lz4")

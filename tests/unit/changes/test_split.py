@@ -74,6 +74,7 @@ def test_index_and_count_run_over_the_mutation() -> None:
     assert [(c.source.index, c.source.count) for c in changes if c.source] == [(0, 3), (1, 3), (2, 3)]
 
 
+@pytest.mark.promise("others.older-range")
 @pytest.mark.parametrize(
     ("why", "changes", "expected"),
     [
@@ -112,6 +113,7 @@ def test_order(why: str, changes: tuple[Change, ...], expected: list[tuple[str, 
     assert shape(changes) == expected, why
 
 
+@pytest.mark.promise("others.adjacent-ranges")
 def test_a_boundary_ends_one_range_and_starts_the_next() -> None:
     first, second = Deletion(1, 9), Deletion(2, 9)
     changes = split(

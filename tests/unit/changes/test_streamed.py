@@ -64,6 +64,7 @@ def flags_of(payload: bytes, source: Source = SOURCE) -> list[int]:
     return by_objects
 
 
+@pytest.mark.promise("log-tables.streamed-data")
 def test_what_a_client_writes_has_the_least_time_of_its_head() -> None:
     assert flags_of(payload_of(Mutation(updates=(UPDATE,)), LEAST)) == [0, 0, 0]
 
@@ -73,6 +74,7 @@ def test_a_deletion_that_some_releases_leave_out_is_no_sign() -> None:
     assert flags_of(payload_of(Mutation(updates=(UPDATE,)), LEAST - 1)) == [0, 0, 0]
 
 
+@pytest.mark.promise("log-tables.streamed-data")
 def test_what_is_older_in_its_head_than_in_all_else_was_streamed() -> None:
     payload = payload_of(Mutation(updates=(UPDATE,)), LEAST - 5)
     assert flags_of(payload) == [STREAMED] * 3
@@ -87,6 +89,7 @@ def test_each_update_has_a_head_of_its_own() -> None:
     assert flags[3] & UPDATE_BEGINS
 
 
+@pytest.mark.promise("log-tables.streamed-data")
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_of_a_node_by_itself_was_streamed(kind: str) -> None:
     """Writes of every sort, as releases have logged them."""

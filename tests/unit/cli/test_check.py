@@ -204,6 +204,7 @@ def test_nothing_is_said_of_a_flush_that_is_not_periodic_or_not_known() -> None:
     assert list(check_latency(AgentSettings(), {})) == []
 
 
+@pytest.mark.promise("commands.check")
 def test_what_is_slow_is_named() -> None:
     """By the row that took long; one that failed says why by itself."""
 

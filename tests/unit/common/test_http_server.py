@@ -60,6 +60,7 @@ def read(port: int, path: str = "/health/live") -> int:
         return status
 
 
+@pytest.mark.promise("commands.health-endpoint")
 @pytest.mark.slow
 def test_idle_connections_take_no_descriptor_from_the_process() -> None:
     """1,100 of them, against a process that may have 256 descriptors: it opens its files, and answers its probe."""
@@ -82,6 +83,7 @@ def test_idle_connections_take_no_descriptor_from_the_process() -> None:
         assert child.stdout.readline() == f"opened {FILES}\n"
 
 
+@pytest.mark.promise("commands.health-endpoint")
 def test_the_oldest_connection_makes_room() -> None:
     """Connections and threads stay within the limit, and each request is answered."""
     with WebServer(answered, "127.0.0.1", 0, setting="s") as server, ExitStack() as stack:
@@ -95,6 +97,7 @@ def test_the_oldest_connection_makes_room() -> None:
         assert threading.active_count() <= before + MOST_CONNECTIONS
 
 
+@pytest.mark.promise("commands.health-endpoint")
 def test_a_silent_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of a request, too."""
     monkeypatch.setattr(web, "REQUEST_SECONDS", 0.05)
@@ -105,6 +108,7 @@ def test_a_silent_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert connection.recv(1) == b""
 
 
+@pytest.mark.promise("commands.health-endpoint")
 def test_an_answer_that_takes_long_holds_up_no_other_for_good() -> None:
     """All connections wait for their answers: a new one gets none, later ones do."""
     over = threading.Event()
@@ -127,6 +131,7 @@ def test_an_answer_that_takes_long_holds_up_no_other_for_good() -> None:
         assert read(server.port) == HTTPStatus.OK
 
 
+@pytest.mark.promise("settings.default-port")
 def test_a_default_port_that_is_taken_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
     """A second agent or stream on a machine runs; a port that somebody chose has to be free."""
 

@@ -112,6 +112,7 @@ def test_redact(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 
+@pytest.mark.promise("commands.secrets")
 @pytest.mark.parametrize("secret", PASSWORDS)
 @pytest.mark.parametrize("around", ["{}", "cannot connect to {}: refused", 'url = "{}"', "{}, {}"])
 def test_passwords_with_any_characters(secret: str, around: str) -> None:
@@ -123,6 +124,7 @@ def test_passwords_with_any_characters(secret: str, around: str) -> None:
     assert "db.example.org:5432/shop" in shown
 
 
+@pytest.mark.promise("commands.secrets")
 @pytest.mark.usefixtures("restored_logging")
 @pytest.mark.parametrize("secret", [*(f"http://u:{one}@h" for one in PASSWORDS), AZURE])
 @pytest.mark.parametrize("json_lines", [False, True])
@@ -144,6 +146,7 @@ def test_secrets_in_logs_errors_and_words(secret: str, json_lines: bool, capsys:
         assert json.dumps(hidden)[1:-1] not in text
 
 
+@pytest.mark.promise("commands.secrets")
 def test_secrets_in_settings_and_their_errors() -> None:
     """A repr shows none, and neither does the error of a setting beside it."""
     given = {

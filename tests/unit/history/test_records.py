@@ -110,6 +110,7 @@ def test_behind_a_damaged_record_the_definition_is_unsure() -> None:
     assert [history.inferred(ORDERS.id, place) for place in (before, behind)] == [False, True]
 
 
+@pytest.mark.promise("agent.large-definition")
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [10, 1000, 900_000])
 def test_a_large_record_is_cut_and_put_together(most: int) -> None:

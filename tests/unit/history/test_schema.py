@@ -154,6 +154,7 @@ def test_changes_of_tables_with_cdc(payload: bytes, keys: list[bytes]) -> None:
         assert replace(change.source, flags=0) == replace(SOURCE, index=index, count=len(changes))
 
 
+@pytest.mark.promise("agent.mixed-batches")
 def test_every_order_of_tables_with_and_without_cdc() -> None:
     """Rows of both in one mutation: all of the cdc part, numbered, in the order of the log."""
     wide = table({"id": "text"}, regular={"v": "int"}, name="a", table_id=A.id)
@@ -193,6 +194,7 @@ def dated(table: Table, epoch: int, cdc: bool = True) -> bytes:
     return encode(Mutation(updates=(update,)), Stats(), [((), ())])
 
 
+@pytest.mark.promise("agent.metadata-epoch")
 def test_the_epoch_of_an_update_chooses_the_definition_and_its_flag() -> None:
     """Whatever the position: the writer may have switched before or after the DDL was logged."""
     off = replace(A, cdc=False)

@@ -112,6 +112,7 @@ def test_history_and_events_are_told_by_how_far_ddl_was_read() -> None:
 TOLD, NEW, MUTE = Trace(lambda _: True), Trace(lambda _: False), Trace(lambda _: None)
 
 
+@pytest.mark.promise("agent.lost-marks")
 @pytest.mark.parametrize(
     ("unmarked", "records", "visible", "expected"),
     [

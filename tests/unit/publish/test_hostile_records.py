@@ -163,6 +163,7 @@ def test_what_is_there_is_read(topic: str) -> None:
     assert decode(MESSAGE, entries) == CHANGE
 
 
+@pytest.mark.promise("agent.foreign-records")
 @pytest.mark.parametrize("topic", READERS)
 @pytest.mark.parametrize("value", NONSENSE, ids=range(len(NONSENSE)))
 def test_nonsense(topic: str, value: bytes) -> None:
@@ -196,6 +197,7 @@ def _replaced(value: Any, path: list[int], other: Any) -> Any:
     return {key: _replaced(one, rest, other) if key == name else one for key, one in value.items()}
 
 
+@pytest.mark.promise("agent.foreign-records")
 @pytest.mark.slow
 @pytest.mark.parametrize("topic", READERS)
 @given(path=st.lists(st.integers(0, 40), min_size=1, max_size=9), other=VALUES)
@@ -207,6 +209,7 @@ def test_records_with_another_value_somewhere(topic: str, path: list[int], other
     reading(changed.encode(errors="replace"))
 
 
+@pytest.mark.promise("agent.foreign-records")
 @given(place=st.integers(0, 400), byte=st.integers(0, 255), topic=st.sampled_from(sorted(READERS)))
 @settings(max_examples=300, deadline=None)
 def test_records_with_another_byte_somewhere(topic: str, place: int, byte: int) -> None:

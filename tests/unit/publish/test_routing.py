@@ -437,6 +437,7 @@ def test_topics_recorded_in_schemas_are_not_given_to_another_table() -> None:
     assert destinations.topic(replace(other, id=EARLY)) == name
 
 
+@pytest.mark.promise("agent.truncation-everywhere")
 @pytest.mark.parametrize("store", [None, Registered()], ids=["own", "registry"])
 def test_a_truncation_goes_to_every_partition(store: Registered | None) -> None:
     """One record each, without a key, with one digest; of a table that is not selected none."""

@@ -53,6 +53,7 @@ def link_again(segments: list[SegmentWriter]) -> None:
         segment.sync(completed=True)
 
 
+@pytest.mark.promise("agent.cassandra-killed-large-log")
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [70, 260])
 def test_a_replay_is_known_however_many_segments_the_log_holds(tmp_path: Path, count: int) -> None:

@@ -78,6 +78,7 @@ class Node:
         return [(loss.kind.value, loss.segments) for loss in self.register.look(self.at, read, there, known, no_run)]
 
 
+@pytest.mark.promise("agent.vanished-segments")
 @pytest.mark.parametrize("may_delete", [False, True])
 def test_a_segment_that_had_an_index_and_vanished_is_lost(may_delete: bool) -> None:
     """Whoever deletes, watched or not; one without index is empty, and silent; each is found once."""
@@ -116,6 +117,7 @@ def test_a_record_tells_a_successor_what_to_miss() -> None:
     assert third.look(listing(11, 13, 14, logless=(12,)), read=9) == []
 
 
+@pytest.mark.promise("agent.vanished-segments")
 def test_ids_that_are_missing_are_unknown_only_where_cassandra_deletes_and_nobody_watched() -> None:
     for may_delete, found in ((False, []), (True, [("unknown", (11, 13))])):
         node = Node(may_delete)

@@ -268,6 +268,7 @@ def truncated_at(milliseconds: int) -> bytes:
     return bytes(12) + milliseconds.to_bytes(8, "big")
 
 
+@pytest.mark.promise("agent.metadata-epoch")
 def test_the_epochs_of_the_metadata() -> None:
     """A write by a later definition than any met is not decoded; one by an earlier is, wherever it stands."""
     node = Node([], MemoryLog(version=7))
@@ -374,6 +375,7 @@ def test_ddl_in_a_hole_holds_from_behind_it() -> None:
     assert not schema.history.unsure
 
 
+@pytest.mark.promise("agent.unread-ddl")
 def test_of_several_holes_the_write_time_chooses() -> None:
     """What stands in between is marked: nobody knows what else was altered, and altered back."""
     schema, source, _ = Restarted(ORDERS, WIDE, NOW + 150).begin()

@@ -78,6 +78,7 @@ def commit(schema: LiveSchema) -> tuple[tuple[HistoryRecord, ...], Resume]:
     return committed
 
 
+@pytest.mark.promise("agent.large-schema")
 def test_a_new_host_with_many_tables() -> None:
     """Until all are committed its offsets record says so, and a start after a crash in between reads all again."""
     node = Node([numbered(number) for number in range(8)])
@@ -95,6 +96,7 @@ def test_a_new_host_with_many_tables() -> None:
     assert resume.schema is None
 
 
+@pytest.mark.promise("agent.large-schema")
 def test_ddl_that_is_too_much_at_once_waits_in_the_log() -> None:
     """Each commit says how far it was read, and what is told of it goes with it."""
     node = Node([])
@@ -112,6 +114,7 @@ def test_ddl_that_is_too_much_at_once_waits_in_the_log() -> None:
     assert [place and (place.segment, place.offset) for *_, place in told] == [(5, 3), (5, 6), (6, 0)]
 
 
+@pytest.mark.promise("agent.large-schema")
 @pytest.mark.slow
 def test_five_thousand_tables_without_cdc() -> None:
     """A new host keeps them in pieces of a few MiB, and a restart reads them all again."""
@@ -128,6 +131,7 @@ def test_five_thousand_tables_without_cdc() -> None:
     assert not again.behind
 
 
+@pytest.mark.promise("agent.foreign-records")
 def test_a_record_that_cannot_be_read() -> None:
     """The cluster's present definition is taken from there on, and marked; it is told; others are as they were."""
     wide = replace(numbered(1), regular=table({"id": "int"}, regular={"v": "int"}).regular, cdc=True)

@@ -59,6 +59,7 @@ def test_the_layout_is_the_contracts() -> None:
     assert change_digest(INSERT) == hashlib.blake2b(expected, digest_size=16).digest()
 
 
+@pytest.mark.promise("agent.digest")
 @pytest.mark.parametrize(
     ("change", "golden"),
     [

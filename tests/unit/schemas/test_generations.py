@@ -129,6 +129,7 @@ def _column(part: bytes, width: int) -> list[bytes]:
     return [bytes(part[byte * count + row] for byte in range(width)) for row in range(count)]
 
 
+@pytest.mark.promise("ring.earlier-versions")
 def test_generations_of_version_1_are_read_as_they_are_in_the_topic(topic: Topic) -> None:
     """Records that an earlier Tailrace wrote, and what `tailrace generations show` printed of the second then."""
     recorded = json.loads((Path(__file__).parent / "generations_1.json").read_text())
@@ -253,6 +254,7 @@ RULES = [
 ]
 
 
+@pytest.mark.promise("ring.in-time")
 @pytest.mark.parametrize(
     ("before", "records", "at", "reason"), [row[1:] for row in RULES], ids=[row[0] for row in RULES]
 )

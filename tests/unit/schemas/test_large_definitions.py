@@ -81,6 +81,7 @@ def test_types_that_differ_far_below() -> None:
     assert hash(one) == hash(CqlType("udt", (one.args[0], one.args[1]), name="f", fields=("x", "y")))
 
 
+@pytest.mark.promise("agent.large-definition")
 def test_as_json() -> None:
     """A user type stands in it once, and it comes back equal, sharing what is shared."""
     wide = only(nested(5))
@@ -157,6 +158,7 @@ def test_a_change_of_a_table_with_nested_types() -> None:
     assert decode(encoder.value(change), entries).cells == cells
 
 
+@pytest.mark.promise("agent.why-no-definition")
 def test_types_that_are_too_deep() -> None:
     """Keep their own table out, with the reason, and nothing overflows."""
     assert nested(MAX_DEPTH - 3).problems == ()

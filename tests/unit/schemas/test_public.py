@@ -31,6 +31,7 @@ CHANGE = Change(
 )
 
 
+@pytest.mark.promise("consuming.both-framings")
 def test_both_framings_are_decoded() -> None:
     """By what was added; what is no schema is counted."""
     schemas, message = Schemas(), ENCODER.value(CHANGE)
@@ -60,6 +61,7 @@ def test_the_package_alone_imports_no_avro() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
+@pytest.mark.promise("consuming.both-framings")
 def test_what_the_page_shows_is_what_the_examples_do() -> None:
     """Each piece of code stands in one of them; and one imports nothing of ours."""
     ours, plain = ((ROOT / "examples" / f"consume_{name}_tailrace.py").read_text() for name in ("with", "without"))

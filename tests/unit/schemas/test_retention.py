@@ -53,6 +53,7 @@ def test_the_oldest_that_stays(
     assert keep_from(timestamps, now, retentions) == oldest
 
 
+@pytest.mark.promise("ring.retention")
 @given(
     timestamps=st.lists(st.integers(0, 1000), unique=True, min_size=1).map(sorted),
     now=st.integers(0, 2000),
@@ -133,6 +134,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.promise("ring.retention")
 @pytest.mark.parametrize(("record", "at", "reason"), REFUSED.values(), ids=REFUSED)
 def test_what_breaks_a_rule_lets_nothing_go(record: tuple[bytes, bytes], at: int, reason: str) -> None:
     topic = Topic(4)

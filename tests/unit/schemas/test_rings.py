@@ -87,6 +87,7 @@ def check_tokens(
     return streams
 
 
+@pytest.mark.promise("ring.same-replicas", "ring.one-stream-per-token")
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
@@ -117,6 +118,7 @@ def test_large_rings(nodes: int, most_tokens: int, per_entry: int, ignore_msb: i
     check_sampled(random.Random(nodes), nodes, most_tokens, per_entry, ignore_msb, sample=30)
 
 
+@pytest.mark.promise("ring.same-replicas")
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(10))
 def test_fifty_rings_of_any_size(block: int) -> None:
@@ -147,6 +149,7 @@ def check_sampled(
     return generation.entries.stream_count
 
 
+@pytest.mark.promise("ring.one-stream-per-token")
 @settings(max_examples=200, deadline=None)
 @given(TOKENS, st.integers(0, 300), st.integers(1, 12), st.integers(56, 63))
 def test_a_streams_token_by_looking_at_every_token_of_its_range(
@@ -173,6 +176,7 @@ TWICE = 21
 """A seed that draws the same 38 bits twice for the second entry."""
 
 
+@pytest.mark.promise("ring.one-stream-per-token")
 @pytest.mark.slow
 def test_ids_that_would_stand_twice_get_other_random_bits() -> None:
     """Streams of an entry that has fewer tokens than streams share one; of so many, two draw the same 38 bits."""

@@ -155,6 +155,7 @@ def test_partition_is_the_share_of_the_ring(value: int, n: int) -> None:
     assert chosen * 2**64 <= (value - MIN_TOKEN) * n < (chosen + 1) * 2**64
 
 
+@pytest.mark.promise("agent.partition-by-token")
 @pytest.mark.parametrize(
     ("value", "n", "expected"),
     [(MIN_TOKEN, 3, 0), (MAX_TOKEN, 3, 2), (-1, 2, 0), (0, 2, 1), (0, 1, 0), (-1, 7, 3), (MAX_TOKEN, 16, 15)],

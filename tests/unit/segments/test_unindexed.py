@@ -96,6 +96,7 @@ def other(number: int) -> bytes:
     return deletion(PLAIN, b"k%d" % number)
 
 
+@pytest.mark.promise("agent.no-index")
 def test_a_replay_that_makes_no_index_loses_nothing(node: Node) -> None:
     """The segment is gone from both directories when it is read, before a later one, each change once."""
     segment = SegmentWriter(node.root, 5)
@@ -241,6 +242,7 @@ def test_early_mode_reads_what_was_deleted_before_it_came_there(node: Node) -> N
     assert node.read() == []
 
 
+@pytest.mark.promise("agent.vanished-segments")
 def test_an_index_that_was_deleted_at_once_is_missed(node: Node) -> None:
     """Notification has its name, though no listing ever showed it."""
     node.register.appeared(node.root / "cdc_raw" / "CommitLog-7-7_cdc.idx")

@@ -66,6 +66,7 @@ def test_a_check_tells_what_cannot_be_reached_before_spark_starts(tmp_path: Path
     assert "is no directory that this user may write" in str(checks["sink x"])
 
 
+@pytest.mark.promise("iceberg.without-catalog")
 def test_tables_without_a_catalog_are_registered(tmp_path: Path) -> None:
     section = IcebergSinkSettings(path=str(tmp_path / "lake"), mode="current", buckets=1)
     followed = FollowedIceberg(section)

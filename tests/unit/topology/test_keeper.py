@@ -133,6 +133,7 @@ def test_a_ring_that_cannot_be_read_is_told_once_and_waited_for(
     assert agent.state() == (RingState.SETTLING, NOW)
 
 
+@pytest.mark.promise("ring.in-time")
 def test_a_commit_record_that_comes_too_late_is_ignored_and_followed_by_another_proposal() -> None:
     """The process stood still between description and commit record."""
     agent = Agent()
@@ -217,6 +218,7 @@ def test_nodes_that_disagree_are_told_of(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.text.count("do all nodes agree?") <= 8
 
 
+@pytest.mark.promise("ring.retention")
 def test_a_generation_of_which_no_change_is_kept_goes_for_every_reader() -> None:
     """One agent of two announces it; the other, whose clock is a day ahead, was not heeded."""
     clock = ManualClock()
@@ -252,6 +254,7 @@ def test_a_generation_of_which_no_change_is_kept_goes_for_every_reader() -> None
     assert one.reader.operating(first.timestamp * 1000) == (second, Mark.BEFORE_FIRST)
 
 
+@pytest.mark.promise("ring.retention")
 @pytest.mark.parametrize("kept", [[3_000_000, 5], [None, 5], ServiceError("no right to ask")], ids=str)
 def test_no_generation_goes_while_a_topic_keeps_changes_of_its_time(
     kept: list[int | None] | ServiceError, caplog: pytest.LogCaptureFixture
@@ -310,6 +313,7 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it does not come")
 
 
+@pytest.mark.promise("ring.changes-go-on")
 @pytest.mark.parametrize("error", [ServiceError("Kafka is away"), RuntimeError("a defect")])
 def test_the_thread_tells_what_fails_opens_the_topic_anew_and_goes_on(error: Exception) -> None:
     agent, opened = Agent(), list[Loud]()
@@ -377,6 +381,7 @@ def test_an_event_ends_the_wait_and_a_changed_ring_begins_anew() -> None:
         until(lambda: waits_for("30 s"))
 
 
+@pytest.mark.promise("ring.changes-go-on")
 def test_it_ends_while_kafka_does_not_answer() -> None:
     """A reading that takes for ever is left behind."""
     agent, never = Agent(), threading.Event()

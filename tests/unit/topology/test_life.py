@@ -83,6 +83,7 @@ TROUBLES = st.builds(
 )
 
 
+@pytest.mark.promise("ring.one-generation")
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(

@@ -84,6 +84,7 @@ def test_a_generation_is_written_in_the_shapes_of_tuples() -> None:
     }
 
 
+@pytest.mark.promise("mirror.stream-ids")
 def test_a_new_mirror_has_the_stream_ids_that_scylladbs_clients_read() -> None:
     store = mirrored(THREE[:1])
     assert store.tables is not None
@@ -107,6 +108,7 @@ def test_a_low_word_above_the_middle_is_negative_as_bigint_has_it() -> None:
         assert b"".join(number.to_bytes(8, "big", signed=True) for number in pair) == stream.value
 
 
+@pytest.mark.promise("mirror.whole-generations")
 @pytest.mark.parametrize("generations", [THREE, LARGE], ids=["three", "large"])
 def test_a_timestamp_is_seen_only_with_all_of_its_rows(generations: Sequence[PublishedGeneration]) -> None:
     store = MemoryStore()
@@ -149,6 +151,7 @@ CRASHES = [(THREE, step) for step in range(statements_of(THREE))] + [
 ]
 
 
+@pytest.mark.promise("mirror.crash")
 @pytest.mark.parametrize(("generations", "step"), CRASHES)
 def test_whoever_dies_before_a_statement_another_goes_on(generations: Sequence[PublishedGeneration], step: int) -> None:
     store = MemoryStore()
@@ -168,6 +171,7 @@ def test_whoever_dies_before_a_statement_another_goes_on(generations: Sequence[P
     assert len(keys) == len(set(keys)), "a row that was there was written again"
 
 
+@pytest.mark.promise("mirror.crash")
 @pytest.mark.parametrize(("generations", "step"), CRASHES)
 def test_another_that_does_the_same_in_between_changes_nothing(
     generations: Sequence[PublishedGeneration], step: int
@@ -295,6 +299,7 @@ def test_what_need_not_be_there_any_more_is_never_written() -> None:
     assert readable(store) == {SECOND: 4, THIRD: 3}
 
 
+@pytest.mark.promise("mirror.whole-generations")
 def test_who_removes_and_dies_leaves_no_timestamp_without_its_rows() -> None:
     now = THIRD + 2 * DAY
     complete = mirrored(THREE, KEPT)
@@ -318,6 +323,7 @@ def test_who_removes_and_dies_leaves_no_timestamp_without_its_rows() -> None:
         assert store.content() == complete.content()
 
 
+@pytest.mark.promise("mirror.crash")
 def test_a_straggler_brings_nothing_back() -> None:
     store = mirrored(THREE, KEPT)
     late = list(store.statements)
@@ -366,6 +372,7 @@ def test_tables_that_their_owner_made_are_used(form: IdForm, setting: str | None
         assert store.content()[table] == mirrored(THREE, form=form).content()[table]
 
 
+@pytest.mark.promise("mirror.stream-ids")
 @pytest.mark.parametrize("table", [MirrorTable.STREAMS, MirrorTable.DESCRIPTIONS, MirrorTable.STREAMS_V1])
 def test_a_mirror_of_tuples_goes_on_with_them_and_says_once_what_that_means(
     table: MirrorTable, caplog: pytest.LogCaptureFixture
@@ -382,6 +389,7 @@ def test_a_mirror_of_tuples_goes_on_with_them_and_says_once_what_that_means(
     ]
 
 
+@pytest.mark.promise("mirror.stream-ids")
 @pytest.mark.parametrize(
     ("column", "kind", "words"),
     [
@@ -556,6 +564,7 @@ def test_a_host_whose_turn_is_later_writes_when_nobody_did() -> None:
     assert list(readable(store)) == [BEGIN]
 
 
+@pytest.mark.promise("mirror.stops-nothing")
 def test_a_failure_is_told_and_tried_again() -> None:
     told: list[str] = []
 

@@ -101,6 +101,7 @@ def test_a_generation_that_nothing_describes_keeps_no_other_back(caplog: pytest.
 STEPS = range(5)
 
 
+@pytest.mark.promise("mirror.v1-import")
 @pytest.mark.parametrize("step", STEPS)
 def test_whoever_dies_another_goes_on_and_the_marker_comes_last(step: int) -> None:
     generations = {NOW - 2 * HOUR: OLD, NOW - HOUR: MODERN}
@@ -122,6 +123,7 @@ def test_whoever_dies_another_goes_on_and_the_marker_comes_last(step: int) -> No
     assert store.content() == complete.content()
 
 
+@pytest.mark.promise("mirror.crash")
 @pytest.mark.parametrize("step", STEPS)
 def test_another_that_does_the_same_in_between_changes_nothing(step: int) -> None:
     generations = {NOW - 2 * HOUR: OLD, NOW - HOUR: MODERN}
@@ -155,6 +157,7 @@ def test_how_long_tables_have_their_changes(rows: list[Mapping[str, Any]], ttls:
     assert log_ttls(rows) == ttls
 
 
+@pytest.mark.promise("mirror.v1-import")
 @given(
     st.lists(st.integers(-200_000, 0), unique=True, max_size=12),
     st.lists(st.sampled_from([0, 1, 50, 100, 190]), max_size=3),

@@ -67,6 +67,7 @@ def test_an_agent_that_starts_in_the_middle_of_another(step: int, ring: Ring) ->
     assert meanwhile in ([], [found])
 
 
+@pytest.mark.promise("ring.half-published")
 @pytest.mark.parametrize(("step", "ring"), STEPS)
 def test_an_agent_that_dies_in_the_middle_leaves_nothing_behind(step: int, ring: Ring) -> None:
     topic = MemoryTopic()

@@ -56,6 +56,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.promise("ring.membership")
 @pytest.mark.parametrize("ring", CHANGES.values(), ids=CHANGES)
 def test_a_change_settles_for_a_ring_delay_and_is_proposed_once(ring: Ring) -> None:
     agent = Agent()
@@ -68,6 +69,7 @@ def test_a_change_settles_for_a_ring_delay_and_is_proposed_once(ring: Ring) -> N
     assert agent.states([(90, ring), (91, ring), (1000, ring)]) == [COVERED] * 3
 
 
+@pytest.mark.promise("ring.membership")
 def test_a_node_that_is_down_changes_nothing() -> None:
     assert Agent().states([(0, OLD), (40, Ring((B, A)))]) == [COVERED, COVERED]
 

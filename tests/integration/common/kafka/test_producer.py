@@ -133,6 +133,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         desk.kafka.stop()
 
 
+@pytest.mark.promise("agent.refused-is-not-delivered", "agent.log-order")
 @pytest.mark.parametrize("exactly", [True, False])
 @pytest.mark.parametrize("together", [True, False])
 def test_a_leader_that_is_new_loses_nothing(desk: Desk, exactly: bool, together: bool) -> None:
@@ -151,6 +152,7 @@ def test_a_leader_that_is_new_loses_nothing(desk: Desk, exactly: bool, together:
     assert desk.numbers(topic) == [0, 1, 2, 3]
 
 
+@pytest.mark.promise("agent.refused-is-not-delivered", "agent.log-order")
 @pytest.mark.parametrize("exactly", [True, False])
 @pytest.mark.parametrize("together", [True, False])
 def test_after_two_hours_a_partition_gets_one_record_first_again(desk: Desk, exactly: bool, together: bool) -> None:

@@ -125,6 +125,7 @@ def test_a_reader_goes_on_where_it_was(config: dict[str, str], topic: str, write
         assert _values(reader.read_to_end()) == ["c"]
 
 
+@pytest.mark.promise("agent.readers-wait")
 def test_an_open_transaction_is_waited_for_until_it_ends(config: dict[str, str], topic: str, writer: Writer) -> None:
     writer.outside("a")
     writer.open("b")
@@ -166,6 +167,7 @@ def test_a_transaction_that_stays_open_ends_in_an_error_that_says_so(
     writer.commit()
 
 
+@pytest.mark.promise("agent.start-behind-open-transaction")
 def test_a_producer_killed_inside_a_transaction_hides_nothing(
     config: dict[str, str], topic: str, writer: Writer
 ) -> None:

@@ -36,6 +36,7 @@ def test_no_segment_is_no_fault(agent: AgentSettings) -> None:
     assert "cdc = true" in row.advice
 
 
+@pytest.mark.promise("commands.check")
 def test_the_newest_segment_with_data_is_read(agent: AgentSettings, tmp_path: Path) -> None:
     for id in (5, 6):
         segment = SegmentWriter(tmp_path, id)
@@ -60,6 +61,7 @@ def test_a_segment_that_is_damaged(agent: AgentSettings, tmp_path: Path) -> None
     assert f"tailrace verify {path}" in row.advice
 
 
+@pytest.mark.promise("commands.check")
 def test_the_spools_disk_is_measured_and_left_as_it_was(agent: AgentSettings, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     (row,) = check_spool_disk(agent, iter([0.0, 0.1, 0.11]).__next__)

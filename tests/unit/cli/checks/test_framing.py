@@ -19,6 +19,7 @@ OWN = entry(bytes(8))
 REGISTRY = entry(bytes(4), "p.shop.items")
 
 
+@pytest.mark.promise("commands.check")
 @pytest.mark.parametrize(
     ("entries", "store", "both"),
     [

@@ -38,6 +38,7 @@ def failed(at: float, name: str) -> logging.LogRecord:
     return made
 
 
+@pytest.mark.promise("commands.repeated-lines")
 def test_a_driver_that_reconnects_each_second_is_heard_once_a_minute() -> None:
     repeats = Repeats(("tailrace",))
     lines = []
@@ -57,6 +58,7 @@ def test_other_hosts_and_other_lines_are_others() -> None:
     assert repeats.kept(record(1, "a", 2, "x")) is None
 
 
+@pytest.mark.promise("commands.repeated-lines")
 def test_our_own_lines_all_come_and_their_traces_once_a_minute() -> None:
     repeats = Repeats(("tailrace",))
     kept = [repeats.kept(failed(at, "tailrace.agent")) for at in (0.0, 1.0, SECONDS + 1)]

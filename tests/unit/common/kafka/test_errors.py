@@ -43,11 +43,13 @@ CASES = [
 ]
 
 
+@pytest.mark.promise("agent.answers-to-kafka")
 @pytest.mark.parametrize(("name", "said", "answer"), CASES)
 def test_the_answer_to_an_error(name: str, said: dict[str, bool], answer: Answer) -> None:
     assert answer_to(CODES[name], **said) is answer
 
 
+@pytest.mark.promise("agent.answers-to-kafka")
 @pytest.mark.parametrize("name", sorted(CODES))
 def test_no_error_at_all_is_passed_over(name: str) -> None:
     """Whatever librdkafka says of a code, an answer comes; nothing that it calls fatal or abortable is tried again."""
@@ -70,6 +72,7 @@ def test_a_batch_is_no_larger_than_the_smallest_topic_takes() -> None:
     assert settings["queue.buffering.max.kbytes"] * 1024 > 9 << 20
 
 
+@pytest.mark.promise("agent.bounded-memory")
 def test_the_buffer_is_as_large_as_the_settings_say() -> None:
     """librdkafka's own default is a gibibyte."""
     settings = Sizes(buffer=32 << 20).settings()

@@ -54,6 +54,7 @@ def test_the_nearest_name(name: str, nearest: str | None) -> None:
     assert nearest_name(name, names_of("librdkafka")) == nearest
 
 
+@pytest.mark.promise("settings.wrong-property")
 def test_no_known_name_is_taken_for_a_misspelling() -> None:
     assert [name for name in names_of("spark") if spark_fault(name)] == []
     assert [name for name in names_of("java_consumer") if java_consumer_fault(name, ())] == []

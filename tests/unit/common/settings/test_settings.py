@@ -308,6 +308,7 @@ def test_complaints(tmp_path: Path, text: str, environ: dict[str, str], message:
     assert "hunter2" not in said
 
 
+@pytest.mark.promise("settings.wrong-property")
 def test_each_wrong_property_has_its_line(tmp_path: Path) -> None:
     text = "[kafka]\nbootstrap_servers = 'a:1'\n'sasl.passwrd' = 'hunter2'\n[stream.spark]\nx = 1\n[cluster]\nport = 0"
     lines = complaint(tmp_path, text).splitlines()

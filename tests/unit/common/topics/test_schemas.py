@@ -49,6 +49,7 @@ class Partition:
         return "p.schemas[0]"
 
 
+@pytest.mark.promise("agent.foreign-records")
 def test_a_malformed_schema_is_skipped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The others are read, and the log has its offset and what it means."""
     monkeypatch.setattr(module, "PartitionReader", lambda *_, **__: Partition([*BAD, *GOOD]))

@@ -96,6 +96,7 @@ def stock(message: bytes, text: str) -> Any:
         pytest.fail(f"a stock reader never gets past the record: {error}")
 
 
+@pytest.mark.promise("avro-forms.same-values")
 @pytest.mark.slow
 @given(typed_values(), st.sampled_from(ALL_FORMS))
 def test_fastavro_reads_every_type_in_every_form(case: tuple[CqlType, Any], forms: ValueForms) -> None:
@@ -129,6 +130,7 @@ def test_fastavro_reads_every_type_in_every_form(case: tuple[CqlType, Any], form
     assert decode(encoder.value(deletion), known) == deletion
 
 
+@pytest.mark.promise("avro-forms.same-values")
 @pytest.mark.slow
 @given(typed_values(), st.sampled_from(ALL_FORMS))
 def test_readers_of_ours_see_plain_records(case: tuple[CqlType, Any], forms: ValueForms) -> None:
@@ -210,6 +212,7 @@ def test_byte_cases(kind: str, data: str, avro: str, exact: bool) -> None:
     assert out.getvalue().hex() == avro.replace(" ", "")
 
 
+@pytest.mark.promise("avro-forms.same-values")
 def test_the_default_is_what_it_was() -> None:
     """Schemas' ids from before there was a choice: they name schemas in every topic, for ever."""
     encoder = Encoder(TABLE, "app.cdc")
@@ -240,6 +243,7 @@ def test_user_types_of_the_names_of_ours_keep_them_by_default() -> None:
     assert '"name":"Uuid_2"' in encoder.schema_text
 
 
+@pytest.mark.promise("avro-forms.same-values")
 @pytest.mark.parametrize(
     ("kind", "data"),
     [

@@ -60,6 +60,7 @@ def _config(folder: Path, checkpoint: Path) -> Path:
     return config
 
 
+@pytest.mark.promise("stream.another-checkpoint")
 def test_a_checkpoint_of_another_sink_is_refused_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_checkpoint_of_another_sink_is_refused_before_spark_starts(
         stream(config=_config(tmp_path, checkpoint), sink=None, once=True)
 
 
+@pytest.mark.promise("stream.one-per-checkpoint")
 def test_a_checkpoint_with_which_a_stream_runs_is_refused_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_checkpoint_with_which_a_stream_runs_is_refused_before_spark_starts(
     assert raised.value.exit_code == 5
 
 
+@pytest.mark.promise("stream.once-without-kafka")
 @pytest.mark.slow
 def test_once_without_kafka_ends_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

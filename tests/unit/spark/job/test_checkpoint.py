@@ -99,6 +99,7 @@ def test_the_settings_name_it(tmp_path: Path) -> None:
     assert Folders(tmp_path).chosen(StreamSettings(checkpoint="s3://b/{sink}/x")) == "s3://b/local/x"
 
 
+@pytest.mark.promise("settings.earlier-checkpoint")
 def test_a_checkpoint_of_the_earlier_default_is_gone_on_with(tmp_path: Path) -> None:
     """A new one would read the topics from their beginning, in silence."""
     folders = Folders(tmp_path)
@@ -121,6 +122,7 @@ def test_another_sinks_checkpoint_of_the_earlier_default_is_left_alone(
     )
 
 
+@pytest.mark.promise("settings.earlier-checkpoint")
 def test_an_earlier_checkpoint_that_says_nothing_is_the_only_sinks(tmp_path: Path) -> None:
     folders = Folders(tmp_path)
     folders(EARLIER_DEFAULT).write("metadata", "{}")

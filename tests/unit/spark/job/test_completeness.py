@@ -24,6 +24,7 @@ def test_the_slowest_host_decides() -> None:
     assert found == Completeness(3_000, "host b")
 
 
+@pytest.mark.promise("log-tables.watermark")
 @pytest.mark.parametrize(
     ("records", "words"),
     [
@@ -50,6 +51,7 @@ def step(marks: WatermarkTracker, published: int | None, ends: Ends, written: En
     return {topic: complete.time for topic, complete in found.items()}
 
 
+@pytest.mark.promise("log-tables.watermark")
 def test_a_topic_is_complete_once_the_stream_has_written_up_to_its_ends() -> None:
     marks = WatermarkTracker()
     ends = {("t.a", 0): 10, ("t.a", 1): 5, ("t.b", 0): 0}
@@ -72,6 +74,7 @@ def test_what_it_waits_for_is_told() -> None:
     assert found == Completeness(5, "host b is away"), "what was complete stays so"
 
 
+@pytest.mark.promise("log-tables.watermark")
 @pytest.mark.slow
 @given(st.data())
 def test_it_never_runs_ahead_of_the_data(data: st.DataObject) -> None:

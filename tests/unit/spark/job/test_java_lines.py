@@ -12,6 +12,7 @@ import pytest
 from tailrace_spark.job.java_lines import pass_on
 
 
+@pytest.mark.promise("commands.json-log")
 def test_json_lines_pass_and_others_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     line = json.dumps({"message": "of Spark's own log"})
     reading, writing = os.pipe()

@@ -28,6 +28,7 @@ class Silence:
         return self.stops
 
 
+@pytest.mark.promise("stream.once-without-kafka")
 def test_it_ends_with_an_error_after_so_long(caplog: pytest.LogCaptureFixture) -> None:
     silence = Silence(None)
     with pytest.raises(ServiceError, match=r"has not answered for 12 s .*Kafka: no answer"):

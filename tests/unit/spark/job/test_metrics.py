@@ -170,6 +170,7 @@ def status(metrics: StreamMetrics, path: str = "/status") -> dict[str, Any]:
         return found
 
 
+@pytest.mark.promise("stream.status")
 def test_the_status_says_what_waits_and_what_to_do() -> None:
     metrics = StreamMetrics(Target("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
     assert status(metrics)["behind_records"] is None
@@ -194,6 +195,7 @@ def test_the_status_says_what_waits_and_what_to_do() -> None:
     assert found["behind_records"] == {"a": 1, "b": 0}
 
 
+@pytest.mark.promise("stream.status")
 @pytest.mark.parametrize(
     ("what", "summary", "says"),
     [

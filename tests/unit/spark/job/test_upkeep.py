@@ -132,6 +132,7 @@ class Clock:
         return self.seconds
 
 
+@pytest.mark.promise("log-tables.columns")
 def test_a_sink_is_given_the_tables_that_the_stream_reads_in_the_order_of_their_definitions() -> None:
     schemas, using, clock = Schemas(), threading.Lock(), Clock()
     sink = Sink(using)

@@ -26,6 +26,7 @@ KEY = ("de", 7)
 TRUNCATION = Change(op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=Deletion(5, 1))
 
 
+@pytest.mark.promise("shaping.deletions")
 @pytest.mark.parametrize(
     ("change", "known"),
     [

@@ -186,6 +186,7 @@ class ChangeLogContract:
         ]
         assert list(outside.records()) == []
 
+    @pytest.mark.promise("sinks.one-table-alone")
     def test_an_error_of_any_type_is_one_table_s(self, stores: Callable[[], Outside]) -> None:
         """All other tables of the batch, and of those behind it, go out; what was set aside says which and why."""
         outside, topic, log = stores(), Topic(), Log(PLAIN)
@@ -202,6 +203,7 @@ class ChangeLogContract:
         assert (place_of(letter), letter["message"]) == (("t.shop.broken", 0, 0), b"\0message".hex())
         assert done.refused["shop.broken"] == letter["reason"]
 
+    @pytest.mark.promise("lake.names")
     @pytest.mark.parametrize("what", [*NAMES, *FIELDS])
     def test_a_table_of_any_names_goes_out(self, stores: Callable[[], Outside], what: str) -> None:
         """Beside one of common names; also when columns and fields of other such names come behind it."""
@@ -215,6 +217,7 @@ class ChangeLogContract:
         found = {place_of(record): forms.of(tables[record["table"]]).read(record) for record in records}
         assert found == delivered_by(*pieces)
 
+    @pytest.mark.promise("sinks.extreme-values")
     @pytest.mark.slow
     def test_values_at_the_ends_of_all_types_go_out(self, stores: Callable[[], Outside]) -> None:
         """Bit for bit, beside a table of common ones."""

@@ -246,6 +246,7 @@ class MergingContract:
         assert followed.dead_letters() == 1
         assert followed.rows(PLAIN, "id") == [(1,)]
 
+    @pytest.mark.promise("sinks.one-table-alone")
     def test_an_error_of_any_type_is_one_table_s(self, followed: Followed) -> None:
         """All other tables of the batch, and of those behind it, go in; the sum says which table it was and why."""
         log = Log(PLAIN)
@@ -259,6 +260,7 @@ class MergingContract:
         assert followed.rows(PLAIN, "id", "v") == [(1, "c"), (2, "b"), (3, "d")]
         assert followed.dead_letters() == 3
 
+    @pytest.mark.promise("sinks.extreme-values")
     def test_values_at_the_ends_of_all_types_stop_no_other_table(self, followed: Followed) -> None:
         """Each row is there, or is set aside by itself where the store cannot have one of its values."""
         changes = extremes()
@@ -334,6 +336,7 @@ class MergingContract:
         write(followed, log.insert((2,), (1,), at + 5, v="new"), time=time)
         assert (2, 1, None, "new") in followed.rows(WIDE, *columns)
 
+    @pytest.mark.promise("sinks.behind-truncation")
     def test_what_stands_between_the_hosts_times_is_kept_until_all_have_told(self, followed: Followed) -> None:
         """Truncated at 60 s by one host, at 58 s by another: a row of 59 s was written after it."""
         log, time = Log(PLAIN), Time(61)

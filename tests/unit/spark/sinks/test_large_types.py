@@ -20,6 +20,7 @@ LARGE = only(nested(5))
 (PLAIN,) = (column.type for column in LARGE.columns if column.name == "plain")
 
 
+@pytest.mark.promise("sinks.millions-of-leaves")
 @pytest.mark.parametrize(
     "shape",
     [arrow_schema, Documents, lambda table: [value_type(column.type) for column in table.columns]],
@@ -32,6 +33,7 @@ def test_formats_that_write_types_out_refuse(shape: Callable[[Table], object]) -
     shape(only(nested(2)))
 
 
+@pytest.mark.promise("sinks.millions-of-leaves")
 def test_json_is_made_of_each_type_once() -> None:
     """What is not in a value costs nothing."""
     value: dict[str, object] = {f"f{number}": None for number in range(FIELDS)}

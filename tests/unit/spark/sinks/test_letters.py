@@ -51,6 +51,7 @@ SECTIONS: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.promise("sinks.dead-letters")
 @pytest.mark.parametrize("kind", sorted(SINKS))
 def test_every_sink_that_keeps_letters_gives_them_back(kind: str) -> None:
     """All but the console, which prints them."""

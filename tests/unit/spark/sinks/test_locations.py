@@ -56,6 +56,7 @@ def test_every_type_is_looked_at() -> None:
     assert {kind for kind, *_ in SECTIONS} == SINK_TYPES.keys()
 
 
+@pytest.mark.promise("sinks.locations")
 @pytest.mark.parametrize(("kind", "said", "location"), SECTIONS)
 def test_no_location_has_a_secret(kind: str, said: dict[str, Any], location: str) -> None:
     """Nor have the label of the metrics, /status, or what is noted in a checkpoint."""
@@ -75,6 +76,7 @@ def test_no_location_has_a_secret(kind: str, said: dict[str, Any], location: str
     assert SECRET not in json.dumps(files.texts)
 
 
+@pytest.mark.promise("sinks.locations")
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -94,6 +96,7 @@ def test_addresses_with_passwords_are_refused_and_not_shown(tmp_path: Path, kind
     assert SECRET not in str(raised.value)
 
 
+@pytest.mark.promise("sinks.locations")
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -126,6 +129,7 @@ class Notes:
         self.texts.pop(name, None)
 
 
+@pytest.mark.promise("sinks.locations")
 def test_a_checkpoint_tells_endpoints_of_one_host_apart() -> None:
     """By a digest; the note of an earlier version, which has the path, is read on, and rewritten without it."""
     one, other = (section("http", {"url": f"https://h/{path}?x=1"}) for path in (SECRET, "other"))

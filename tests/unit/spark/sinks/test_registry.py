@@ -81,6 +81,7 @@ def test_the_index_of_the_pages_has_every_type() -> None:
         assert f"({kind.document.removeprefix('docs/sinks/').replace('docs/', '../')})" in text
 
 
+@pytest.mark.promise("sinks.half-configured")
 def test_a_missing_package_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_type, "find_spec", lambda _: None)
     with pytest.raises(SettingsError) as raised:

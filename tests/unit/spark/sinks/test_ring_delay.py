@@ -51,6 +51,7 @@ def write(settings: Settings) -> None:
         sink.write([topic.piece(truncation("a", 60 * SECOND))])
 
 
+@pytest.mark.promise("sinks.behind-truncation")
 def test_a_sql_sink(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'sink.db'}"
     write(settings_of({"type": "sql", "url": url}))
@@ -59,6 +60,7 @@ def test_a_sql_sink(tmp_path: Path) -> None:
     engine.dispose()
 
 
+@pytest.mark.promise("sinks.behind-truncation")
 def test_tables_of_a_lake_that_follow(tmp_path: Path) -> None:
     write(settings_of({"type": "delta", "path": str(tmp_path), "mode": "current"}))
     assert sorted(DeltaTable(tmp_path / "shop.plain").to_pyarrow_table()["id"].to_pylist()) == [57, 59]
@@ -71,6 +73,7 @@ def test_an_index() -> None:
     assert searched.rows(PLAIN, "id") == [(57,), (59,)]
 
 
+@pytest.mark.promise("sinks.behind-truncation")
 def test_row_images(tmp_path: Path) -> None:
     """What another host says two seconds earlier shows the row again of which the first one took the image away."""
     section: dict[str, object] = {

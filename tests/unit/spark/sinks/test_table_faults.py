@@ -27,6 +27,7 @@ class PanicException(BaseException):
     """What such a library raises where it panics."""
 
 
+@pytest.mark.promise("sinks.one-table-alone")
 @pytest.mark.parametrize(
     "error",
     [

@@ -157,6 +157,7 @@ def batch() -> list[Piece]:
     return [topic.piece(LOG.insert((1,), (), 10, v="a")), topic.piece(LOG.update((1,), (), 20, v="b"))]
 
 
+@pytest.mark.promise("images.repeated")
 def test_a_batch_whose_sink_failed_carries_the_images_that_it_had(tmp_path: Path, batch: list[Piece]) -> None:
     """By the same process, and by the next one."""
     out = io.StringIO()

@@ -67,6 +67,7 @@ def partitions(draw: st.DrawFn) -> list[Change]:
     return mixed
 
 
+@pytest.mark.promise("log-tables.same-rows")
 @given(partitions(), st.lists(st.integers(0, 45), max_size=6), st.integers(1, 4))
 def test_each_update_comes_once_and_whole_wherever_batches_end(
     changes: list[Change], ends: list[int], step: int

@@ -134,6 +134,7 @@ def same_rows(changes: Sequence[Change]) -> list[Delivered]:
     return good
 
 
+@pytest.mark.promise("delta.values")
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(st.lists(row_changes(), min_size=1, max_size=6))

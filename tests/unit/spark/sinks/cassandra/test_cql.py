@@ -134,6 +134,7 @@ def test_a_column_that_was_dropped_and_made_again_keeps_nothing_from_before() ->
     assert said(Log(again).update((1,), (2,), 101, v=3)) != []
 
 
+@pytest.mark.promise("cassandra.unwritable")
 def test_tables_that_cql_cannot_write_say_why() -> None:
     with pytest.raises(UnsupportedError, match=r"l is a list that is not frozen.*lists = \"map\""):
         check_writable(WIDE, lists=False)
@@ -152,6 +153,7 @@ def test_tables_that_cql_cannot_write_say_why() -> None:
 ORDERS = list(product((False, True), repeat=3))
 
 
+@pytest.mark.promise("cassandra.select")
 @given(
     st.sampled_from(ORDERS),
     st.lists(st.integers(0, 2), max_size=3), st.lists(st.integers(0, 2), max_size=3),

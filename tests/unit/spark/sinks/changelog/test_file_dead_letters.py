@@ -94,6 +94,7 @@ def test_what_is_understood_now_is_sent_and_goes(posted: Posted, sink: StoredDea
     assert sum(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere), ReplayCounts()) == ReplayCounts()
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_what_is_not_understood_or_refused_again_stays(posted: Posted, sink: StoredDeadLettersSink) -> None:
     assert sum(replay_letters(sink, partial(pieces, schemas=NONE), nowhere), ReplayCounts()) == ReplayCounts(again=7)
 
@@ -121,6 +122,7 @@ def test_what_filters_leave_out_goes(posted: Posted, sink: StoredDeadLettersSink
     assert ids(posted) == []
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_a_sink_that_is_not_there_keeps_what_was_not_sent(posted: Posted, sink: StoredDeadLettersSink) -> None:
     posted.endpoint.answer = lambda request: TAKEN if request.number < 3 else (503, {}, b"")
     with pytest.raises(ServiceError):
@@ -131,6 +133,7 @@ def test_a_sink_that_is_not_there_keeps_what_was_not_sent(posted: Posted, sink: 
     assert sorted(ids(posted)) == list(range(7))
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_a_stream_may_write_meanwhile(tmp_path: Path) -> None:
     """Two processes have two files open: nothing of one is lost or cut by the other."""
     path = tmp_path / "letters.jsonl"
@@ -166,6 +169,7 @@ def test_half_a_line_of_another_process_ruins_no_letter(tmp_path: Path) -> None:
     assert DeadLetterFile(path).list(None, 500) == [large(1), large(2)]
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_one_at_a_time_has_the_file(tmp_path: Path) -> None:
     path = tmp_path / "letters.jsonl"
     with DeadLetterFile(path)._locked("a+b"), path.open() as other, pytest.raises(BlockingIOError):

@@ -43,6 +43,7 @@ def local(root: Path, **more: object) -> FollowedDelta:
     return FollowedDelta(DeltaSinkSettings.model_validate({"path": str(root), "mode": "current", "buckets": 4, **more}))
 
 
+@pytest.mark.promise("delta.current")
 class TestDeltaCurrent(LakeCurrentContract):
     sink = "delta"
 
@@ -60,6 +61,7 @@ class TestDeltaCurrent(LakeCurrentContract):
         return lambda: local(tmp_path / str(next(numbers)))
 
 
+@pytest.mark.promise("delta.current")
 @pytest.mark.slow
 @pytest.mark.parametrize("again", [True, False], ids=["it comes again", "it never comes again"])
 def test_a_crash_between_any_two_steps_heals(tmp_path: Path, again: bool) -> None:
@@ -145,6 +147,7 @@ class _Between(DeltaStore):
             self._then.pop()()
 
 
+@pytest.mark.promise("delta.current")
 @pytest.mark.parametrize("widens", [False, True], ids=["the same columns", "a column more"])
 def test_what_another_writer_has_shown_is_not_shown_twice(tmp_path: Path, widens: bool) -> None:
     """Such as a replay of dead letters beside a stream: it goes on with a state that is not shown yet."""
@@ -158,6 +161,7 @@ def test_what_another_writer_has_shown_is_not_shown_twice(tmp_path: Path, widens
     assert followed.rows(PLAIN, "id") == [(1,), (2,), (3,)]
 
 
+@pytest.mark.promise("delta.current")
 def test_what_another_writer_is_yet_to_show_is_its_own(tmp_path: Path) -> None:
     """A table is made anew as a column goes, while another writer is between its two commits."""
     followed, log = local(tmp_path), Log(WIDER)
@@ -255,6 +259,7 @@ def test_the_registry_opens_what_the_mode_says(tmp_path: Path) -> None:
     assert about.buckets == 3
 
 
+@pytest.mark.promise("delta.written-by-spark")
 def test_a_table_that_spark_wrote_goes_on(tmp_path: Path) -> None:
     shutil.copytree(WRITTEN_BY_SPARK / "current", tmp_path, dirs_exist_ok=True)
     section = DeltaSinkSettings(path=str(tmp_path), mode="current", buckets=1)

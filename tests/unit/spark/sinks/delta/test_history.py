@@ -60,6 +60,7 @@ class TestDeltaHistory(LakeHistoryContract):
         return lambda: local(tmp_path / str(next(numbers)))
 
 
+@pytest.mark.promise("delta.two-writers")
 def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done(tmp_path: Path) -> None:
     two_at_a_time(local(tmp_path))
 
@@ -84,6 +85,7 @@ def test_a_batch_is_one_commit_of_each_table(tmp_path: Path) -> None:
     assert len(stored.records()) == 10
 
 
+@pytest.mark.promise("delta.once")
 def test_what_is_there_is_told_behind_many_commits(tmp_path: Path) -> None:
     """Every so many commits there is a checkpoint, which a later process begins at."""
     stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
@@ -101,6 +103,7 @@ def test_what_is_there_is_told_behind_many_commits(tmp_path: Path) -> None:
     assert len(stored.records()) == 12
 
 
+@pytest.mark.promise("delta.values")
 def test_a_column_that_two_definitions_of_a_batch_add_with_other_types(tmp_path: Path) -> None:
     """As of a table that was altered, dropped and made again while the stream stood still."""
     names = ("shop.plain", "shop.plain-2")
@@ -118,6 +121,7 @@ def test_a_column_that_two_definitions_of_a_batch_add_with_other_types(tmp_path:
     assert [[row.get("x") for row in one["columns"].to_pylist()] for one in tables] == [[None, "5"], [5]]
 
 
+@pytest.mark.promise("delta.values")
 def test_timestamps_beyond_the_year_9999_are_as_near_as_it_gets(tmp_path: Path) -> None:
     """Wherever they stand; the record has Cassandra's bytes, and what is beside it is as it was."""
     far = 2**62
@@ -151,6 +155,7 @@ def _microseconds(stored: DeltaStored) -> list[dict[str, object]]:
     return [{"u": value} for value in u.to_pylist()]
 
 
+@pytest.mark.promise("delta.values")
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_changes())
@@ -183,6 +188,7 @@ def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> N
         sink.reach()
 
 
+@pytest.mark.promise("sinks.half-configured")
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -213,6 +219,7 @@ def test_other_places_are_refused(tmp_path: Path) -> None:
         open_sink("x", load_settings(path, {}).sink["x"], "p")
 
 
+@pytest.mark.promise("sinks.one-table-alone")
 def test_what_a_table_s_constraint_refuses_is_set_aside_when_the_batch_comes_again(tmp_path: Path) -> None:
     """Delta says so at the commit, when the changes are no more at hand. The other tables of the batch go in."""
     stored, topic, others = local(tmp_path), Topic(), Topic("t.shop.hostile")
@@ -237,6 +244,7 @@ def test_what_a_table_s_constraint_refuses_is_set_aside_when_the_batch_comes_aga
     assert "Invalid data found" in letter["reason"]
 
 
+@pytest.mark.promise("delta.written-by-spark")
 def test_a_history_that_spark_wrote_goes_on(tmp_path: Path) -> None:
     """Its first change comes again, with a second one: as an upgrade meets it whose checkpoint is older."""
     shutil.copytree(WRITTEN_BY_SPARK / "history", tmp_path, dirs_exist_ok=True)

@@ -68,6 +68,7 @@ class TestHistoryOnS3(ChangeLogContract):
             yield lambda: Cut(f"s3://{s3.new_bucket()}/a lake", ends, before=request.param)
 
 
+@pytest.mark.promise("delta.once")
 @pytest.mark.long
 @pytest.mark.parametrize("before", [True, False], ids=["request", "answer"])
 def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -> None:
@@ -88,6 +89,7 @@ def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -
             return
 
 
+@pytest.mark.promise("delta.current")
 @pytest.mark.long
 class TestCurrentOnS3(MergingContract):
     sink = "delta"
@@ -105,6 +107,7 @@ class TestCurrentOnS3(MergingContract):
         return lambda: FollowedDelta(section(f"s3://{s3.new_bucket()}/lake", mode="current", buckets="2"))
 
 
+@pytest.mark.promise("delta.current")
 @pytest.mark.long
 @pytest.mark.parametrize("before", [True, False], ids=["request", "answer"])
 def test_tables_that_follow_lose_nothing_with_any_request(before: bool) -> None:
@@ -167,6 +170,7 @@ def test_what_cannot_be_reached_is_told_in_one_line_without_credentials(
     assert s3.ACCESS_KEY not in said
 
 
+@pytest.mark.promise("delta.two-writers")
 def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done() -> None:
     """By S3's conditional put."""
     two_at_a_time(DeltaStored(section(f"s3://{s3.new_bucket()}/lake")))

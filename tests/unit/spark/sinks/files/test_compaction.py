@@ -30,6 +30,7 @@ from tests.unit.spark.sinks.files.stores import Stored
 from tests.unit.spark.sinks.files.test_outlet import local, names
 
 
+@pytest.mark.promise("files.compaction")
 @pytest.mark.long
 class TestInADirectory(CompactingContract):
     @pytest.fixture(params=[("parquet", True), ("jsonl", True), ("jsonl", False)], ids=["parquet", "gzip", "jsonl"])
@@ -39,11 +40,13 @@ class TestInADirectory(CompactingContract):
         return lambda: local(tmp_path / str(next(numbers)), format=form, compress=compress)
 
 
+@pytest.mark.promise("files.compaction")
 def test_an_overtaken_stream_writes_nothing_into_a_pack(tmp_path: Path) -> None:
     contract = CompactingContract()
     contract.test_a_stream_that_was_overtaken_does_not_write_into_what_is_packed(lambda: local(tmp_path))
 
 
+@pytest.mark.promise("files.compaction")
 def test_a_compaction_that_takes_longer_than_files_stay_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,15 +54,18 @@ def test_a_compaction_that_takes_longer_than_files_stay_loses_nothing(
     contract.test_one_that_takes_longer_than_files_stay_loses_nothing(lambda: local(tmp_path), monkeypatch)
 
 
+@pytest.mark.promise("files.compaction")
 def test_a_reader_beside_a_compaction_sees_each_change_once(tmp_path: Path) -> None:
     CompactingContract().test_what_was_replaced_goes_after_some_hours(lambda: local(tmp_path))
 
 
+@pytest.mark.promise("files.compaction")
 def test_two_compactions_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contract = CompactingContract()
     contract.test_a_compaction_beside_another_doubles_nothing(lambda: local(tmp_path), monkeypatch)
 
 
+@pytest.mark.promise("files.compaction")
 def test_a_reader_of_directories_finds_what_is_committed_when_it_is_done(tmp_path: Path) -> None:
     stored = local(tmp_path)
     for piece in small_batches(4, Topic()):
@@ -70,6 +76,7 @@ def test_a_reader_of_directories_finds_what_is_committed_when_it_is_done(tmp_pat
     assert table.num_rows == len(read(stored)) == 14
 
 
+@pytest.mark.promise("files.compaction")
 def test_parquet_is_put_together_as_it_is(tmp_path: Path) -> None:
     """The same columns and definitions, in one row group."""
     stored, topic, log = local(tmp_path), Topic(), Log(WIDE)
@@ -108,6 +115,7 @@ def test_the_command_lists_and_compacts(tmp_path: Path) -> None:
             run("list", *words)
 
 
+@pytest.mark.promise("files.compaction")
 def test_what_months_leave_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command for each some batches: the manifests are packs, as many as are full, and one more."""
     monkeypatch.setattr(file_compaction, "PACK_COMMITS", 40)

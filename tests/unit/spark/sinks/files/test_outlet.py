@@ -87,6 +87,7 @@ def test_days(written: int, day: str) -> None:
     assert day_of(written) == day
 
 
+@pytest.mark.promise("files.directories")
 def test_no_reader_of_directories_sees_what_is_not_committed(tmp_path: Path) -> None:
     """Died at any step: of the second batch there is nothing, or all of it after the next start."""
     for step in count():
@@ -107,6 +108,7 @@ def test_no_reader_of_directories_sees_what_is_not_committed(tmp_path: Path) -> 
         return
 
 
+@pytest.mark.promise("files.once")
 def test_a_step_that_fails_once_leaves_one_copy(tmp_path: Path) -> None:
     """Also where the manifest was written and the sink was told that it was not."""
     for step in count():
@@ -148,6 +150,7 @@ LARGEST: list[tuple[str, object, str]] = [
 ]
 
 
+@pytest.mark.promise("files.values")
 @pytest.mark.parametrize(("kind", "value", "arrow"), LARGEST, ids=[kind for kind, *_ in LARGEST])
 def test_the_widest_value_of_each_type_fits(tmp_path: Path, kind: str, value: object, arrow: str) -> None:
     of = table({"id": "int"}, regular={"x": kind, "l": f"frozen<list<{kind}>>"}, keyspace="shop", name="wide")
@@ -181,6 +184,7 @@ def test_more_days_than_files_may_be_open(tmp_path: Path) -> None:
     assert [place.offset for place, _ in CommittedFiles(stored.store).changes()] == list(range(140))
 
 
+@pytest.mark.promise("files.values")
 @pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_changes())
@@ -251,6 +255,7 @@ def test_ends_are_known_behind_many_commits(tmp_path: Path) -> None:
     assert len(list((tmp_path / "_tailrace/commits").iterdir())) == 71
 
 
+@pytest.mark.promise("files.two-streams")
 def test_two_streams_cannot_write_below_one_root(tmp_path: Path) -> None:
     """The later one goes on; nothing of either's commits is lost."""
     stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
@@ -282,6 +287,7 @@ def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> N
         sink.reach()
 
 
+@pytest.mark.promise("sinks.half-configured")
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -342,6 +348,7 @@ def test_a_file_that_is_shown_while_it_is_opened_is_read(tmp_path: Path) -> None
         store.read("y")
 
 
+@pytest.mark.promise("stream.restored-sink")
 def test_how_far_a_stream_is_stands_below_the_root_and_is_no_data(tmp_path: Path) -> None:
     settings = FilesSinkSettings.model_validate({"type": "files", "path": str(tmp_path)})
     done = SinkProgress("5f", 7, {("t.ks.t", 0): 9})

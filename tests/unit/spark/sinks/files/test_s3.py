@@ -51,6 +51,7 @@ class TestFilesOnS3(ChangeLogContract):
         return in_a_bucket
 
 
+@pytest.mark.promise("files.compaction")
 @pytest.mark.long
 class TestCompactionOnS3(CompactingContract):
     @pytest.fixture

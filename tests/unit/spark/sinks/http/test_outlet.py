@@ -114,6 +114,7 @@ def write(posted: Posted, *batch: Any) -> Summary:
         return sink.write([Topic().piece(*batch)])
 
 
+@pytest.mark.promise("http.same-ids")
 def test_a_batch_that_comes_again_has_the_same_ids(posted: Callable[..., Posted]) -> None:
     """From another process, and with its pieces cut otherwise."""
     one = posted(batch_records=4, lanes=3)
@@ -191,6 +192,7 @@ def test_the_same_process_sends_again_only_what_was_not_answered(posted: Callabl
     assert [request.changes[0]["offset"] for request in one.endpoint.requests[failed:]] == [2, 3]
 
 
+@pytest.mark.promise("http.refused")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 422, 425, 451])
 def test_what_is_refused_goes_to_the_dead_letters(posted: Callable[..., Posted], status: int) -> None:
     """Of a request, only the changes that are to blame."""
@@ -261,6 +263,7 @@ def test_a_redirect_is_not_followed(posted: Callable[..., Posted]) -> None:
     assert other.endpoint.requests == []
 
 
+@pytest.mark.promise("http.patience")
 def test_retry_after_is_waited_for(posted: Callable[..., Posted]) -> None:
     """All lanes wait: without it the pace is a thousandth of a second."""
     one = posted(retry_seconds=30, lanes=2, batch_records=1)
@@ -275,6 +278,7 @@ def test_retry_after_is_waited_for(posted: Callable[..., Posted]) -> None:
     assert times[1] - times[0] >= timedelta(seconds=0.99)
 
 
+@pytest.mark.promise("http.patience")
 def test_more_patience_than_is_set_holds_the_batch(posted: Callable[..., Posted]) -> None:
     """At once, and again without a request, until the time has come."""
     one = posted(retry_seconds=5)
@@ -417,6 +421,7 @@ def test_dead_letters_that_cannot_be_kept_hold_the_batch(tmp_path: Path) -> None
         letters.put([DeadLetter(RecordId("t", 0, 1), "no")])
 
 
+@pytest.mark.promise("sinks.half-configured")
 @pytest.mark.parametrize(
     ("lines", "message"),
     [

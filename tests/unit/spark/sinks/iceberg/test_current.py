@@ -39,6 +39,7 @@ def another(tmp_path: Path) -> Stores:
     return new
 
 
+@pytest.mark.promise("iceberg.current")
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 class TestIcebergCurrent(LakeCurrentContract):
@@ -53,6 +54,7 @@ class TestIcebergCurrent(LakeCurrentContract):
         return another()
 
 
+@pytest.mark.promise("iceberg.current")
 @pytest.mark.slow
 @pytest.mark.parametrize("step", range(5))
 def test_a_crash_at_any_step_heals(another: Stores, step: int) -> None:
@@ -80,6 +82,7 @@ def test_a_crash_at_any_step_heals(another: Stores, step: int) -> None:
         assert followed.rows(PLAIN, *shown) == selected(WIDER if taken else PLAIN, changes, *shown)
 
 
+@pytest.mark.promise("iceberg.two-writers")
 def test_of_two_that_make_a_table_anew_one_fails(another: Stores) -> None:
     followed, log = another(), Log(PLAIN)
     write(followed, log.insert((1,), (), 1, v="a", w=1))
@@ -119,6 +122,7 @@ def test_merging_what_changes_no_row_is_noted_all_the_same(another: Stores) -> N
     assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
 
 
+@pytest.mark.promise("iceberg.current")
 def test_only_files_that_have_a_row_that_changes_are_written_again(another: Stores) -> None:
     followed, log = another(buckets=1), Log(PLAIN)
     for number in range(3):
@@ -130,6 +134,7 @@ def test_only_files_that_have_a_row_that_changes_are_written_again(another: Stor
     assert followed.rows(PLAIN, "id", "v") == [(0, "a"), (1, "b"), (2, "a")]
 
 
+@pytest.mark.promise("iceberg.current")
 @pytest.mark.slow
 def test_manifests_of_merges_do_not_pile_up(another: Stores) -> None:
     """pyiceberg merges manifests where rows are appended, so a table of updates alone would get more with each."""

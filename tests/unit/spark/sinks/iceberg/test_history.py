@@ -53,6 +53,7 @@ def local(tmp_path: Path) -> Stores:
     return new
 
 
+@pytest.mark.promise("iceberg.once")
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 class TestIcebergHistory(LakeHistoryContract):
@@ -85,6 +86,7 @@ class TestIcebergLetters(LettersContract):
         return new
 
 
+@pytest.mark.promise("iceberg.once")
 def test_a_history_has_each_change_once(local: Stores) -> None:
     """Batches that come again too, also after a step that failed."""
     stored, topic = local(), Topic()
@@ -99,10 +101,12 @@ def test_a_history_has_each_change_once(local: Stores) -> None:
     assert len(stored.dead_letters()) == sum(len(piece.dead_letters) for piece in again)
 
 
+@pytest.mark.promise("iceberg.two-writers")
 def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done(local: Stores) -> None:
     two_at_a_time(local())
 
 
+@pytest.mark.promise("iceberg.two-writers")
 def test_a_refused_commit_is_not_made_again_over_another_writer_s(local: Stores) -> None:
     """pyiceberg does that by itself, on the newer snapshot, unless the table's properties say no: also of one whose
     owner changed that, or that another program made."""
@@ -128,6 +132,7 @@ def test_a_refused_commit_is_not_made_again_over_another_writer_s(local: Stores)
     assert stored.table("shop.plain").properties["commit.retry.num-retries"] == "0"
 
 
+@pytest.mark.promise("iceberg.two-writers")
 def test_a_compaction_in_between_is_not_undone(local: Stores) -> None:
     stored, topic, log = local(), Topic(), Log(PLAIN)
     for number in range(2):
@@ -150,6 +155,7 @@ def test_a_compaction_in_between_is_not_undone(local: Stores) -> None:
     assert stored.maintenance.describe("shop.plain")["files"] == 2
 
 
+@pytest.mark.promise("iceberg.once")
 def test_what_is_noted_outlives_compaction_and_expiry(local: Stores) -> None:
     """Both as `tailrace iceberg` does them. Files that only expired snapshots have are removed."""
     stored, topic, log = local(), Topic(), Log(PLAIN)
@@ -169,6 +175,7 @@ def test_what_is_noted_outlives_compaction_and_expiry(local: Stores) -> None:
     assert len(stored.records()) == 3
 
 
+@pytest.mark.promise("iceberg.once")
 def test_what_a_crash_left_is_removed_when_it_is_a_day_old(local: Stores) -> None:
     stored, topic, log = local(), Topic(), Log(PLAIN)
     deliver(stored, topic.piece(log.insert((0,), (), 1, v="x")))
@@ -204,6 +211,7 @@ def test_types_are_arrows(local: Stores) -> None:
     assert opened.version_of("two") is None
 
 
+@pytest.mark.promise("iceberg.without-catalog")
 @pytest.mark.parametrize("namespace", [None, "raw.cassandra"])
 def test_a_directory_without_a_catalog_is_refused_until_its_tables_are_registered(
     local: Stores, namespace: str | None
@@ -243,6 +251,7 @@ def test_any_pyiceberg_opens_the_directory_s_catalog(local: Stores) -> None:
     assert rows["columns"].to_pylist() == [{"v": "a", "w": None}]
 
 
+@pytest.mark.promise("sinks.half-configured")
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -286,6 +295,7 @@ def test_a_catalog_that_does_not_answer_is_told_in_one_line_without_credentials(
         assert not [secret for secret in ("hunter@2", "hunter%402") if secret in shown]
 
 
+@pytest.mark.promise("iceberg.values")
 def test_null_lists_of_structs_stay_null(local: Stores) -> None:
     """pyiceberg's own conversion makes empty lists of these, as it writes and as it reads. Also as files are merged."""
     stored, topic, log = local(), Topic(), Log(WIDE)

@@ -45,6 +45,7 @@ def section(**more: object) -> IcebergSinkSettings:
     return IcebergSinkSettings.model_validate({"path": path, "catalog": catalog(), "buckets": 2, **keys, **more})
 
 
+@pytest.mark.promise("iceberg.once")
 @pytest.mark.long
 class TestHistoryOnS3(LakeHistoryContract):
     sink = "iceberg"
@@ -59,6 +60,7 @@ class TestHistoryOnS3(LakeHistoryContract):
         return lambda: IcebergHistory(section())
 
 
+@pytest.mark.promise("iceberg.current")
 @pytest.mark.long
 class TestCurrentOnS3(MergingContract):
     sink = "iceberg"
@@ -81,6 +83,7 @@ def test_tables_on_s3_follow_the_source() -> None:
     _follow(FollowedIceberg(section(mode="current", namespace="raw.lake")))
 
 
+@pytest.mark.promise("iceberg.two-writers")
 @pytest.mark.slow
 def test_tables_of_a_glue_catalog_follow_the_source() -> None:
     """Of moto's Glue: of two that write at a time one fails there too."""
@@ -107,6 +110,7 @@ def _follow(followed: FollowedIceberg) -> None:
     assert followed.rows(PLAIN, "id", "v", "w") == [(1, "late", 5), (3, "c", 7)]
 
 
+@pytest.mark.promise("iceberg.two-writers")
 def test_of_two_on_s3_one_fails_and_finds_its_batch_done() -> None:
     """By the catalog's own comparison."""
     _one_of_two_fails(IcebergHistory(section()))
@@ -128,6 +132,7 @@ def _one_of_two_fails(stored: IcebergHistory, of: Table = PLAIN) -> None:
     assert stored.rows(f"{of.keyspace}.{of.name}")["offset"].to_pylist() == [0, 1]
 
 
+@pytest.mark.promise("iceberg.once")
 @pytest.mark.long
 @pytest.mark.parametrize("before", [True, False], ids=["request", "answer"])
 def test_a_history_loses_and_doubles_nothing_with_any_request(before: bool) -> None:
@@ -148,6 +153,7 @@ def test_a_history_loses_and_doubles_nothing_with_any_request(before: bool) -> N
             return
 
 
+@pytest.mark.promise("iceberg.current")
 @pytest.mark.long
 @pytest.mark.parametrize("before", [True, False], ids=["request", "answer"])
 def test_tables_that_follow_lose_nothing_with_any_request(before: bool) -> None:

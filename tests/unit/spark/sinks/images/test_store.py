@@ -168,6 +168,7 @@ class Crash(BaseException):
     """The process dies here."""
 
 
+@pytest.mark.promise("images.repeated")
 def test_a_batch_that_comes_again_has_the_images_that_it_had(database: Database) -> None:
     """After the state was committed and before the sink was: at each piece, with more behind it, and cut otherwise."""
     stream = Stream()
@@ -197,6 +198,7 @@ def test_a_batch_that_comes_again_has_the_images_that_it_had(database: Database)
     assert together == [*expected[0], *expected[1]]
 
 
+@pytest.mark.promise("images.repeated")
 def test_nothing_is_kept_of_a_transaction_that_failed(url: str) -> None:
     """Neither its state nor its images, wherever it dies."""
     stream = Stream()
@@ -249,6 +251,7 @@ def test_rows_are_looked_at_as_they_are_then(url: str) -> None:
         assert told(images_of(store, pieces[1])) == expected
 
 
+@pytest.mark.promise("images.chain")
 def test_what_has_expired_is_told_with_the_next_change_of_its_table(database: Database) -> None:
     """Each image begins where the last one of its row ended; of what comes again too."""
     clock, stream = [1_000.0], Stream()
@@ -467,6 +470,7 @@ def _imaged(url: str, piece: Piece, now: int) -> list[Imaged]:
         return [one.images for some in store.imaged([piece]) for one in some.changes if one.images is not None]
 
 
+@pytest.mark.promise("images.chain")
 @pytest.mark.slow
 @FOR_ALL
 @given(st.lists(partition_changes(), max_size=10), cuts, st.booleans())
@@ -500,6 +504,7 @@ statements = st.one_of(
 )
 
 
+@pytest.mark.promise("images.chain")
 @pytest.mark.slow
 @FOR_ALL
 @given(st.lists(statements, max_size=10), cuts, st.booleans())
@@ -520,6 +525,7 @@ def test_images_end_in_what_the_sql_sink_shows(
     assert statics == [(row["note"],) for key, row in left if "line" not in key]
 
 
+@pytest.mark.promise("sinks.one-table-alone")
 def test_an_error_of_any_type_is_one_table_s(database: Database) -> None:
     """Its changes are set aside; those of others have their images, and so have what comes later."""
     stream = Stream()

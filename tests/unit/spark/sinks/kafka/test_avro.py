@@ -107,6 +107,7 @@ EVERY: Final[list[tuple[str, object, object]]] = [
 ]
 
 
+@pytest.mark.promise("avro.compatible")
 @pytest.mark.parametrize(("cql", "value", "expected"), EVERY)
 def test_every_type_reads_by_its_logical_type(cql: str, value: object, expected: object) -> None:
     of = table({"k": "int"}, regular={"v": cql}, keyspace="shop")
@@ -125,6 +126,7 @@ def test_every_type_reads_by_its_logical_type(cql: str, value: object, expected:
 FAR: Final = [("timestamp", 253_402_300_800_000), ("timestamp", -(2**63)), ("date", 2_932_897), ("date", -719_163)]
 
 
+@pytest.mark.promise("avro.compatible")
 @pytest.mark.parametrize(("cql", "far"), FAR)
 @pytest.mark.parametrize(
     ("form", "value"),
@@ -186,6 +188,7 @@ def test_keys_are_as_the_sink_says_and_a_truncation_has_none() -> None:
     assert (key, value["op"], value["written"]) == (None, "truncate", 5)
 
 
+@pytest.mark.promise("avro.compatible")
 def test_a_column_that_comes_or_goes_renames_no_type_of_another() -> None:
     """What a registry's rules do not allow: a record's name changes."""
     columns = {"b": "frozen<map<int, text>>", "d": "frozen<tuple<int, int>>"}
@@ -199,6 +202,7 @@ def test_a_column_that_comes_or_goes_renames_no_type_of_another() -> None:
     assert {name: kind for name, kind in types(wide).items() if name in columns} == types(narrow)
 
 
+@pytest.mark.promise("avro.refused", "files.once")
 def test_what_is_refused_is_asked_for_once_in_each_batch() -> None:
     ids = Ids(refused=f"{TOPIC}-value")
     writers = AvroWriters(ids)

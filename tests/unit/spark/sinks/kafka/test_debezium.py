@@ -215,6 +215,7 @@ EVERY: Final[list[tuple[str, object, str, str | None, object]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise("debezium.folded")
 @pytest.mark.parametrize(("cql", "value", "kind", "logical", "expected"), EVERY)
 def test_every_type(cql: str, value: object, kind: str, logical: str | None, expected: object) -> None:
     """As a regular column, and as a key where it can be one."""

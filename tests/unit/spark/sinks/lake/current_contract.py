@@ -104,6 +104,7 @@ class LakeCurrentContract(MergingContract):
                 sink.write([piece(second)])
             require_select(followed, [*first, *second], f"step {step} failed")
 
+    @pytest.mark.promise("delta.current")
     def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(
         self, another: Callable[[], FollowedLake]
     ) -> None:
@@ -137,6 +138,7 @@ class LakeCurrentContract(MergingContract):
         with pytest.raises(SettingsError, match=r"shop\.plain is a table of another kind"):
             deliver(other.histories(), Topic().piece(change))
 
+    @pytest.mark.promise("lake.names")
     def test_names_that_differ_by_case_stay_what_they_are(self, another: Callable[[], FollowedLake]) -> None:
         """Whichever comes first has its own name, also once it is dropped; nothing later changes that."""
         followed = another()
@@ -153,6 +155,7 @@ class LakeCurrentContract(MergingContract):
         assert set(followed.columns(PLAIN)) == {"id", "_x56_", "w"}
         assert followed.rows(PLAIN, "id", "_x56_", "w") == [(1, 5, 9), (2, 6, None)]
 
+    @pytest.mark.promise("lake.names")
     @pytest.mark.parametrize("what", [*NAMES, *FIELDS])
     def test_a_table_of_any_names_is_followed(self, another: Callable[[], FollowedLake], what: str) -> None:
         followed, of = another(), {**NAMES, **FIELDS}[what]

@@ -95,6 +95,7 @@ class LakeHistoryContract(ChangeLogContract):
 
     narrow: ClassVar[Mapping[str, str]] = {}
 
+    @pytest.mark.promise("delta.once")
     def test_a_step_that_fails_once_leaves_one_copy(self, stores: Callable[[], History]) -> None:
         """Also where a commit was made and the sink was told that it was not."""
         for step in count():
@@ -124,6 +125,7 @@ class LakeHistoryContract(ChangeLogContract):
         assert {row["written"]: str(row["day"]) for row in found.select(["written", "day"]).to_pylist()} == days
         assert stored.days("shop.plain") == set(days.values())
 
+    @pytest.mark.promise("delta.values")
     def test_columns_that_come_later_are_null_before_and_dropped_ones_stay(self, stores: Callable[[], History]) -> None:
         stored, topic = stores(), Topic()
         other = table({"id": "int"}, regular={"a": "int", "w": "int"}, keyspace="shop", name="plain")
@@ -148,6 +150,7 @@ class LakeHistoryContract(ChangeLogContract):
             [{"street": "S", "zip": None}], [{"street": "T", "zip": 5}],
         ]  # fmt: skip
 
+    @pytest.mark.promise("lake.names")
     def test_names_that_differ_by_case_stay_what_they_are(self, stores: Callable[[], History]) -> None:
         """Whichever comes first has its own name, of columns, keys and fields; nothing later changes that."""
         stored, topic = stores(), Topic()
@@ -176,6 +179,7 @@ class LakeHistoryContract(ChangeLogContract):
             (2, {"id": 1, "ID": 2}, {"Val": 6, "VAL": 7}),
         ]
 
+    @pytest.mark.promise("delta.values")
     @pytest.mark.parametrize("whole", [True, False], ids=["in one batch", "in several"])
     def test_a_column_of_another_type_has_a_table_of_its_own(self, stores: Callable[[], History], whole: bool) -> None:
         """As of a table that was dropped and made again; also when it comes again."""

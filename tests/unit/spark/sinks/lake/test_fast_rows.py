@@ -133,6 +133,7 @@ def merge_as_plain(found: BatchChanges, states: State, shown: State, erased: Del
     return merged.rows + len(plain.keys)
 
 
+@pytest.mark.promise("delta.current")
 @pytest.mark.slow
 @settings(max_examples=150, report_multiple_bugs=False)
 @given(batches, st.sampled_from([None, 0, 4]))

@@ -86,6 +86,7 @@ def changes() -> list[Change]:
     ]  # fmt: skip
 
 
+@pytest.mark.promise("lake.purge")
 def test_what_only_deletes_is_forgotten_and_visible_rows_stay(stores: Stores, time: Time, sink: LakeCurrent) -> None:
     sink.write([piece(changes())])
     time.now += SWEEP
@@ -116,6 +117,7 @@ def test_a_purge_is_noted_by_both_tables(stores: Stores, time: Time, sink: LakeC
     assert visible(stores, "plain", "id", "v", "w") == [(1, "a", 7)]
 
 
+@pytest.mark.promise("lake.purge")
 def test_a_purge_that_dies_between_its_commits_heals(stores: Stores, time: Time) -> None:
     class Dying:
         def __init__(self, store: LakeStore) -> None:
@@ -162,6 +164,7 @@ def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
     assert again.write([piece([log.delete((1,), (), at(4))])]) == Summary(0, 0, 1)
 
 
+@pytest.mark.promise("lake.purge")
 def test_what_came_late_is_kept_as_long(stores: Stores, time: Time, sink: LakeCurrent) -> None:
     log = Log(PLAIN)
     sink.write([piece([log.delete((2,), (), at(-50_000)), log.delete_partition((3,), at(-50_000))])])

@@ -63,6 +63,7 @@ def dying(limit: int, lost: Answer = "drop") -> Callable[[Asked], Answer]:
     return lambda asked: "pass" if asked.number < limit else lost if asked.number == limit else "drop"
 
 
+@pytest.mark.promise("opensearch.select")
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("again", "lost"), [("whole", "drop after"), ("cut", "drop"), ("with others", "drop after")])
@@ -97,6 +98,7 @@ def test_a_crash_at_any_request_heals(proxy: SearchProxy, again: str, lost: Answ
             return
 
 
+@pytest.mark.promise("opensearch.select")
 @pytest.mark.long
 def test_a_deletion_cut_off_at_any_request_is_brought_to_its_end(proxy: SearchProxy) -> None:
     """Also where the partition is next written by another batch, of another row."""
@@ -125,6 +127,7 @@ def test_a_deletion_cut_off_at_any_request_is_brought_to_its_end(proxy: SearchPr
             return
 
 
+@pytest.mark.promise("opensearch.select")
 @pytest.mark.long
 def test_a_process_killed_in_the_middle_of_a_batch(searched: Searched) -> None:
     """SIGKILL at several moments of a batch of many bulk requests, which then comes again."""
@@ -155,6 +158,7 @@ def _documents(searched: Searched) -> int:
     return int(searched.call("GET", f"/{searched.prefix}.*/_count")["count"])
 
 
+@pytest.mark.promise("opensearch.select")
 @pytest.mark.long
 def test_a_server_killed_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     """The same sink goes on when it is back, with what was not answered."""
@@ -196,6 +200,7 @@ def until_written(sink: OpensearchSink, changes: Sequence[Change]) -> None:
     raise AssertionError("it is never taken")
 
 
+@pytest.mark.promise("opensearch.two-writers")
 @pytest.mark.long
 def test_of_two_writers_neither_loses_what_the_other_wrote(searched: Searched) -> None:
     """Both write the same rows, statics and range deletions at the same time, in pieces."""
@@ -249,6 +254,7 @@ def overtaken(searched: Searched, proxy: SearchProxy, at: str, *other: Change) -
     proxy.answer = answer
 
 
+@pytest.mark.promise("opensearch.two-writers")
 @pytest.mark.long
 @pytest.mark.parametrize("at", ["_bulk", "_refresh", "_search"])
 def test_who_is_overtaken_reads_and_merges_again(proxy: SearchProxy, at: str) -> None:
@@ -262,6 +268,7 @@ def test_who_is_overtaken_reads_and_merges_again(proxy: SearchProxy, at: str) ->
     assert searched.rows(WIDE, *WIDE_COLUMNS) == selected(WIDE, [*first, *other, *mine], *WIDE_COLUMNS)
 
 
+@pytest.mark.promise("opensearch.two-writers")
 @pytest.mark.long
 def test_a_deletion_by_another_while_a_new_row_is_written_covers_it(proxy: SearchProxy) -> None:
     """The row is merged by what was known of its partition before: that it changed is seen behind the write."""
@@ -273,6 +280,7 @@ def test_a_deletion_by_another_while_a_new_row_is_written_covers_it(proxy: Searc
     assert searched.rows(ORDERS, "note") == [("first",)]
 
 
+@pytest.mark.promise("opensearch.two-writers")
 @pytest.mark.long
 def test_another_s_truncation_is_known_before_anything_is_written(proxy: SearchProxy) -> None:
     searched, log = Searched(proxy.url, proxy.address), Log(PLAIN)
@@ -284,6 +292,7 @@ def test_another_s_truncation_is_known_before_anything_is_written(proxy: SearchP
     assert searched.rows(PLAIN, "id") == [(4,)]
 
 
+@pytest.mark.promise("opensearch.remade-index")
 @pytest.mark.long
 def test_a_remade_index_is_seen_whole_or_not_at_all(proxy: SearchProxy) -> None:
     """Whoever dies while a column goes leaves readers the old index, and begins anew."""

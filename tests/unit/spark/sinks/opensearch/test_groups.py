@@ -29,6 +29,7 @@ live = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_so
 KINDS: tuple[opensearch.Kind, ...] = ("opensearch", "elasticsearch")
 
 
+@pytest.mark.promise("opensearch.groups")
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=40),
     st.sets(st.integers(0, 7), max_size=3),
@@ -86,6 +87,7 @@ def require_select(searched: Searched, changes: Sequence[Change], why: str = "")
     assert searched.rows(LINES, *COLUMNS) == selected(LINES, list(changes), *COLUMNS), why
 
 
+@pytest.mark.promise("opensearch.groups")
 @live
 @pytest.mark.long
 @pytest.mark.timeout(900)
@@ -116,6 +118,7 @@ def test_a_crash_while_several_groups_write_heals(proxy: SearchProxy, lost: Answ
             return
 
 
+@pytest.mark.promise("opensearch.groups")
 @live
 @pytest.mark.long
 def test_another_s_write_under_several_groups_is_read_and_merged(proxy: SearchProxy) -> None:
@@ -144,6 +147,7 @@ def overtake(proxy: SearchProxy, searched: Searched, when: Callable[[Asked], boo
     proxy.answer = answer
 
 
+@pytest.mark.promise("opensearch.groups")
 @live
 @pytest.mark.long
 def test_so_many_requests_are_under_way_at_once(proxy: SearchProxy) -> None:
@@ -164,6 +168,7 @@ def test_so_many_requests_are_under_way_at_once(proxy: SearchProxy) -> None:
     assert not first.acquire(blocking=False)
 
 
+@pytest.mark.promise("opensearch.groups")
 @live
 @pytest.mark.long
 def test_an_error_is_told_when_no_request_is_under_way(proxy: SearchProxy) -> None:

@@ -35,6 +35,7 @@ WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "
 WIDE_COLUMNS = ("id", "c", "s", "v")
 
 
+@pytest.mark.promise("opensearch.select")
 @pytest.mark.long
 class TestOpensearch(MergingContract):
     sink = "opensearch"
@@ -53,6 +54,7 @@ class TestOpensearch(MergingContract):
         return lambda: Searched(opensearch.server(self.kind).url)
 
 
+@pytest.mark.promise("opensearch.select")
 @pytest.mark.long
 class TestElasticsearch(TestOpensearch):
     kind = "elasticsearch"

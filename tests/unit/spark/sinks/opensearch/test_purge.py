@@ -49,6 +49,7 @@ def write(sink: OpensearchSink, *changes: Change) -> Summary:
     return sink.write([piece(changes)])
 
 
+@pytest.mark.promise("opensearch.purge")
 @pytest.mark.long
 def test_what_only_deletes_goes_and_what_is_shown_stays(proxy: SearchProxy) -> None:
     searched, time = searched_by(proxy), Time(NOW)
@@ -93,6 +94,7 @@ def test_what_came_late_is_kept_as_long(proxy: SearchProxy) -> None:
         assert kept(searched) == 0
 
 
+@pytest.mark.promise("opensearch.purge")
 @pytest.mark.long
 def test_what_is_as_old_as_what_was_forgotten_is_set_aside(proxy: SearchProxy) -> None:
     """By another process too. What a snapshot reads is not."""
@@ -114,6 +116,7 @@ def test_what_is_as_old_as_what_was_forgotten_is_set_aside(proxy: SearchProxy) -
         assert write(sink, log.delete((1,), (), at(4))) == Summary(0, 0, 1)
 
 
+@pytest.mark.promise("opensearch.purge")
 @pytest.mark.long
 def test_a_purge_cut_off_at_any_request_brings_nothing_back(proxy: SearchProxy) -> None:
     """A change as old as what may have gone is merged into what is there, or too late."""
@@ -141,6 +144,7 @@ def test_a_purge_cut_off_at_any_request_brings_nothing_back(proxy: SearchProxy) 
             return
 
 
+@pytest.mark.promise("opensearch.purge")
 @pytest.mark.long
 def test_a_document_that_another_writes_meanwhile_stays(proxy: SearchProxy) -> None:
     """It is found to be a tombstone alone; then its row is written again."""
@@ -172,6 +176,7 @@ def dying(limit: int, lost: Answer) -> Any:
     return lambda asked: "pass" if asked.number < limit else lost if asked.number == limit else "drop"
 
 
+@pytest.mark.promise("opensearch.purge")
 @pytest.mark.long
 def test_what_another_forgets_between_two_questions_brings_nothing_back(proxy: SearchProxy) -> None:
     """A replay of dead letters is told of a table in one request, and of its partitions in later ones."""

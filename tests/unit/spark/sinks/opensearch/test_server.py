@@ -27,6 +27,7 @@ from tests.unit.tables import table
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
 
 
+@pytest.mark.promise("opensearch.refused")
 @pytest.mark.long
 def test_what_the_server_refuses_is_a_dead_letter_and_all_else_goes_on(searched: Searched) -> None:
     of = table(
@@ -73,6 +74,7 @@ def test_dead_letters_go_into_an_index_that_is_there_already(searched: Searched)
     }  # fmt: skip
 
 
+@pytest.mark.promise("opensearch.busy")
 @pytest.mark.long
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_waited_for(proxy: SearchProxy, status: int) -> None:
@@ -90,6 +92,7 @@ def test_a_busy_server_is_waited_for(proxy: SearchProxy, status: int) -> None:
     assert next(busy, None) is None
 
 
+@pytest.mark.promise("opensearch.busy")
 @pytest.mark.long
 def test_a_server_that_asks_for_more_patience_holds_the_batch(proxy: SearchProxy) -> None:
     searched = Searched(proxy.url, proxy.address, retry_seconds=1)
@@ -99,6 +102,7 @@ def test_a_server_that_asks_for_more_patience_holds_the_batch(proxy: SearchProxy
     assert len(proxy.asked) == 1
 
 
+@pytest.mark.promise("opensearch.busy")
 @pytest.mark.long
 def test_documents_that_are_turned_away_alone_come_again_alone(proxy: SearchProxy) -> None:
     """A full write queue answers 200, and 429 for some of the documents."""
@@ -158,6 +162,7 @@ def test_tls_and_a_password(tmp_path: Path) -> None:
         proxy.close()
 
 
+@pytest.mark.promise("opensearch.remade-index")
 @pytest.mark.long
 def test_an_index_that_is_taken_away_is_made_again_and_never_by_the_server(searched: Searched) -> None:
     log = Log(PLAIN)
@@ -172,6 +177,7 @@ def test_an_index_that_is_taken_away_is_made_again_and_never_by_the_server(searc
     assert searched.rows(PLAIN, "id", "v") == [(2, "b")]
 
 
+@pytest.mark.promise("opensearch.remade-index")
 @pytest.mark.long
 def test_an_index_taken_away_under_a_request_is_not_made_by_it(proxy: SearchProxy) -> None:
     searched, log = Searched(proxy.url, proxy.address), Log(PLAIN)
@@ -189,6 +195,7 @@ def test_an_index_taken_away_under_a_request_is_not_made_by_it(proxy: SearchProx
     assert searched.call("GET", f"/_cat/indices/{searched.prefix}*?format=json") == []
 
 
+@pytest.mark.promise("opensearch.remade-index")
 @pytest.mark.long
 def test_an_index_that_is_somebody_else_s_is_left_alone(searched: Searched) -> None:
     searched.call("PUT", f"/{searched.prefix}.shop.plain")

@@ -44,6 +44,7 @@ def settings(**given: object) -> OpensearchSinkSettings:
     return OpensearchSinkSettings.model_validate({"url": "https://search:9200", **given})
 
 
+@pytest.mark.promise("sinks.half-configured")
 @pytest.mark.parametrize(
     ("given", "words"),
     [

@@ -82,6 +82,7 @@ def test_every_type_is_searched_as_what_it_is(kind: opensearch.Kind) -> None:
     assert [query for query in misses if searched.search(TYPED, query)] == []
 
 
+@pytest.mark.promise("opensearch.refused")
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["opensearch", "elasticsearch"])
 def test_no_value_makes_the_server_refuse_its_row(kind: opensearch.Kind) -> None:

@@ -61,6 +61,7 @@ def test_a_message_says_what_it_is(published: Callable[..., Published]) -> None:
     assert json.loads(body)["columns"] == {"v": "a"}
 
 
+@pytest.mark.promise("rabbitmq.order")
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_a_key_is_in_one_queue_and_all_queues_have_keys(published: Callable[..., Published], kind: str) -> None:
@@ -78,6 +79,7 @@ def test_a_key_is_in_one_queue_and_all_queues_have_keys(published: Callable[...,
     assert changes_of(one.records(), PLAIN) == delivered_by(*pieces)
 
 
+@pytest.mark.promise("rabbitmq.order")
 @pytest.mark.long
 def test_keys_stay_in_their_queues_when_rabbitmq_restarts(published: Callable[..., Published]) -> None:
     """With queues whose numbers are not in the order of their names."""
@@ -93,6 +95,7 @@ def test_keys_stay_in_their_queues_when_rabbitmq_restarts(published: Callable[..
     assert homes[0] == homes[1]
 
 
+@pytest.mark.promise("rabbitmq.truncation")
 @pytest.mark.long
 def test_a_truncation_stands_in_every_queue_between_what_was_before_and_after(
     published: Callable[..., Published],
@@ -107,6 +110,7 @@ def test_a_truncation_stands_in_every_queue_between_what_was_before_and_after(
     assert [record["offset"] for record in full] == list(range(121))
 
 
+@pytest.mark.promise("rabbitmq.confirmed")
 @pytest.mark.long
 def test_a_broker_that_dies_within_a_batch_loses_nothing(published: Callable[..., Published]) -> None:
     """The same sink goes on when it is back, with what was not confirmed."""
@@ -132,6 +136,7 @@ def test_a_broker_that_dies_within_a_batch_loses_nothing(published: Callable[...
     require_order(records)
 
 
+@pytest.mark.promise("rabbitmq.confirmed")
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_a_full_queue_holds_the_batch_and_loses_nothing(published: Callable[..., Published], kind: str) -> None:
@@ -157,6 +162,7 @@ def test_a_full_queue_holds_the_batch_and_loses_nothing(published: Callable[...,
     assert len(records) == 200, "what was confirmed was published again by the same process"
 
 
+@pytest.mark.promise("rabbitmq.order")
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_a_queue_that_is_full_now_and_then_keeps_the_order_of_a_key(
@@ -202,6 +208,7 @@ def until_written(sink: ChangeLogSink, piece: Piece) -> None:
     raise AssertionError("it is never taken")
 
 
+@pytest.mark.promise("rabbitmq.unroutable")
 @pytest.mark.long
 def test_what_no_queue_takes_is_an_error_and_comes_when_one_does(published: Callable[..., Published]) -> None:
     one = published(queues=1, declare=False)
@@ -251,6 +258,7 @@ def test_no_more_are_under_way_than_is_set(published: Callable[..., Published]) 
         assert proxy.publishes - begun == 7
 
 
+@pytest.mark.promise("rabbitmq.confirmed")
 @pytest.mark.long
 def test_a_broker_that_says_nothing_holds_the_batch(published: Callable[..., Published]) -> None:
     one = published(timeout_seconds=1)

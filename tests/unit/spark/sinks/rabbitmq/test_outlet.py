@@ -102,6 +102,7 @@ def message(number: int, key: str) -> Message:
     )
 
 
+@pytest.mark.promise("rabbitmq.order")
 @given(st.lists(st.sampled_from("abc"), max_size=30), st.data())
 def test_of_each_key_one_message_is_under_way(keys: list[str], data: st.DataObject) -> None:
     """Whatever is confirmed when: each goes out once, in its key's order, and never two of a key at once."""
@@ -162,6 +163,7 @@ def test_a_section_says_where_it_writes(tmp_path: Path, monkeypatch: pytest.Monk
     assert "hunter2" not in repr(section)
 
 
+@pytest.mark.promise("sinks.half-configured")
 @pytest.mark.parametrize(
     ("lines", "words"),
     [

@@ -66,6 +66,7 @@ def test_what_is_understood_now_is_merged_and_goes(database: Database, sink: Sql
     assert list(all_letters(sink)) == []
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_what_is_refused_again_stays_with_the_new_reason(sink: SqlSink) -> None:
     assert sum(replay_letters(sink, partial(pieces, schemas=NONE), nowhere), ReplayCounts()) == ReplayCounts(again=7)
     reasons = {one.reason for one in all_letters(sink)}
@@ -82,6 +83,7 @@ def test_one_without_its_bytes_is_left(database: Database, sink: SqlSink) -> Non
     assert len(database.select("SELECT id FROM shop_plain")) == 7
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_one_without_its_bytes_is_read_from_its_topic(database: Database, sink: SqlSink) -> None:
     known = letter(7)
     sink.write([Piece((), (replace(known, message=b""),))])
@@ -96,6 +98,7 @@ def test_one_without_its_bytes_is_read_from_its_topic(database: Database, sink: 
     assert database.select("SELECT id, v FROM shop_plain WHERE id = 7") == [(7, "v7")]
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_a_letter_stays_until_its_change_is_merged(database: Database, sink: SqlSink) -> None:
     """Whatever ends the process between; MySQL has the row before the letter goes, which changes nothing."""
 

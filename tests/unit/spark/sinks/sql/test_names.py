@@ -22,6 +22,7 @@ def columns_of(of: Table) -> list[str]:
     return [column.name for column in (*of.key, *of.static, *of.regular)]
 
 
+@pytest.mark.promise("sql.names")
 @pytest.mark.parametrize("what", NAMES)
 def test_every_column_reads_as_cql_does(database: Database, what: str) -> None:
     of = NAMES[what]
@@ -43,6 +44,7 @@ def test_every_field_has_its_value(database: Database, what: str) -> None:
     assert sorted(json.loads(text).values()) == [3, 4]
 
 
+@pytest.mark.promise("sql.names")
 def test_a_name_stays_when_columns_come(database: Database) -> None:
     first = hostile({"xmin": "int"}, regular={"b": "int"})
     second = hostile({"xmin": "int"}, regular={"B": "int", "b": "int", "xmax": "int"})
@@ -57,6 +59,7 @@ def test_a_name_stays_when_columns_come(database: Database) -> None:
     assert database.select(f"SELECT {columns} FROM shop_hostile") == [(1, 2, 3, 4)]
 
 
+@pytest.mark.promise("sql.names")
 @pytest.mark.parametrize(
     ("dialect", "name", "others", "wanted"),
     [

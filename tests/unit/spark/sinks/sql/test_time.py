@@ -129,6 +129,7 @@ def test_a_truncation_takes_what_was_written_before_it(database: Database, time:
     sink.close()
 
 
+@pytest.mark.promise("sinks.behind-truncation")
 def test_what_stands_between_the_hosts_times_is_kept_until_all_have_told(database: Database, time: Time) -> None:
     """Truncated at 60 s by one host, at 58 s by another: a row of 59 s was written after it."""
     log, sink = Log(PLAIN), SqlSink(database.url, clock=time, ring_delay=5)

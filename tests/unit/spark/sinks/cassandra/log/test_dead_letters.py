@@ -106,6 +106,7 @@ def update(number: int, rows: int, first: int) -> Iterator[DeadLetter]:
         yield DeadLetter(place, "what schema?", ENCODER.value(change))
 
 
+@pytest.mark.promise("sinks.dead-letters")
 def test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_letters_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -31,6 +31,7 @@ EVERYTHING = table(
 )  # fmt: skip
 
 
+@pytest.mark.promise("log-tables.guide")
 def test_columns_are_those_of_scylladbs_log_tables() -> None:
     columns = {name: str(cql_type) for name, cql_type in log_table(EVERYTHING, "ks").columns.items()}
     assert columns == {

@@ -79,6 +79,7 @@ NOTHING = {"street": None, "zip": None, "tags": None}
 _L = [(str(UUID(bytes=bytes(16))), 1)]
 
 
+@pytest.mark.promise("log-tables.guide")
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -154,6 +155,7 @@ def test_times_and_ttls_of_one_row_are_rows_of_the_log() -> None:
     ]
 
 
+@pytest.mark.promise("log-tables.guide")
 def test_a_mutation_is_one_batch_for_each_write_time() -> None:
     """Static row, inserts, updates, then deletions of rows, ranges, the partition, as ScyllaDB puts them."""
     found = rows(
@@ -210,6 +212,7 @@ def test_time_uuids_ascend_with_write_times_and_give_them_back(written: int, dig
     assert time.version == 1
 
 
+@pytest.mark.promise("log-tables.same-rows")
 @pytest.mark.slow
 @given(st.lists(row_changes(), min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_copies_and_repetitions_give_the_same_rows_each_with_a_key_of_its_own(
@@ -233,6 +236,7 @@ def test_copies_and_repetitions_give_the_same_rows_each_with_a_key_of_its_own(
     assert log_rows(shuffled) == expected
 
 
+@pytest.mark.promise("log-tables.whole-change")
 @given(row_changes())
 def test_nothing_of_a_change_is_left_out(change: Change) -> None:
     """What its rows say, taken apart again, is what it says: each cell with its write time and TTL, once."""

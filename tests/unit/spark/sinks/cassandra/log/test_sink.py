@@ -215,6 +215,7 @@ def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
     assert len(cluster.rows[ORDERS_LOG]) == 3
 
 
+@pytest.mark.promise("log-tables.columns")
 def test_the_log_table_is_there_before_the_first_change() -> None:
     cluster = Cluster()
     LogTablesSink(cluster, "t").announce([(3, ORDERS)])
@@ -234,6 +235,7 @@ def test_tables_of_a_keyspace_that_does_not_exist_hold_up_no_others() -> None:
     assert "gone.orders_scylla_cdc_log" in cluster.tables
 
 
+@pytest.mark.promise("log-tables.columns")
 def test_a_dropped_column_goes_from_the_log_and_older_changes_leave_it_out() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster, "t")
@@ -302,6 +304,7 @@ def test_a_key_column_that_was_renamed_is_written_under_its_newest_name() -> Non
     assert (third.get("n"), third.get("number")) == ((3).to_bytes(4, "big"), None), "the former name came back"
 
 
+@pytest.mark.promise("log-tables.own-name")
 def test_two_tables_never_share_a_log() -> None:
     cluster = Cluster(keyspaces=frozenset({"all"}))
     other = Log(replace(ORDERS, keyspace="store", id=UUID(int=8)))
@@ -352,6 +355,7 @@ def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
         sink.reach()
 
 
+@pytest.mark.promise("log-tables.set-aside")
 def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster, "t")
@@ -365,6 +369,7 @@ def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
     assert letter["schema_id"] == b"schema-1".hex().encode()
 
 
+@pytest.mark.promise("log-tables.set-aside")
 def test_what_the_cluster_refuses_is_set_aside_update_by_update() -> None:
     cluster = Cluster(refuses=b"huge")
     mutations = [[LOG.insert((1,), (n,), n, v="huge" if n == 2 else "x")] for n in range(1, 5)]
@@ -385,6 +390,7 @@ def test_a_log_table_that_somebody_dropped_is_made_anew() -> None:
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 2
 
 
+@pytest.mark.promise("log-tables.streamed-data")
 @pytest.mark.parametrize(("streamed", "rows"), [(True, 2), (False, 1)])
 def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: bool, rows: int) -> None:
     cluster = Cluster()
@@ -396,6 +402,7 @@ def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: bo
     assert len(cluster.rows[ORDERS_LOG]) == rows
 
 
+@pytest.mark.promise("log-tables.watermark")
 def test_readers_are_told_how_far_a_log_is_complete() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster, "t", lateness_ms=5_000)
@@ -413,6 +420,7 @@ def test_readers_are_told_how_far_a_log_is_complete() -> None:
     assert cluster.watermarks() == {"orders_scylla_cdc_log": (900, "host b")}
 
 
+@pytest.mark.promise("log-tables.watermark")
 def test_a_log_that_is_made_again_is_complete_up_to_nowhere() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster, "t")
