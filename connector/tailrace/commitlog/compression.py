@@ -46,6 +46,7 @@ def _lz4(block: memoryview, size: int) -> bytes:
     """LZ4Compressor: the length again, as 4 little-endian bytes, then one raw block (not the LZ4 frame format)."""
     if len(block) < 5:
         raise CorruptError(f"LZ4 block of {len(block)} bytes")
+    # LZ4Compressor writes this length little-endian, the only one in the log that is.
     prefix = int.from_bytes(block[:4], "little")
     # Cassandra refuses a block whose two lengths differ.
     if prefix != size:
@@ -72,6 +73,7 @@ def _deflate(block: memoryview, size: int) -> bytes:
         data = stream.decompress(block, size + 1)
     except zlib.error as error:
         raise CorruptError(f"Deflate block does not decompress: {error}") from None
+    # Bytes behind the stream's end are damage too: CompressedSegment writes one stream for each section.
     if len(data) != size or not stream.eof or stream.unused_data:
         raise CorruptError(f"Deflate block does not hold {size} bytes")
     return data
@@ -130,6 +132,7 @@ def decompress(compression: str, block: memoryview, size: int) -> bytes:
     codec = CODECS.get(compression)
     if codec is None:
         raise UnsupportedError(f"compressor class {compression} is not read (only {', '.join(CODECS)})")
+    # A length has no checksum of its own: this bounds memory by the segment's size before anything is allocated.
     if size > len(block) * codec.ratio:
         raise CorruptError(f"{codec.name} block of {len(block)} bytes cannot hold {size}")
     return codec.decompress(block, size)

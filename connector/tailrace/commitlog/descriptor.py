@@ -41,9 +41,11 @@ VERSIONS: Final[Mapping[int, SegmentVersion]] = {
 """Every version that is read. The header decides, never the server's release: 5.0 writes 7 unless told otherwise."""
 
 _KNOWN: Final = ", ".join(str(number) for number in sorted(VERSIONS))
+# A name with one number only is of a segment before 1.2, which Cassandra refuses too.
 _NAME: Final = re.compile(r"CommitLog-(\d+)-(\d+)\.log", re.ASCII)
 _HEAD: Final = struct.Struct(">iqH")
 _CHECKED: Final = struct.Struct(">iIII")
+# CompressionParams.parseCompressorClass puts this in front of a class without a dot.
 _COMPRESSORS: Final = "org.apache.cassandra.io.compress."
 
 
@@ -88,8 +90,10 @@ def read_descriptor(data: SegmentData) -> Descriptor:
     if size < _HEAD.size:
         raise TruncatedError(f"segment header: {size} bytes of at least {_HEAD.size + 6}", offset=size)
     version, segment, length = _HEAD.unpack_from(data, 0)
+    # Before the checksum: another version may place it elsewhere, and its number is what the operator needs to read.
     if version not in VERSIONS:
         _refuse_version(version, data)
+    # The file is linked into cdc_raw after its header was written, but in commitlog/ it may be met shorter.
     end = _HEAD.size + length + 4
     if size < end:
         raise TruncatedError(f"segment header: {size} bytes of {end}", offset=size)
@@ -129,6 +133,7 @@ def _refuse_version(version: int, data: SegmentData) -> None:
 
 def _parameters(text: bytes) -> Mapping[str, object]:
     try:
+        # 3.11 and 4.x write `\/` for `/`, so no string is compared before a JSON parser has read it.
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptError(f"segment header: parameters are not JSON: {error}", offset=_HEAD.size) from None

@@ -34,6 +34,7 @@ class Keys:
 
     def key(self, alias: str) -> bytes | None:
         """The key of an alias, None where there is none."""
+        # A JCEKS keystore has its aliases in lower case; the header has them as cassandra.yaml does.
         return self.by_alias.get(alias.lower(), self.otherwise)
 
 
@@ -47,6 +48,7 @@ def _aes_cbc(key: bytes, iv: bytes) -> Callable[[bytes], bytes]:
         raise UnsupportedError(f"a key of {len(key)} bytes: AES takes 16, 24 or 32")
     if len(iv) != _AES_BLOCK:
         raise CorruptError(f"segment header: encIV of {len(iv)} bytes, AES/CBC takes 16")
+    # EncryptionUtils ends the cipher with each block (doFinal), which sets it back to encIV: nothing chains blocks.
     cipher = Cipher(AES(key), CBC(iv))
 
     def decrypt(text: bytes) -> bytes:
@@ -89,6 +91,7 @@ def decrypt_section(descriptor: Descriptor, blocks: memoryview, size: int, keys:
         length = int.from_bytes(plain[:4], "big", signed=True)
         if not 0 <= length <= size - decrypted:
             raise CorruptError(f"encrypted block states {length} bytes, its section {size - decrypted} more")
+        # The inside is LZ4 whatever commitlog_compression says (EncryptedSegment).
         parts.append(decompress(LZ4, memoryview(plain)[4:], length))
         decrypted += length
     if decrypted != size:

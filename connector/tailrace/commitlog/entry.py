@@ -68,6 +68,8 @@ class Stretch:
         payload_bytes: i64 = 0
         while offset <= size - 4 and payload_bytes < most_bytes and len(entries) < limit:
             length = frame_length(data, offset, base)
+            # CommitLogReader.readSection goes on behind a payload with a wrong checksum if its handler says so. This
+            # stops: a mutation that is passed over is a lost change, which has to be told (contracts.md 1).
             payload = frame_payload(data, offset, length, base)
             offset += length + OVERHEAD
             payload_bytes += length

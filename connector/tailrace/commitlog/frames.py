@@ -18,6 +18,7 @@ OVERHEAD: Final = 12
 
 # Length and its checksum, before the payload.
 _HEAD: Final = 8
+# CommitLogReader.readSection takes a length below 10 for damage: no mutation is that short.
 _MINIMUM: Final = 10
 _BITS_32: Final = 0xFFFFFFFF
 # What each byte makes of a checksum: the checksum of an 8-bit message without the complements at its ends.
@@ -83,12 +84,14 @@ def frames_of(section: Section, tables: frozenset[bytes], id_at: i64, after: int
         length = frame_length(data, offset, base)
         start, id_start = offset, offset + _HEAD + id_at
         offset += length + OVERHEAD
+        # The payload's checksum is verified for frames that are handed out alone; the length's own has let us step this
+        # far.
         if data[id_start : id_start + 16] in tables:
             yield Frame(base + offset, frame_payload(data, start, length, base))
 
 
 def _checksum_of_four(data: bytes, offset: i64) -> i64:
-    """The CRC-32 of the four bytes at `at`, without the slice that zlib's would take."""
+    """The CRC-32 of the four bytes at `offset`, without the slice that zlib's would take."""
     checksum: i64 = _BITS_32
     end = offset + 4
     while offset < end:
@@ -105,8 +108,11 @@ def frame_length(data: bytes, at: i64, base: int) -> i64:
     length = i64(read_i32_be(data, at))
     if length < _MINIMUM:
         raise CorruptError(f"frame: a length of {length} bytes", offset=base + at)
+    # CommitLog.add writes a checksum of the length by itself, so that a reader may step over a payload that is damaged.
     if i64(read_i32_be(data, at + 4)) & _BITS_32 != _checksum_of_four(data, at):
         raise CorruptError("frame: wrong checksum of its length", offset=base + at)
+    # A marker is published only when all frames before it are whole (CommitLogSegment.sync waits for them): a frame
+    # that crosses the section's end is damage, not "not yet".
     if length > left - OVERHEAD:
         raise CorruptError(f"frame: {length} bytes of payload, but the section ends after {left}", offset=base + at)
     return length
@@ -116,6 +122,7 @@ def frame_payload(data: bytes, at: i64, length: i64, base: int) -> bytes:
     """The payload of the frame at `at`, of a checked length; its checksum continues the length's."""
     end = at + _HEAD + length
     payload = data[at + _HEAD : end]
+    # CommitLog.add goes on with one CRC32 from the length to the payload, so the stored one of the length is its start.
     if crc32(payload, i64(read_i32_be(data, at + 4)) & _BITS_32) != i64(read_i32_be(data, end)) & _BITS_32:
         raise CorruptError(f"frame: wrong checksum over {length} bytes of payload", offset=base + at)
     return payload

@@ -125,6 +125,7 @@ def read_mutation(
     except IndexError:
         raise TruncatedError("mutation: it ends before the number of its partition updates") from None
     for _ in range(count):
+        # PartitionUpdateSerializer writes no length: where the table is unknown, the updates behind it cannot be found.
         id = reader.table_id()
         table = (
             tables(id)
@@ -137,6 +138,8 @@ def read_mutation(
             shape = reader.shape(table)
             update = visitor.update(shape)
             _read_update(reader, shape, update)
+            # A client's write has its own least time in its head; what repair streams has that of a whole file
+            # (change.STREAMED).
             update.end(not reader.has_least)
         except IndexError:
             size = len(payload)
@@ -162,6 +165,7 @@ def _read_update(reader: Reader, shape: Shape, visitor: UpdateVisitor) -> None:
     flags = reader.flags()
     if flags & IS_EMPTY:
         return
+    # EncodingStats come before the columns, and all times and ttls of the update are differences from them.
     reader.stats()
     statics = reader.plan(shape) if flags & HAS_STATIC_ROW else _NO_COLUMNS
     regulars = reader.plan(shape)

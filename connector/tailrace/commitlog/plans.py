@@ -81,6 +81,8 @@ class Shape:
     def __init__(self, table: Table) -> None:
         self.table = table
         self.clustering = vec[i64]([value_size(column.type) for column in table.clustering])
+        # Dropped columns too: a write may be older than the DROP that the definition knows, and its bytes have to be
+        # read by the dropped type (system_schema.dropped_columns).
         self._by_name: Mapping[bytes, Column] = columns_by_name(table)
         self._plans: dict[bytes, Plan] = {}
 
@@ -109,6 +111,7 @@ class Shape:
                 raise UnknownColumnError(self.table.id, str(self.table), name)
             columns.append(column)
             offset += length
+        # Columns.Serializer writes each column of the update once, so a repeated name is damage.
         if len(set(columns)) < len(columns):
             raise CorruptError(f"a header of {len(columns)} columns names one of them twice")
         return tuple(columns)

@@ -142,11 +142,13 @@ class Reader:
         data = self.data
         offset = self.at + 1
         extra: i64 = 1
+        # VIntCoding.numberOfExtraBytesToRead: the leading one bits of the first byte count the bytes behind it.
         while first & (128 >> extra):
             extra += 1
         if offset + extra > self.size:
             raise TruncatedError(f"a vint of {extra + 1} bytes ends after {self.size - offset + 1}", offset=self.at)
         self.at = offset + extra
+        # Java holds the result in a long: nine bytes may be a negative number, so differences wrap around (_wrapped).
         if extra == 8:
             return read_i64_be(data, offset)
         value: i64 = first & (255 >> extra)
@@ -218,6 +220,7 @@ class Reader:
         """The update's flags."""
         flags: i64 = self.data[self.at]
         self.at += 1
+        # The log is written by PartitionUpdate's iterator, which is never reversed.
         if flags > _PARTITION_FLAGS or flags & _IS_REVERSED:
             raise CorruptError(f"partition flags {flags:#04x}")
         return flags
@@ -272,6 +275,7 @@ class Reader:
         bits: i64 = 0
         index: i64 = 0
         while index < count:
+            # ClusteringPrefix.Serializer.makeHeader: two bits a value, 32 values a vint; even bit empty, odd bit null.
             if index % _GROUP == 0:
                 bits = self.vint()
             if bits & 3:
@@ -312,6 +316,7 @@ class Reader:
             return RangeMarker(kind=kind, values=values, open=first)
         if kind in _END_BOUNDS:
             return RangeMarker(kind=kind, values=values, close=first)
+        # ClusteringPrefix.Kind has static and row kinds too, which no range marker can be.
         if kind not in _BOUNDARIES:
             raise CorruptError(f"range marker: kind {kind} is neither bound nor boundary")
         # The closing deletion stands first.
@@ -332,6 +337,7 @@ class Reader:
         # A shadowable deletion occurs in materialized views only, and is deprecated: read as the row deletion it is.
         if flags & (END_OF_PARTITION | IS_MARKER) or extended & ~_IS_SHADOWABLE != (_IS_STATIC if static else 0):
             raise CorruptError(f"{'static ' if static else ''}row: flags {flags:#04x}, {extended:#04x}")
+        # Clustering.STATIC_CLUSTERING is not written: the static row is told by its second byte of flags.
         if not static:
             self._clustering(shape.clustering, len(shape.clustering))
         if flags & _HAS_TIMESTAMP:
@@ -350,6 +356,7 @@ class Reader:
                 cells.deleted_local = local
         with_deletions = flags & _HAS_COMPLEX_DELETION != 0
         sizes = plan.sizes
+        # HAS_ALL_COLUMNS is of the update's columns, not of the table's: a header lists those that the update has.
         present = plan.everything if flags & _HAS_ALL_COLUMNS else self.subset(plan)
         for index in present:
             self._column(plan, index, sizes[index], with_deletions)
@@ -366,6 +373,7 @@ class Reader:
         present = count - missing
         if missing < 0 or present < 0:
             raise CorruptError(f"column subset without {missing & _WORD_63} of {count} columns")
+        # Columns.Serializer.serializeLargeSubset: of fewer than half, by an integer division, the present ones.
         lists_present = present < count // 2
         left = present if lists_present else missing
         listed: list[int] = []
@@ -388,12 +396,14 @@ class Reader:
             self._cell(plan, column, size)
             return
         cells = self.cells
+        # HAS_COMPLEX_DELETION is the row's: each of its collections then has one, LIVE where it has none of its own.
         if with_deletions:
             written = self._written()
             local = self._local_time()
             if not _is_live(written):
                 cells.add_deletion(column, written, local)
         count = self.vint()
+        # Each cell takes a byte at least, so the count cannot be larger than what is left.
         if count < 0 or count > self.size - self.at:
             raise TruncatedError(f"{plan.columns[column].name}: {count & _WORD_63} cells in {self.size} bytes")
         first = cells.count
@@ -425,6 +435,7 @@ class Reader:
         written: i64
         if not flags & _USE_ROW_TIMESTAMP:
             written = self._written()
+        # USE_ROW_TIMESTAMP saves the bytes of a time that is the row marker's.
         elif cells.marked:
             written = cells.row_written
         else:
@@ -453,6 +464,8 @@ class Reader:
         end = self.at
         start = end
         if not flags & _HAS_EMPTY_VALUE:
+            # In a collection values have lengths also of types of a fixed size (Cell.Serializer reads by the cell's own
+            # type).
             if size < 0:
                 size = self.length()
             start = self.skip(size)

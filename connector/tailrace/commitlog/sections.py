@@ -48,6 +48,7 @@ class Section:
 
 def first_cursor(descriptor: Descriptor) -> Cursor:
     """The first sync marker of a segment: right behind its header."""
+    # The header is never compressed or encrypted, so both positions begin with the same number (CommitLogPosition).
     return Cursor(descriptor.header_size, descriptor.header_size)
 
 
@@ -67,10 +68,12 @@ def read_section(descriptor: Descriptor, data: SegmentData, cursor: Cursor, keys
     if end is None:
         return None
     start = cursor.marker + MARKER_SIZE
+    # Mapped and direct-I/O segments (MemoryMappedSegment, DirectIOSegment) have the frames themselves between markers.
     if descriptor.compression is None and descriptor.cipher is None:
         content = bytes(data[start:end])
     else:
         content = _expand(descriptor, data, start, end, _LAST_POSITION - cursor.logical - MARKER_SIZE, keys)
+    # The length field of a compressed section does not count: its segmenters count the writer's buffer.
     logical = cursor.logical + MARKER_SIZE
     return Section(content, logical, cursor, Cursor(end, logical + len(content)))
 
@@ -88,14 +91,17 @@ def sections(
 def _read_marker(descriptor: Descriptor, data: SegmentData, at: int) -> int | None:
     """The file offset of the next marker, which is the end of the section behind the marker at `at`."""
     size = len(data)
+    # readSyncMarker: without room for another marker the segment has ended.
     if at > size - MARKER_SIZE:
         return None
     following, checksum = _MARKER.unpack_from(data, at)
     # The checksum covers where the marker stands, not what it points to; the id's low word comes first.
     if zlib.crc32(_CHECKED.pack(descriptor.id & 0xFFFFFFFF, descriptor.id >> 32 & 0xFFFFFFFF, at)) != checksum:
+        # A mapped file is full of zeros from its creation on, so a marker of zeros is the end, or not written yet.
         if following == 0 and checksum == 0:
             return None
         raise CorruptError("sync marker: wrong checksum", offset=at)
+    # The checksum held, so the writer meant it: the file was cut, or a compressed section is being appended.
     if following > size:
         raise TruncatedError(f"sync marker: section ends at {following}, the file at {size}", offset=at)
     if following < at + MARKER_SIZE:
@@ -108,6 +114,7 @@ def _expand(descriptor: Descriptor, data: SegmentData, start: int, end: int, mos
     if end - start < 4:
         raise CorruptError("compressed section: no room for its length", offset=start)
     size = int.from_bytes(data[start : start + 4], "big", signed=True)
+    # Before memory is taken: a damaged length may ask for anything up to 2 GiB.
     if not 0 <= size <= most:
         raise CorruptError(f"compressed section: length {size}", offset=start)
     if size == 0:
@@ -115,6 +122,7 @@ def _expand(descriptor: Descriptor, data: SegmentData, start: int, end: int, mos
         return b""
     blocks = memoryview(bytes(data[start + 4 : end]))
     try:
+        # Encryption wins where the header names both (CommitLogSegment.createSegment picks EncryptedSegment first).
         if descriptor.cipher is not None:
             return decrypt_section(descriptor, blocks, size, keys)
         return decompress(descriptor.compression or "", blocks, size)

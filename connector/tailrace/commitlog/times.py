@@ -6,6 +6,7 @@ from tailrace.commitlog.descriptor import VERSIONS
 from tailrace_schemas.cql.vint import read_unsigned
 from tailrace_schemas.errors import DecodeError
 
+# EncodingStats.TIMESTAMP_EPOCH: 2015-09-22T00:00:00Z in microseconds.
 _EPOCH = 1_442_880_000_000_000
 _IS_EMPTY = 0x01
 
@@ -23,6 +24,7 @@ def oldest_write(payload: bytes, version: int) -> int | None:
             _, offset = read_unsigned(payload, offset)
         size, offset = read_unsigned(payload, offset)
         flags = payload[offset + size]
+        # An empty partition has no EncodingStats (UnfilteredRowIteratorSerializer writes nothing behind its flags).
         if flags & _IS_EMPTY:
             return None
         delta, _ = read_unsigned(payload, offset + size + 1)
