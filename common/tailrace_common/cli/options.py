@@ -39,7 +39,7 @@ def settings_of(path: Path | None) -> Settings:
 
 
 def settings_file(environ: Mapping[str, str], paths: Sequence[Path] = PLACES) -> Path | None:
-    """The first of `places` that exists, else the file of TAILRACE_CONFIG; None where that is unset too."""
+    """The first of `paths` that exists, else the file of TAILRACE_CONFIG; None where that is unset too."""
     named = environ.get(VARIABLE)
     for path in paths:
         if path.exists():

@@ -37,6 +37,8 @@ def dead_letter(lot: Parked, entries: Iterable[Entry]) -> DeadLetter:
     """The letter of a lot, from what a reading of its segment gives."""
     digest, sizes, file = hashlib.sha256(), [], ""
     for entry in entries:
+        # The checksum lets somebody find the very mutation in a backup of the segment, without a byte of it being
+        # shown.
         digest.update(entry.payload)
         sizes.append((entry.position.offset, len(entry.payload)))
         file = entry.file
@@ -75,6 +77,7 @@ def payload_records(host: str, lot: Parked, entry: Entry) -> Iterator[tuple[byte
     """A serialized mutation itself, in chunks: keys `<letter's key>/<offset>/<chunk>`, values {offset, chunk, of,
     version, bytes (base64), format}. Only for those who ask for it by setting."""
     offset = entry.position.offset
+    # A mutation may be as large as half a segment (max_mutation_size), and Kafka's records are smaller by default.
     of = max(1, -(-len(entry.payload) // CHUNK))
     for chunk in range(of):
         encoded = b64encode(entry.payload[chunk * CHUNK : (chunk + 1) * CHUNK]).decode()

@@ -42,6 +42,7 @@ class SchemaDestinations:
 
     def topic(self, table: Table) -> str:
         """The topic that `.schemas` has for the table's name, else one that collides with none."""
+        # By name and not by id: a table that was dropped and made again keeps its topic.
         for topic, name in self._taken.items():
             if name == str(table):
                 return topic
@@ -65,6 +66,7 @@ class SchemaDestinations:
         other for ever (contracts.md 3).
         """
         (value_id, _), *_ = schemas
+        # The key's schema first, so that a crash in between leaves the value's to be announced, and with it the order.
         for key, value in reversed(schemas):
             again = newest and key == value_id and self._newest.get(table_id) != value_id
             if again or key not in self._announced:

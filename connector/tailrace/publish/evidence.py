@@ -43,6 +43,7 @@ class Owner:
         topic, key, value = record
         internal = self._internal.get(topic)
         if internal is None:
+            # Not by its key: keys of tables are partition keys, and tell no host.
             return None if value is None else self._change(value)
         key = key or b""
         if key == self._own or key.startswith((self._own + b"/", f"{self._host}/".encode())):
@@ -61,6 +62,7 @@ class Owner:
         if change is None or change.op is Op.TRUNCATE or change.source is None:
             return None
         source = change.source
+        # A replayed or parked change is behind its place in the log.
         if source.host != self._host or source.origin is not Origin.LOG:
             return None
         return Position(source.epoch, source.segment, source.offset)
@@ -76,11 +78,13 @@ class Owner:
         if change is None:
             return None
         source = change.source
+        # Copies of one mutation on other replicas are published by their own agents.
         if source is None or source.host != self._host:
             return None
         position, table = Position(source.epoch, source.segment, source.offset), change.table.id
 
         def told(by: Resume) -> bool:
+            # Truncations are published apart from the position, by the place up to which the log was read for DDL.
             if change.op is Op.TRUNCATE:
                 pending = any(
                     truncation.position == position and truncation.table_id == table for truncation in by.truncations
@@ -90,6 +94,8 @@ class Owner:
                 (lot.epoch, lot.segment) == (position.epoch, position.segment) and position.offset in lot.offsets
                 for lot in by.parked
             )
+            # What was parked comes behind the position; published from there (origin = parked), it was parked until
+            # that commit.
             return not parked and (
                 source.origin is Origin.PARKED or (by.position is not None and position <= by.position)
             )
@@ -108,6 +114,7 @@ def committed(
     With all of them there, or one of them with readers, it counts as committed: Kafka may have told us so. With some
     missing and none with readers it never was, or nobody can know.
     """
+    # The transaction's own offsets record has its mark: if it was committed, `by` was read from it.
     if records is None:
         verdicts = {trace.told(by) for trace in unmarked}
         return True in verdicts and False not in verdicts

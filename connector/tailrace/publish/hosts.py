@@ -42,6 +42,7 @@ def hosts_of(records: Iterable[Record]) -> tuple[HostRecord, ...]:
     hosts = []
     for key, record in last.items():
         owner = owners[key]
+        # owner[2] is true for lots of parked mutations, which are read with their host's own record.
         if owner is None or owner[2] or record.value is None:
             continue
         cluster, host, _ = owner
@@ -76,7 +77,7 @@ def read_hosts(config: Mapping[str, Scalar], prefix: str, topics: Container[str]
 def lost_hosts(keys: Container[bytes | None], progresses: Iterable[Progress]) -> tuple[Progress, ...]:
     """The hosts that have progress and had an offsets record, of which `.offsets` has nothing, not even a tombstone.
 
-    `keys` are those of all records of `.offsets`, `told` what `.progress` has.
+    `keys` are those of all records of `.offsets`, `progresses` what `.progress` has.
     """
     return tuple(
         progress

@@ -19,6 +19,7 @@ _NONSENSE: Final = (ValueError, LookupError, TypeError, AttributeError, Overflow
 _KEY: Final = re.compile(
     r"(?P<cluster>.+)/(?P<host>[^/]+)/(?P<id>(?:loss|retracted)/\d+/-?\d+|topic/[^/]+/\d+)", re.DOTALL
 )
+# The record has to fit its topic, whatever the number of tables.
 _MOST_TABLES: Final = 100
 
 
@@ -85,6 +86,7 @@ def loss_record(cluster: str, host: str, loss: Loss, seen: int, tables: Iterable
         "seen": seen,
         "version": VERSION,
     }
+    # A loss that is found again has the same key, so that compaction keeps one record of it.
     return f"{cluster}/{host}/{loss_id(loss)}".encode(), _encoded(value)
 
 

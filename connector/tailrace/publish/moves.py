@@ -36,6 +36,7 @@ def target_of(text: str, current: Position) -> Position:
     if match is None:
         raise SettingsError(f"{text}: a position is [EPOCH/]SEGMENT[:OFFSET], such as {current}")
     epoch = current.epoch if match[1] is None else int(match[1])
+    # Segment ids of another log mean nothing here, and its files may be gone (contracts.md 1, "Log epoch").
     if epoch != current.epoch:
         raise SettingsError(
             f"{text}: the host is in log epoch {current.epoch}, and a position stays in its log; "

@@ -151,7 +151,6 @@ def agent_name(id: str) -> str:
 
     Empty for the ids of earlier versions, which are random alone.
     """
-
     return _RANDOM.sub("", id)
 
 

@@ -54,6 +54,7 @@ class RegistryStore:
             if (announced_id := self._before(topic, part, text)) is not None:
                 return announced_id
             raise HeldError(f"changes of {table} are held: {error}") from error
+        # Ids are the registry's own counter: another registry gives the same number to another schema.
         entry = self._known.get(schema_id)
         if entry is not None and entry.avro != text:
             raise HeldError(

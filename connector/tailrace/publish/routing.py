@@ -36,6 +36,7 @@ def assign_topics(prefix: str, tables: Iterable[Table], taken: Mapping[str, str]
     topics: dict[UUID, str] = {}
     for table in sorted(tables, key=lambda table: (table.id.time, table.id)):
         foreign = [topic for topic, name in used.items() if name != str(table)]
+        # The earlier id goes first, so that every agent gives the same table the plain name.
         topics[table.id] = table_topic(prefix, table.keyspace, table.name, table.id, foreign)
         used[topics[table.id]] = str(table)
     return topics
@@ -188,6 +189,7 @@ class Router:
         """From now on changes of tables that are not selected are held, for this reason; None: they go nowhere."""
         self._keep = words
         self._last = None
+        # Routes to nowhere were made under the other rule, and are asked for anew.
         for id in [id for id, route in self._routes.items() if not route.topic]:
             del self._routes[id]
 
@@ -210,12 +212,16 @@ class Router:
                 route = self._last = self._route(message.table)
             if not route.topic:
                 continue
+            # By the token, never from key bytes: each key mode, and readers in other languages, come to the same one
+            # (contracts.md 4).
             kafka_partition = partition(message.token, route.partitions)
             key: bytes | None = message.key
             value = message.value
             if not route.plain:
                 key, value = route.framed(message)
+            # Both count: max.message.bytes is of the batch, and each record has both.
             if len(value) + (0 if key is None else len(key)) > route.limit:
+                # Here and not by Kafka's answer: within a transaction that answer would cost the whole transaction.
                 raise _too_large(route, key, value)
             records.append(Record(route.topic, kafka_partition, key, value))
         return records
@@ -227,6 +233,8 @@ class Router:
         if not route.topic:
             return []
         encoder = Encoder(table, self._prefix, self._key, self._forms)
+        # A truncation has no local deletion time: the second of truncated_at stands for it (contracts.md 3,
+        # "truncate").
         deletion = Deletion(written, written // 1_000_000)
         change = Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=source)
         change = replace(change, digest=change_digest(change))
@@ -244,6 +252,7 @@ class Router:
         What is no table's topic is passed over."""
         for id, route in list(self._routes.items()):
             if route.topic == topic:
+                # Kept until `open`: a later change must not overtake those that wait for this topic.
                 self._refused[id] = f"changes of {route.table} are held: {words}"
                 del self._routes[id]
         self._last = None

@@ -76,6 +76,7 @@ def coverage(selection: Selection, tables: Iterable[Table]) -> Coverage:
     cdc = sorted(name for name, flag in users.items() if flag)
     excluded = [name for name in cdc if _matches(selection.exclude, name)]
     selected = [name for name in cdc if _matches(selection.include, name) and name not in excluded]
+    # A pattern of wildcards alone, such as the default *.*, names nothing that could be mistyped.
     specific = [pattern for pattern in selection.include if set(pattern) - set("*?.")]
     unmatched = _unmatched(specific, users)
     return Coverage(

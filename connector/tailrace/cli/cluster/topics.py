@@ -59,7 +59,7 @@ def plan(
 def needed_topics(settings: Settings, existing: Collection[str]) -> dict[TopicPlan, str]:
     """The plans of all topics -> what each is for: its own, and those of the tables that are selected.
 
-    `there` are Kafka's. Raises ServiceError, SettingsError.
+    `existing` are Kafka's topics. Raises ServiceError, SettingsError.
     """
     plans = {internal_plan(settings.topics, internal): f"our {internal}" for internal in Internal}
     with closing(LiveCluster(contact_of(settings.cluster))) as cluster:

@@ -30,6 +30,8 @@ class KafkaLog:
         self._timeout = timeout
         self._errors = ClientErrors()
         sizes = {"message.max.bytes": min(largest + _AROUND, 1_000_000_000)}
+        # Idempotence makes librdkafka's own retries repeat nothing, and sets acks=all: an append that is acknowledged
+        # stays.
         required = {"enable.idempotence": True, "message.timeout.ms": timeout * 1000, "error_cb": self._errors, **sizes}
         self._config: dict[str, Any] = {**QUIET, **config, **required}
         self._producer: Producer | None = None
@@ -51,6 +53,8 @@ class KafkaLog:
 
         By the broker's clock where the topic is kept by append time, else by ours.
         """
+        # Put back on success only: after a failure its queue may still have the record, which would come after a later
+        # one.
         producer, self._producer = self._producer or self._connected(), None
         results: list[tuple[KafkaError | None, int]] = []
         try:
@@ -66,6 +70,7 @@ class KafkaLog:
             if isinstance(refused, KafkaException) and refused.args[0].code() in _TOO_LARGE:
                 raise self._too_large(key, value) from refused
             raise ServiceError(f"Kafka: a record for {self._topic}: {redact(str(refused))}{self._errors}") from refused
+        # flush waits a second longer than message.timeout.ms, and still no delivery report came.
         if not results:
             raise ServiceError(f"Kafka: {self._topic} does not answer in {self._timeout} s{self._errors}")
         error, appended = results[0]

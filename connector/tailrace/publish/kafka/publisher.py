@@ -101,6 +101,8 @@ class KafkaPublisher:
         self._cluster, self._host = cluster, host
         self._lots: dict[LotKey, Parked] = {}
         self._clock = clock
+        # An agent that died keeps its transaction open for transaction.timeout.ms; the coordinator looks for such ones
+        # every transaction.abort.timed.out.transaction.cleanup.interval.ms, 10 s.
         self._patience = 2 * timeout + _ABORT_SECONDS
         self._tenure = tenure
         self._writer: str | None = None  # who signed the host's record last
@@ -111,6 +113,8 @@ class KafkaPublisher:
         self._producer: KafkaProducer
         if delivery == "exactly-once":
             home = internal_topic(prefix, Internal.OFFSETS)
+            # One id a host, so that init_transactions of a new agent fences the old one and ends its transaction
+            # (KIP-98), whatever machine it runs on.
             id = f"{prefix}.{host}"
             self._producer = KafkaTransactions(
                 config,
@@ -125,6 +129,8 @@ class KafkaPublisher:
                 fenced=self._fenced_words,
             )
         else:
+            # An idempotent producer alone keeps order and repeats nothing within its life (KIP-98); across a crash it
+            # cannot.
             self._producer = KafkaAppends(config, clock=clock, timeout=timeout, sizes=sizes, pace=pace, stop=stop)
 
     def open(self) -> None:
@@ -143,18 +149,24 @@ class KafkaPublisher:
         """
         self.open()
         topic = internal_topic(self._prefix, Internal.OFFSETS)
+        # Before anything is read: a lost mark would hold the last stable offset, and with it every reader, for ever.
         if isinstance(self._producer, KafkaTransactions):
             self._settle(self._producer, topic)
         records = [(record.key, record.value) for record in read_to_end(self._config, topic, self._partition(topic))]
         resume = read_offsets(self._cluster, self._host, records)
         if lost:
             return resume
+        # A tombstone counts as a record: a retired host that comes back is a new one (contracts.md 1, "A deleted
+        # record").
         if all(key != self._key for key, _ in records):
             self._require_new_host(topic)
         self._lots = {lot.key: lot for lot in resume.parked}
         if self._tenure is not None:
+            # Kafka calls a producer fenced also when it ended its transaction for its age (contracts.md 1, "Start").
+            # The signature tells the two apart, and the newer of two agents stays.
             if self._tenure.began and self._taken(records):
                 raise FencedError(self._fenced_words(" while this one could not publish"))
+            # Signed before any change is published: from here on another agent of this host finds out who it was.
             self.commit(resume)
             self._tenure.began = True
         return resume
@@ -162,6 +174,7 @@ class KafkaPublisher:
     def _require_new_host(self, offsets: str) -> None:
         """Raise OffsetsLostError where `.progress` says that the host had a record."""
         topic = internal_topic(self._prefix, Internal.PROGRESS)
+        # A new prefix has no .progress yet, and to read a topic that does not exist is an error.
         if topic not in TopicStates(self._config).ids([topic]):
             return
         with self.progress() as reader:
@@ -171,6 +184,7 @@ class KafkaPublisher:
             progress = None if value is None else decode_progress(self._key, value)
         except CorruptError as error:
             raise OffsetsError(f"{offsets} has no record of host {self._host}, and had one: {error}") from error
+        # An agent that waited for its first segment has progress without a position: nothing of it is lost.
         if progress is not None and has_read(progress):
             raise OffsetsLostError((offsets, topic), progress)
 
@@ -242,11 +256,15 @@ class KafkaPublisher:
         producer.settle()
         self._note_parked(resume.parked)
         for internal, key, noted in self._notes:
+            # The limit is the topic's when the event is sent, and its owner may have lowered it since the event was
+            # made.
             if internal is Internal.SCHEMA_CHANGES and noted is not None:
                 noted = fitting_event(noted, self._room(internal))
             self._send(internal, key, noted)
         producer.settle()
         self._notes.clear()
+        # Last, so that without transactions a crash repeats changes and never passes them over. In a transaction its
+        # `records` says how many others belong to it, for a start that finds marks missing.
         self._send(Internal.OFFSETS, self._key, self._signed(resume))
         producer.end()
         self._verify_at_times()
@@ -276,12 +294,16 @@ class KafkaPublisher:
         return read_offsets(self._cluster, self._host, ((key, value) for _, key, value in records))
 
     def _signed(self, resume: Resume) -> bytes:
+        # A start that finds records without marks tells by this number whether it sees all of the transaction
+        # (evidence.committed).
         records = self._producer.sent if isinstance(self._producer, KafkaTransactions) else None
         return encode_offsets(resume, None if self._tenure is None else self._tenure.id, records)
 
     def _taken(self, records: Iterable[tuple[bytes | None, bytes | None]], is_another: bool = False) -> bool:
-        """Whether another process than ours was the last to sign, or to forget, the host's record; `found` are keys and
-        values in order. What nobody signed tells nothing."""
+        """Whether another process than ours was the last to sign, or to forget, the host's record.
+
+        `records` are keys and values in order. What nobody signed tells nothing.
+        """
         for key, value in records:
             if key == self._key:
                 writer = None if value is None else agent_of(value)
@@ -310,6 +332,8 @@ class KafkaPublisher:
         try:
             with PartitionReader(self._config, topic, self._partition(topic)) as reader:
                 is_another = self._taken((record.key, record.value) for record in reader.read_to_end())
+                # The other agent signs only after it has read the topics, which waits for open transactions: so it gets
+                # that time.
                 while not is_another and (left := deadline - self._clock()) > 0:
                     self._producer.wait_on()
                     later = reader.poll(min(left, _LOOK_SECONDS))
@@ -331,11 +355,14 @@ class KafkaPublisher:
         """What is new of them, and tombstones of those that are no more. A transaction that fails ends this publisher,
         so that what was noted last is what is committed."""
         present = {lot.key: lot for lot in lots}
+        # Beside the offsets record and not in it: what is parked may be large, and the record is written with every
+        # commit.
         for key in self._lots.keys() - present.keys():
             self.note(Internal.OFFSETS, parked_key(self._cluster, self._host, key), None)
         for key, lot in present.items():
             if self._lots.get(key) != lot:
                 self.note(Internal.OFFSETS, parked_key(self._cluster, self._host, key), encode_parked(lot))
+        # Set before the commit: where that fails this publisher ends, and the next one reads the lots from Kafka again.
         self._lots = present
 
     def _send(self, which: Internal, key: bytes, value: bytes | None) -> None:
@@ -349,7 +376,10 @@ class KafkaPublisher:
     def _room(self, which: Internal) -> int:
         """How many bytes a value of an internal topic may have."""
         limit = self._sizes.limits.get(internal_topic(self._prefix, which), _COMMON_LIMIT)
+        # max.message.bytes is of the whole batch: its header, and the record's own lengths, times and key come on top.
         return max(_LEAST_ROOM, limit - _AROUND)
 
     def _partition(self, topic: str) -> int:
+        # By the host's token and not by librdkafka's partitioner, so that readers of any client find the partition
+        # (contracts.md 1).
         return host_partition(self._host, self._producer.partitions(topic))

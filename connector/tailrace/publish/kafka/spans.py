@@ -64,14 +64,19 @@ class Spans:
         is_ours: dict[Partition, bool] = {}
         while True:
             spans = self._spans(goals or None)
+            # Only what was there at the first look counts: other producers go on, and their ends would never be
+            # reached.
             goals = goals or {partition: end for partition, (_, end) in spans.items()}
             left = {partition: span for partition, span in spans.items() if span[0] < goals[partition]}
             now = self._clock()
             for partition, (stable, end) in left.items():
+                # The last stable offset moves when a transaction ends (KIP-98): its next first record may be another
+                # producer's.
                 if last_moves.get(partition, (-1, now))[0] != stable:
                     last_moves[partition] = stable, now
                     is_ours.pop(partition, None)
                 elif partition not in is_ours and now - last_moves[partition][1] >= _STILL_SECONDS:
+                    # The record at the last stable offset is the first of the oldest transaction that is open there.
                     first = next(self._read(partition, stable, end), None)
                     is_ours[partition] = first is not None and owner.trace(first) is not None
             own_spans = {partition: span for partition, span in left.items() if is_ours.get(partition)}
@@ -101,6 +106,7 @@ class Spans:
         offsets_values = [value for record in records if owner.is_offsets(record) and (value := record[2]) is not None]
         maybe_traces = (owner.trace(record) for record in records if not owner.is_offsets(record))
         traces = [trace for trace in maybe_traces if trace is not None]
+        # read_committed: where its own record has a mark, readers have it, and it tells the outcome.
         by = read(self._read(where, 0, None))
         if not offsets_values:
             return committed(traces, by, None, tuple)
@@ -124,6 +130,8 @@ class Spans:
         partitions = list(self._offsets(IsolationLevel.READ_COMMITTED))
         times = [TopicPartition(topic, partition, milliseconds) for topic, partition in partitions]
         try:
+            # ListOffsets by time gives the first record with that time or a later one. Times are the producers'
+            # (CreateTime), so the caller asks for earlier ones too.
             starts = self._consumer(committed=True).offsets_for_times(times, timeout=_SECONDS)
         except KafkaException as error:
             raise service_error("offsets by time", error.args[0], self._errors) from error
@@ -133,6 +141,8 @@ class Spans:
 
     def _spans(self, among: Collection[Partition] | None) -> dict[Partition, Span]:
         """Of these places, or of all, those that have something without a mark."""
+        # In this order: a transaction that ends in between leaves a partition that looks unmarked once, and is looked
+        # at again.
         stable = self._offsets(IsolationLevel.READ_COMMITTED, among)
         ends = self._offsets(IsolationLevel.READ_UNCOMMITTED, among)
         return {
@@ -147,6 +157,8 @@ class Spans:
             among = self._places()
         if not among:
             return {}
+        # ListOffsets with read_committed answers with the last stable offset, with read_uncommitted with the high
+        # watermark.
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
         futures = self._admin.list_offsets(
             {TopicPartition(*partition): latest for partition in among},
@@ -185,6 +197,7 @@ class Spans:
 
     def _messages(self, place: Partition, first: int, end: int | None) -> Iterator[Any]:
         consumer = self._consumer(committed=end is None)
+        # assign, not subscribe: we are in no group, commit no offsets, and need no right on one.
         consumer.assign([TopicPartition(*place, first)])
         deadline = self._clock() + _SECONDS
         while self._clock() < deadline:
@@ -195,6 +208,8 @@ class Spans:
             if error is None and (end is None or message.offset() < end):
                 deadline = self._clock() + _SECONDS
                 yield message
+            # Control records (the marks) are never handed out, so the end is told by PARTITION_EOF and not by an
+            # offset.
             elif error is None or error.code() == _AT_END:
                 return
             elif error.code() == _FORBIDDEN:

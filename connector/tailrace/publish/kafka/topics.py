@@ -85,8 +85,11 @@ class KafkaTopics:
         topics, brokers = self._there()
         self._ensure([table_plan(self._options, topic)], topics, brokers)
         if not topics.get(topic):
+            # CreateTopics is answered by the controller; the broker that is asked for metadata may learn of the topic
+            # later.
             topics[topic] = until_shown(topic, lambda: self._there()[0], self._timeout)
         self._verify((table_plan(self._options, topic),), topics)
+        # Remembered for require_unchanged: `((token + 2^63) * n) >> 64` gives other partitions for another n.
         self._counts[topic] = topics[topic]
         return topics[topic]
 
@@ -105,6 +108,7 @@ class KafkaTopics:
         try:
             settings = self._settings_of(names)
         except ServiceError as error:
+            # DescribeConfigs needs a right of its own, which an agent can do without.
             LOG.debug("limits of internal topics are taken as they were: %s", error)
             return
         for name, actual in settings.items():
@@ -182,6 +186,7 @@ class KafkaTopics:
         note how large a batch each takes. What we have no right to know is taken for right."""
         for plan in plans:
             try:
+                # One topic at a time: where one may not be described, the others are verified all the same.
                 actual = self._settings_of((plan.name,))[plan.name]
             except ServiceError as error:
                 LOG.info(
@@ -190,6 +195,8 @@ class KafkaTopics:
                     error,
                 )
                 continue
+            # Not part of the verdict: a smaller topic is usable, and changes that do not fit it are parked
+            # (contracts.md 1).
             size = int(actual.pop("max.message.bytes", self._options.max_message_bytes))
             if wrong := plan.problems(there.get(plan.name, plan.partitions), actual):
                 raise SettingsError("; ".join(wrong))
@@ -220,8 +227,11 @@ class KafkaTopics:
                     LOG.info("created topic %s", name)
             except KafkaException as error:
                 code = error.args[0].code()
+                # Parks the table whose topic it is, and no other; everything else is tried again.
                 if code in _FORBIDDEN:
                     raise RefusedError(name, f"it cannot be created: {redact(error.args[0].str())}") from error
+                # Agents of all hosts start at the same time: a lost race is success, and _verify looks at what the
+                # winner made.
                 if code != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise service_error(f"creating topic {name}", error.args[0], self._errors) from error
 
