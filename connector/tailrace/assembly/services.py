@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from tailrace.cluster import Contact
-from tailrace.publish.destinations import SchemaDestinations
+from tailrace.publish.destinations import SchemaDestinations, last_definitions
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.publish.kafka.topics import log_recreated
 from tailrace.publish.routing import OwnIds, Router, SchemaStore
@@ -71,13 +71,12 @@ def open_router(
     topics: KafkaTopics,
     wants: Callable[[Table], bool],
     stack: ExitStack,
-    newest: Callable[[UUID], Table | None] = lambda _: None,
+    newest: Callable[[UUID], Table | None] | None = None,
 ) -> Router:
     """Topics, schemas known so far, and what publishes more of them; `stack` ends what has connections.
 
-    `newest` is the Router's.
-
-    Raises ServiceError, SettingsError.
+    `newest` is the Router's; without it, the last definitions that `.schemas` has at the start. So what is published
+    once more under an older definition gives readers no old names. Raises ServiceError, SettingsError.
     """
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     log = KafkaLog(kafka, internal_topic(prefix, Internal.SCHEMAS), largest=settings.topics.max_message_bytes)
@@ -87,6 +86,7 @@ def open_router(
         reader.refresh()
         store = stack.enter_context(closing(schema_store(settings.schemas, reader)))
         destinations = SchemaDestinations(prefix, topics, log, reader)
+        newest = newest or last_definitions(reader).get
         return Router(
             prefix, destinations, wants, store, settings.topics.key, forms=settings.avro.forms(), newest=newest
         )

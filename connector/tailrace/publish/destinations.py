@@ -28,6 +28,12 @@ class Log(Protocol):
         """Append and wait. Raises ServiceError."""
 
 
+def last_definitions(known: Mapping[bytes, SchemaEntry]) -> dict[UUID, Table]:
+    """The definition that `.schemas` has last of each table id: its newest (contracts.md 3, "Framing")."""
+    entries = sorted(known.values(), key=lambda entry: entry.announced)
+    return {entry.table.id: entry.table for entry in entries if entry.part == "value"}
+
+
 class SchemaDestinations:
     """The Destinations of a router, over what `<prefix>.schemas` had at the start."""
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tailrace.changes.transcode import Message
 from tailrace.errors import HeldError, TooLargeError
-from tailrace.publish.destinations import SchemaDestinations
+from tailrace.publish.destinations import SchemaDestinations, last_definitions
 from tailrace.publish.routing import Router, assign_topics
 from tailrace.publish.selection import Selection
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, decode, entry_from_record, schema_records
@@ -375,6 +375,16 @@ def test_a_start_announces_a_definition_that_came_back_while_no_agent_ran() -> N
     topic.agent(newest).records([change(clustered("a"), b"k")])
     topic.agent(newest).open(clustered("a"))
     assert topic.names == ["a", "b", "a"]
+
+
+def test_a_replay_under_an_older_definition_leaves_the_newest_last() -> None:
+    """It has no history to tell which is the newest, and `.schemas` says so."""
+    topic = Definitions()
+    topic.agent([clustered("b")]).open(clustered("b"))
+    destinations = SchemaDestinations("p", Topics(), topic.log, topic.entries)
+    replay = Router("p", destinations, Selection().wants, newest=last_definitions(topic.entries).get)
+    replay.records([change(clustered("a"), b"k"), change(clustered("b"), b"k")])
+    assert topic.names == ["b", "a", "b"]
 
 
 def test_a_crash_between_an_older_definition_and_the_newest() -> None:
