@@ -76,8 +76,8 @@ def replay(name: Name, config: SettingsFile = None) -> None:
         shape = shape_of(settings.stream, sink, spark() if settings.stream.where else None)
         shaped = decoded if shape is None else lambda found: shape.shaped(decoded(found))
 
-        def fetch(place: RecordId) -> bytes | None:
-            return records.value(*place.key)
+        def fetch(record_id: RecordId) -> bytes | None:
+            return records.value(*record_id.key)
 
         parts = (
             replay_letters(sink, shaped, fetch)

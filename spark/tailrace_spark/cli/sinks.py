@@ -28,7 +28,7 @@ def sinks(
 def _line(kind: SinkType) -> dict[str, object]:
     return {
         "type": kind.name,
-        "kind": kind.kind.value,
+        "kind": kind.kind,
         "guarantee": kind.guarantee,
         "installed": not kind.missing(),
         "install": kind.install,
@@ -39,7 +39,7 @@ def _line(kind: SinkType) -> dict[str, object]:
 def _row(kind: SinkType) -> dict[str, object]:
     return {
         "type": kind.name,
-        "kind": kind.kind.value,
+        "kind": kind.kind,
         "guarantee": kind.guarantee,
         "installed": kind.install if kind.missing() else "yes",
     }

@@ -44,18 +44,24 @@ The vendor's package is imported here and not before. It connects when it is fir
 class SinkType:
     """One type of sink. `name` is the `type` of its section, `where` its setting that says where it writes, if any.
 
-    `guarantee` is a sentence; `packages` are those of `extra` in pyproject.toml that the sink imports.
+    `kinds` are those of its modes, the default's first. `guarantee` is a sentence; `packages` are those of `extra` in
+    pyproject.toml that the sink imports.
     """
 
     name: str
     settings: type[SinkSettings]
-    kind: Kind
+    kinds: tuple[Kind, ...]
     guarantee: str
     extra: str
     packages: tuple[str, ...]
     document: str
     open: Opener
     where: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Its kinds, for people."""
+        return ", ".join(kind.value for kind in self.kinds)
 
     @property
     def install(self) -> str:

@@ -264,24 +264,24 @@ class Ends:
         self._besides: dict[tuple[str, int], Collection[int]] = {}
         self.moved: dict[tuple[str, int], int] = {}
 
-    def new(self, place: RecordId) -> bool:
+    def new(self, record_id: RecordId) -> bool:
         """Whether a record is not there yet."""
-        partition = place.topic, place.partition
+        partition = record_id.topic, record_id.partition
         end = self._known.get(partition)
         if end is None:
-            end = self._known[partition] = self._stored(place.topic, place.partition)
-            besides = self._more(place.topic, place.partition)
+            end = self._known[partition] = self._stored(record_id.topic, record_id.partition)
+            besides = self._more(record_id.topic, record_id.partition)
             if besides:
                 self._besides[partition] = besides
-        if place.offset < end:
+        if record_id.offset < end:
             return False
-        return not self._besides or place.offset not in self._besides.get(partition, ())
+        return not self._besides or record_id.offset not in self._besides.get(partition, ())
 
-    def move(self, place: RecordId) -> None:
+    def move(self, record_id: RecordId) -> None:
         """Note that a record goes in."""
-        partition = place.topic, place.partition
-        if self.moved.get(partition, 0) <= place.offset:
-            self.moved[partition] = place.offset + 1
+        partition = record_id.topic, record_id.partition
+        if self.moved.get(partition, 0) <= record_id.offset:
+            self.moved[partition] = record_id.offset + 1
 
 
 def fill(columns: ChangeColumns, changes: Sequence[Delivered], start: int, ends: Ends, left: list[Delivered]) -> int:

@@ -26,7 +26,7 @@ def _open(name: str, settings: CassandraSinkSettings, around: Surroundings) -> R
 CASSANDRA: Final = SinkType(
     name="cassandra",
     settings=CassandraSinkSettings,
-    kind=Kind.CASSANDRA,
+    kinds=(Kind.CASSANDRA,),
     guarantee="Each change is written with its own write times and TTLs: in any order and however often, a table "
     "reads as SELECT reads the source.",
     extra="spark",

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms, plain
@@ -54,13 +54,20 @@ class OutgoingRecord:
 
 
 class Batch(Protocol):
-    """One micro-batch on its way out. Ended by either `commit` or `abandon`."""
+    """One micro-batch on its way out, which an outlet's inherits from. Ended by either `commit` or `abandon`."""
 
     def put(self, record: OutgoingRecord) -> None:
         """Take the next record; they come by topic, partition and offset. Raises ServiceError.
 
         Of a record that raises what is its table's (table_faults) nothing goes out, and it is set aside.
         """
+
+    def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
+        """Take what it can of these changes at once; those that it gives back are `put` or set aside.
+
+        It takes none unless order means nothing to it. Raises ServiceError.
+        """
+        return changes
 
     def set_aside(self, letter: DeadLetter) -> None:
         """Take a record that is not a change, or that cannot be written."""
@@ -73,14 +80,6 @@ class Batch(Protocol):
 
     def abandon(self) -> None:
         """Let go of what is not out yet; what is may stay."""
-
-
-@runtime_checkable
-class BulkBatch(Batch, Protocol):
-    """A batch that takes changes many at a time, where order means nothing."""
-
-    def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
-        """Take what it can of these changes; those that it gives back are `put` or set aside. Raises ServiceError."""
 
 
 class Outlet(Protocol):
@@ -143,7 +142,7 @@ class ChangeLogSink:
                 changes += len(piece.changes)
                 for letter in piece.dead_letters:
                     batch.set_aside(letter)
-                for delivered in batch.put_all(piece.changes) if isinstance(batch, BulkBatch) else piece.changes:
+                for delivered in batch.put_all(piece.changes):
                     self._put(batch, delivered, refused)
             done = batch.commit()
         except BaseException:

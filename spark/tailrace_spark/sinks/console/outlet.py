@@ -42,7 +42,7 @@ class ConsoleOutlet:
         """stdout stays open."""
 
 
-class _Lines:
+class _Lines(Batch):
     """A JSON object each: changes, and dead letters, which have a `reason`."""
 
     def __init__(self, out: TextIO) -> None:
@@ -69,7 +69,7 @@ class _Lines:
         """What was printed stays."""
 
 
-class _Tables:
+class _Tables(Batch):
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._shown: list[tuple[Text, ...]] = []
@@ -125,8 +125,8 @@ def _cut(cell: str) -> str:
     return cell if len(cell) <= _LONGEST_CELL else f"{cell[:_LONGEST_CELL]}... ({len(cell)} characters)"
 
 
-def _place(place: RecordId) -> str:
-    return f"{place.topic}/{place.partition}/{place.offset}"
+def _place(record_id: RecordId) -> str:
+    return f"{record_id.topic}/{record_id.partition}/{record_id.offset}"
 
 
 def _guarded(out: TextIO, text: str) -> None:

@@ -23,7 +23,7 @@ def _open(name: str, settings: ConsoleSinkSettings, around: Surroundings) -> Rea
 CONSOLE: Final = SinkType(
     name="console",
     settings=ConsoleSinkSettings,
-    kind=Kind.CHANGE_LOG,
+    kinds=(Kind.CHANGE_LOG,),
     guarantee="Every change is printed once or more, in order per key; what comes again says the same place in Kafka.",
     extra="spark",
     packages=(),

@@ -207,9 +207,9 @@ class Commits:
         return table
 
 
-def is_new(place: RecordId, ends: Mapping[tuple[str, int], int]) -> bool:
+def is_new(record_id: RecordId, ends: Mapping[tuple[str, int], int]) -> bool:
     """Whether a record stands behind what is committed of its partition."""
-    return place.offset >= ends.get((place.topic, place.partition), 0)
+    return record_id.offset >= ends.get((record_id.topic, record_id.partition), 0)
 
 
 def _path(number: int) -> str:

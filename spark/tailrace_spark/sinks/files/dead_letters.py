@@ -108,8 +108,8 @@ class _Replay(FilesBatch):
         self._reasons = reasons
         self._kept: dict[RecordKey, DeadLetter] = {}
 
-    def take(self, place: RecordId) -> bool:
-        return place.key in self._reasons
+    def take(self, record_id: RecordId) -> bool:
+        return record_id.key in self._reasons
 
     def set_aside(self, letter: DeadLetter) -> None:
         if self.take(letter.record_id):

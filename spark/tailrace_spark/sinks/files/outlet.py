@@ -121,7 +121,7 @@ class _Open:
     waiting: list[OutgoingRecord] = field(default_factory=list)
 
 
-class FilesBatch:
+class FilesBatch(Batch):
     """One attempt at a batch. `name` begins the names of its files, and of no others.
 
     An attempt that failed may have streams left, which write their last bytes when memory is tidied up.
@@ -164,13 +164,13 @@ class FilesBatch:
         if self.take(letter.record_id):
             self._letters.append(letter)
 
-    def take(self, place: RecordId) -> bool:
+    def take(self, record_id: RecordId) -> bool:
         """Whether it is not committed yet; then it moves the end of its partition."""
-        if not is_new(place, self._ends):
+        if not is_new(record_id, self._ends):
             self._left_out += 1
             return False
-        partition = place.topic, place.partition
-        self._moved[partition] = max(self._moved.get(partition, 0), place.offset + 1)
+        partition = record_id.topic, record_id.partition
+        self._moved[partition] = max(self._moved.get(partition, 0), record_id.offset + 1)
         return True
 
     def _new(self, table: Table, day: str) -> _Open:

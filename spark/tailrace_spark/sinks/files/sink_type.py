@@ -21,7 +21,7 @@ def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> Reach
 FILES: Final = SinkType(
     name="files",
     settings=FilesSinkSettings,
-    kind=Kind.CHANGE_LOG,
+    kinds=(Kind.CHANGE_LOG,),
     guarantee="Readers of committed files see every change exactly once, a micro-batch as a whole or not at all.",
     extra="files",
     packages=("pyarrow",),

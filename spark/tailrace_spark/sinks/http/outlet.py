@@ -94,7 +94,7 @@ class _Lane:
     sent: Future[DeadLetters] | None = None
 
 
-class _Requests:
+class _Requests(Batch):
     """One batch. Where requests are cut follows from its records alone: they are the same when it comes again."""
 
     def __init__(self, outlet: HttpOutlet) -> None:

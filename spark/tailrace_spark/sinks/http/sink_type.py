@@ -25,7 +25,7 @@ def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> Reacha
 HTTP: Final = SinkType(
     name="http",
     settings=HttpSinkSettings,
-    kind=Kind.CHANGE_LOG,
+    kinds=(Kind.CHANGE_LOG,),
     guarantee="Every change is posted once or more, in order per key; a request that comes again has the same id.",
     extra="http",
     packages=("httpx2",),

@@ -20,7 +20,7 @@ def _open(name: str, settings: IcebergSinkSettings, around: Surroundings) -> Rea
 ICEBERG: Final = SinkType(
     name="iceberg",
     settings=IcebergSinkSettings,
-    kind=Kind.CHANGE_LOG,
+    kinds=(Kind.CHANGE_LOG, Kind.MERGING),
     guarantee="Each change is a row of its table exactly once, whatever comes again, a micro-batch one commit of each "
     'table; with mode = "current" a table reads as SELECT reads the source.',
     extra="iceberg",

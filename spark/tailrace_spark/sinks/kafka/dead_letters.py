@@ -146,8 +146,8 @@ class _Replay(KafkaBatch):
         self._reasons = reasons
         self._kept: set[RecordKey] = set()
 
-    def is_out(self, place: RecordId) -> bool:
-        return place.key not in self._reasons
+    def is_out(self, record_id: RecordId) -> bool:
+        return record_id.key not in self._reasons
 
     def letter(self, letter: DeadLetter) -> None:
         """It is one already: the topic is told where the reason is another."""

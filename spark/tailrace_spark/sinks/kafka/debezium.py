@@ -99,7 +99,7 @@ class DebeziumForm:
         self._tombstones = tombstones
         self._shapes: dict[tuple[int, str, bool], _Shape] = {}
 
-    def events(self, topic: str, change: Change, place: RecordId, imaged: Imaged) -> list[KafkaRecord]:
+    def events(self, topic: str, change: Change, record_id: RecordId, imaged: Imaged) -> list[KafkaRecord]:
         """The events of one change, row by row, each `d` with its tombstone behind it; `topic` is the table's.
 
         A row that the change left as it was has none. Raises UnsupportedError where images cannot be told, and where a
@@ -107,16 +107,16 @@ class DebeziumForm:
         """
         if imaged.images is None:
             raise UnsupportedError("no image of its rows can be told (docs/images.md), so no event")
-        return self._events(topic, change, place, imaged.table, imaged.images)
+        return self._events(topic, change, record_id, imaged.table, imaged.images)
 
-    def expired(self, topic: str, change: Change, place: RecordId, imaged: Imaged) -> list[KafkaRecord]:
+    def expired(self, topic: str, change: Change, record_id: RecordId, imaged: Imaged) -> list[KafkaRecord]:
         """Those of what had expired when the change came. Raises UnsupportedError for a key, as `events`."""
-        return self._events(topic, change, place, imaged.table, imaged.expired)
+        return self._events(topic, change, record_id, imaged.table, imaged.expired)
 
     def _events(
-        self, topic: str, change: Change, place: RecordId, table: Table, images: Sequence[RowImage]
+        self, topic: str, change: Change, record_id: RecordId, table: Table, images: Sequence[RowImage]
     ) -> list[KafkaRecord]:
-        source = self._source(change, place)
+        source = self._source(change, record_id)
         events: list[KafkaRecord] = []
         for image in images:
             if image.op is not ImageOp.UPDATE or image.changed:
@@ -149,7 +149,7 @@ class DebeziumForm:
             self._shapes[named] = shape
         return shape
 
-    def _source(self, change: Change, place: RecordId) -> dict[str, Any]:
+    def _source(self, change: Change, record_id: RecordId) -> dict[str, Any]:
         """The source block, and when the agent saw the change, in milliseconds."""
         written, source = record_times(change)[0], change.source
         seen_ms = written // 1_000 if source is None or not source.seen else source.seen
@@ -169,9 +169,9 @@ class DebeziumForm:
             "datacenter": None if source is None else source.datacenter,
             "segment": None if source is None else source.segment,
             "position": None if source is None else source.offset,
-            "topic": place.topic,
-            "partition": place.partition,
-            "offset": place.offset,
+            "topic": record_id.topic,
+            "partition": record_id.partition,
+            "offset": record_id.offset,
         }
         return {"payload": payload, "seen": seen_ms}
 

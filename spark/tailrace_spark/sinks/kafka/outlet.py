@@ -214,7 +214,7 @@ def transactions(config: Config, target: KafkaTarget, pace: Pace | None = None) 
     )
 
 
-class KafkaBatch:
+class KafkaBatch(Batch):
     """One transaction. What is before `after` went out in an earlier one."""
 
     def __init__(self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, after: Next) -> None:
@@ -281,12 +281,12 @@ class KafkaBatch:
         self._producer.send(KafkaRecord(self._target.dead_letters, 0, None, value))
         self._letters += 1
 
-    def is_out(self, place: RecordId) -> bool:
+    def is_out(self, record_id: RecordId) -> bool:
         """Whether an earlier transaction had it; else this one will."""
-        source_partition = place.topic, place.partition
-        if place.offset < self._after.get(source_partition, 0):
+        source_partition = record_id.topic, record_id.partition
+        if record_id.offset < self._after.get(source_partition, 0):
             return True
-        self._next[source_partition] = max(self._next.get(source_partition, 0), place.offset + 1)
+        self._next[source_partition] = max(self._next.get(source_partition, 0), record_id.offset + 1)
         return False
 
     def commit(self) -> Summary:

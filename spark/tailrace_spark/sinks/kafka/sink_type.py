@@ -59,7 +59,7 @@ def _registry(name: str, settings: KafkaSinkSettings) -> Registry | None:
 KAFKA: Final = SinkType(
     name="kafka",
     settings=KafkaSinkSettings,
-    kind=Kind.CHANGE_LOG,
+    kinds=(Kind.CHANGE_LOG,),
     guarantee="Each change is in its topic exactly once for read_committed readers, in order per key; a micro-batch is "
     "one transaction.",
     extra="spark",

@@ -138,11 +138,11 @@ class _WritingAgain(Writing):
 
     there: set[RecordKey] = field(default_factory=set)
 
-    def take(self, place: RecordId) -> bool:
+    def take(self, record_id: RecordId) -> bool:
         """Whether a record is not there yet."""
-        new = place.key not in self.there
+        new = record_id.key not in self.there
         if new:
-            self.ends.move(place)
+            self.ends.move(record_id)
         return new
 
     @property
@@ -186,9 +186,9 @@ class _Replay(HistoryBatch):
         return replace(done, dead_letters=len(self._set_aside))
 
 
-def _within(places: Iterable[RecordId]) -> Condition:
+def _within(record_ids: Iterable[RecordId]) -> Condition:
     """What these places satisfy, and perhaps others."""
-    return Number("offset").among(sorted({record_id.offset for record_id in places}))
+    return Number("offset").among(sorted({record_id.offset for record_id in record_ids}))
 
 
 def _keys(table: Any) -> list[RecordKey]:

@@ -163,11 +163,11 @@ class Writing:
     def __post_init__(self) -> None:
         self.ends = Ends(self._end, self._replayed)
 
-    def take(self, place: RecordId) -> bool:
+    def take(self, record_id: RecordId) -> bool:
         """Whether a record is not there yet; then it moves the end of its partition."""
-        new = self.ends.new(place)
+        new = self.ends.new(record_id)
         if new:
-            self.ends.move(place)
+            self.ends.move(record_id)
         return new
 
     @property
@@ -209,7 +209,7 @@ class _Filling:
     columns: ChangeColumns
 
 
-class HistoryBatch:
+class HistoryBatch(Batch):
     """One micro-batch on its way into its tables."""
 
     def __init__(self, outlet: LakeHistory, store: LakeStore) -> None:
@@ -229,7 +229,7 @@ class HistoryBatch:
         return None if stored is None else stored.schema
 
     def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
-        """As BulkBatch says."""
+        """As Batch says."""
         left: list[Delivered] = []
         by_table: dict[int, list[Delivered]] = {}
         for one in changes:

@@ -74,8 +74,8 @@ class OpensearchDeadLetters:
             raise ServiceError(f"{self._where}, {self._index}: dead letters {words}: {why}")
 
 
-def _identity(place: RecordId) -> str:
-    return f"{place.topic}-{place.partition}-{place.offset}"
+def _identity(record_id: RecordId) -> str:
+    return f"{record_id.topic}-{record_id.partition}-{record_id.offset}"
 
 
 def _document(letter: DeadLetter) -> dict[str, object]:

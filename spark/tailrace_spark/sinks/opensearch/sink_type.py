@@ -19,7 +19,7 @@ def _open(name: str, settings: OpensearchSinkSettings, around: Surroundings) -> 
 OPENSEARCH: Final = SinkType(
     name="opensearch",
     settings=OpensearchSinkSettings,
-    kind=Kind.MERGING,
+    kinds=(Kind.MERGING,),
     guarantee="A document for each row, which reads as SELECT reads the source, whatever comes late, again or "
     "in another order; each is written under the store's own concurrency check.",
     extra="opensearch",

@@ -43,9 +43,9 @@ def routing_key(record: OutgoingRecord) -> str | None:
     return key.decode() if len(key) <= _LONGEST_KEY else hashlib.blake2b(key, digest_size=32).hexdigest()
 
 
-def identity(place: RecordId) -> str:
+def identity(record_id: RecordId) -> str:
     """A change's `message_id`, made of its place alone: 32 hexadecimal digits."""
-    return hashlib.blake2b(encoded([place.topic, place.partition, place.offset]), digest_size=16).hexdigest()
+    return hashlib.blake2b(encoded(record_id.key), digest_size=16).hexdigest()
 
 
 def timestamp(record: OutgoingRecord) -> int | None:

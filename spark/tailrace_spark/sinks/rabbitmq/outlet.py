@@ -37,7 +37,7 @@ class RabbitmqOutlet:
         self._client.drop()
 
 
-class _Messages:
+class _Messages(Batch):
     """One batch. A truncation is of all keys: behind what was before it, ahead of what comes, in every queue."""
 
     def __init__(self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: DeadLetterFile) -> None:

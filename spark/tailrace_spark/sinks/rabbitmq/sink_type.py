@@ -25,7 +25,7 @@ def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> Re
 RABBITMQ: Final = SinkType(
     name="rabbitmq",
     settings=RabbitmqSinkSettings,
-    kind=Kind.CHANGE_LOG,
+    kinds=(Kind.CHANGE_LOG,),
     guarantee="Every change is confirmed by RabbitMQ once or more, in order per key; one that comes again has the same "
     "message id.",
     extra="rabbitmq",

@@ -24,7 +24,7 @@ def _open(name: str, settings: SqlSinkSettings, around: Surroundings) -> Reachab
 SQL: Final = SinkType(
     name="sql",
     settings=SqlSinkSettings,
-    kind=Kind.MERGING,
+    kinds=(Kind.MERGING,),
     guarantee="Each micro-batch is one transaction, and a table reads as SELECT reads the source, whatever comes late, "
     "again or in another order.",
     extra="spark",

@@ -77,7 +77,7 @@ def test_on_a_terminal_the_list_is_a_table(capsys: pytest.CaptureFixture[str], m
 def test_the_index_of_the_pages_has_every_type() -> None:
     text = (ROOT / "docs/sinks/README.md").read_text(encoding="utf-8")
     for kind in SINKS.values():
-        assert f"| `{kind.name}` | {kind.kind.value} |" in text
+        assert f"| `{kind.name}` | {kind.kind} |" in text
         assert f"({kind.document.removeprefix('docs/sinks/').replace('docs/', '../')})" in text
 
 

@@ -24,7 +24,7 @@ def _open(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> R
 LOG_TABLES: Final = SinkType(
     name="log-tables",
     settings=LogTablesSinkSettings,
-    kind=Kind.CASSANDRA,
+    kinds=(Kind.CASSANDRA,),
     guarantee="Every change is a row of its table's log, whole updates together; a batch that comes again writes the "
     "same rows.",
     extra="spark",
