@@ -76,8 +76,9 @@ integration: $(STAMP) ## The tests against real Cassandra, Kafka and Spark, in t
 contracts: $(STAMP) ## Every sink held to its contract and to the oracle, on its real server; a table at the end
 	nice -n 5 $(PYTEST) -q -m contract $(ARGS)
 
-test-long: $(STAMP) ## The tests that take minutes each
+test-long: $(STAMP) ## The tests that take minutes each, and every property with ten times as many examples, other ones each time
 	$(PYTEST) -q -m long
+	TAILRACE_TEST_PROPERTIES=long $(PYTEST) -q -n $(WORKERS) -m "hypothesis and not integration and not long"
 
 bench: $(STAMP) ## Measure compiled code, beside others that do the same where there are any
 	MYPYC_OPT_LEVEL=3 tools/compile.sh $(BIN)/python build/optimised

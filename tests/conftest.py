@@ -9,16 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests.held import HOLDS, summary
+from tests.properties import load_profile
 
-# How long an example, or making it, takes says something about the other work of the machine, nothing about the code.
-# Of several failures one is reported: a group of them is no AssertionError, as tests.breakages wants it.
-settings.register_profile(
-    "tailrace", deadline=None, suppress_health_check=[HealthCheck.too_slow], report_multiple_bugs=False
-)
-settings.load_profile("tailrace")
+load_profile()
 
 
 LONG_SECONDS = 1200

@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from tests import properties
 from tests.breakages.breakage import Breakage, Red
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -105,7 +106,7 @@ def _planned(breakage: Breakage, place: Path) -> dict[str, object]:
 
 
 def _own(path: str, outcomes: Path, plan: Path) -> dict[str, str]:
-    own = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    own = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", properties.VARIABLE: "long"}
     return {**own, "TAILRACE_OUTCOMES": str(outcomes), "TAILRACE_PLAN": str(plan)}
 
 

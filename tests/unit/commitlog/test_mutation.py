@@ -15,6 +15,7 @@ from tailrace.errors import UnknownColumnError, UnknownTableError
 from tailrace_schemas.change import Cell, ColumnDeletion, Deletion, Marker
 from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError, UnsupportedError
 from tailrace_schemas.table import Column, Table
+from tests.properties import examples
 from tests.unit.commitlog.invented import Inventor
 from tests.unit.commitlog.written import Stats, encode, sized, vint
 from tests.unit.tables import TABLE_ID, table
@@ -340,7 +341,7 @@ SEEDS = st.integers(0, 2**32)
 
 @pytest.mark.slow
 @given(SEEDS, st.sampled_from((6, 7, 8, 9)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(70), deadline=None)
 def test_invented_mutations_come_back(seed: int, version: int) -> None:
     inventor = Inventor(seed, unsigned=version >= 8, epochs=version == 9)
     tables = [inventor.table() for _ in range(inventor.random.choice((1, 1, 3)))]
@@ -350,7 +351,7 @@ def test_invented_mutations_come_back(seed: int, version: int) -> None:
 
 
 @given(SEEDS, st.sampled_from((8, 9)), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_damaged_mutations_fail_as_promised(seed: int, version: int, data: st.DataObject) -> None:
     inventor = Inventor(seed, unsigned=True, epochs=version == 9)
     made = inventor.table()

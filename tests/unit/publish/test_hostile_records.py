@@ -44,6 +44,7 @@ from tailrace_schemas.errors import CorruptError, DecodeError, UnsupportedError
 from tailrace_schemas.generations import GenerationLog
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key
+from tests.properties import examples
 from tests.support.schema import rows_of
 from tests.unit.tables import table
 
@@ -201,7 +202,7 @@ def _replaced(value: Any, path: list[int], other: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("topic", READERS)
 @given(path=st.lists(st.integers(0, 40), min_size=1, max_size=9), other=VALUES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_records_with_another_value_somewhere(topic: str, path: list[int], other: Any) -> None:
     """Whatever stands there in place of what should."""
     reading, value = READERS[topic]
@@ -211,7 +212,7 @@ def test_records_with_another_value_somewhere(topic: str, path: list[int], other
 
 @pytest.mark.promise("agent.foreign-records")
 @given(place=st.integers(0, 400), byte=st.integers(0, 255), topic=st.sampled_from(sorted(READERS)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_records_with_another_byte_somewhere(topic: str, place: int, byte: int) -> None:
     reading, value = READERS[topic]
     damaged = bytearray(value)

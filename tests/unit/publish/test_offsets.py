@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.publish.offsets import (
@@ -27,6 +27,7 @@ from tailrace.state.parked import Parked
 from tailrace.state.resume import Quarantined, Resume
 from tailrace.state.truncation import Truncation
 from tailrace_schemas.position import Position
+from tests.properties import examples
 
 NUMBERS = st.integers(0, 2**63 - 1)
 RESUMES = st.builds(
@@ -90,6 +91,7 @@ def test_a_lot_that_is_none_of_ours_stops_the_agent(value: bytes) -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(RESUMES)
 def test_comes_back_equal(resume: Resume) -> None:
     """Whatever is in it."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.ring import Node, Ring, ring_seed
 from tailrace_schemas.streams import Generation, StreamId, build_generation, operating, shard, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
+from tests.properties import examples
 from tests.unit.schemas.naive import enumerated_token, naive_place, naive_replicas, naive_shard, naive_token
 
 TOKENS = st.integers(MIN_TOKEN, MAX_TOKEN)
@@ -89,7 +90,7 @@ def check_tokens(
 
 @pytest.mark.promise("ring.same-replicas", "ring.one-stream-per-token")
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.randoms(use_true_random=False),
     st.sampled_from([1, 1, 2, 3, 8, 40]) | st.integers(1, 60),
@@ -150,7 +151,7 @@ def check_sampled(
 
 
 @pytest.mark.promise("ring.one-stream-per-token")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TOKENS, st.integers(0, 300), st.integers(1, 12), st.integers(56, 63))
 def test_a_streams_token_by_looking_at_every_token_of_its_range(
     start: int, length: int, per_entry: int, ignore_msb: int

@@ -14,6 +14,7 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generations import GenerationLog, PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS
+from tests.properties import examples
 from tests.unit.topology.memory import MemorySource, MemoryTopic
 from tests.unit.topology.simulation import RING_DELAY, Change, Trouble, World, ring_at_random
 
@@ -85,7 +86,7 @@ TROUBLES = st.builds(
 
 @pytest.mark.promise("ring.one-generation")
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     agents=st.integers(1, 5),

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from fastavro import parse_schema, schemaless_reader
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
@@ -26,6 +26,7 @@ from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.transcode.values import writer_of
+from tests.properties import examples
 from tests.unit.schemas.avro.expected import ALL_FORMS, expected, seen
 from tests.unit.schemas.avro.test_messages import TABLE
 from tests.unit.schemas.cql.driver import NATIVE, to_bytes, typed_values
@@ -98,6 +99,7 @@ def stock(message: bytes, text: str) -> Any:
 
 @pytest.mark.promise("avro-forms.same-values")
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(typed_values(), st.sampled_from(ALL_FORMS))
 def test_fastavro_reads_every_type_in_every_form(case: tuple[CqlType, Any], forms: ValueForms) -> None:
     """Keys, clustering columns, bounds, columns, elements, keys of sets and maps; and ours has the exact bytes."""
@@ -132,6 +134,7 @@ def test_fastavro_reads_every_type_in_every_form(case: tuple[CqlType, Any], form
 
 @pytest.mark.promise("avro-forms.same-values")
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(typed_values(), st.sampled_from(ALL_FORMS))
 def test_readers_of_ours_see_plain_records(case: tuple[CqlType, Any], forms: ValueForms) -> None:
     """One record under all forms, but for what a form cannot hold, which stands in `raw`."""

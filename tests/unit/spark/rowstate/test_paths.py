@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Cell, Change, Op
@@ -15,6 +15,7 @@ from tailrace_spark.rowstate.codec import decode_state, encode_state
 from tailrace_spark.rowstate.paths import path_key
 from tailrace_spark.rowstate.row import RowState, merge, state_of
 from tailrace_spark.rowstate.visible import visible
+from tests.properties import examples
 from tests.unit.spark.changes import column
 from tests.unit.tables import table
 
@@ -94,6 +95,7 @@ edits = st.builds(change, st.just("s"), decimals, st.integers(0, 3), st.sampled_
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(st.lists(edits, max_size=6), st.randoms(use_true_random=False))
 def test_any_order_gives_one_state(changes: list[Change], random: Random) -> None:
     state = RowState()

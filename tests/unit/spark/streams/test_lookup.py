@@ -10,7 +10,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace_schemas.generations import GenerationLog, Proposal, encode_proposal
@@ -18,6 +18,7 @@ from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Entry, Generation, Mark, StreamId, build_generation, operating, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
 from tailrace_spark.streams.lookup import MARKS, AssignmentColumns, StreamTable
+from tests.properties import examples
 
 TOKENS = st.integers(MIN_TOKEN, MAX_TOKEN)
 
@@ -49,6 +50,7 @@ def _assign(table: StreamTable, rows: list[tuple[int, int]]) -> AssignmentColumn
 
 
 @pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(
     generations(),
     st.none() | st.integers(-6_000, 6_000),

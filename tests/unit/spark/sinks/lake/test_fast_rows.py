@@ -22,6 +22,7 @@ from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows
 from tailrace_spark.sinks.lake.state import WITH_GONE, known_of, plain_state_rows, state_rows
 from tailrace_spark.sinks.lake.visible_rows import Shown
+from tests.properties import examples
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import expiring
 from tests.unit.tables import table
@@ -135,7 +136,7 @@ def merge_as_plain(found: BatchChanges, states: State, shown: State, erased: Del
 
 @pytest.mark.promise("delta.current")
 @pytest.mark.slow
-@settings(max_examples=150, report_multiple_bugs=False)
+@settings(max_examples=examples(50), report_multiple_bugs=False)
 @given(batches, st.sampled_from([None, 0, 4]))
 def test_states_and_rows_are_those_of_objects(
     arriving: list[list[tuple[Change, int | None]]], erased: int | None
