@@ -102,8 +102,8 @@ BREAKAGES: Final = (
         name="what-another-writer-has-shown-is-appended-again",
         promise="a table reads as SELECT, whatever comes in what order how often",
         file="spark/tailrace_spark/sinks/lake/current_table.py",
-        old="        if batch > before:\n",
-        new="        if batch > before and not changed:\n",
+        old="        if batch > former:\n",
+        new="        if batch > former and not changed:\n",
         needs=Needs.NOTHING,
         reds=(
             Red(

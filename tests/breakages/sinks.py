@@ -190,12 +190,12 @@ BREAKAGES: Final = (
         promise="nothing older comes to life again",
         file="spark/tailrace_spark/sinks/opensearch/purge.py",
         old="""    if purged:
-        known = index.about.purged_to
+        known = index.entry.purged_to
 """,
         new="""    gone = len(client.bulk(index.write_alias, ops).done) if ops else 0
     ops = ops[:0]
     if purged and gone:
-        known = index.about.purged_to
+        known = index.entry.purged_to
 """,
         needs=Needs.NOTHING,
         reds=(Red(PURGE, "test_a_purge_cut_off_at_any_request_brings_nothing_back", ASSERTED),),

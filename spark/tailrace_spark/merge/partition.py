@@ -1,6 +1,6 @@
-"""Merges changes of one table with what is known of its partitions: what becomes of states, and of what is shown.
+"""Merges the changes of a table with its stored partitions: which rows to store, and which rows SELECT then returns.
 
-For stores that keep the state of a row as `stored_row` has it, and show a row as they like.
+For stores that keep the state of a row as `stored_row` has it, and render visible rows as they like.
 """
 
 from __future__ import annotations
@@ -16,214 +16,246 @@ from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
 from tailrace_spark.merge.partition_head import PartitionHead, deletion_row, deletion_rows
 from tailrace_spark.merge.row import covering, differs, merge_row, merge_state
 from tailrace_spark.merge.state_keys import STATIC
-from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, Stored, state_row, stored_as
-from tailrace_spark.rowstate.deletions import (
-    NOTHING_DELETED,
-    PartitionState,
-    merge_partitions,
-    truncate_deletions,
+from tailrace_spark.merge.stored_row import (
+    EncodedState,
+    RowKey,
+    StateTableRow,
+    StoredState,
+    decode_stored,
+    state_row,
 )
+from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, merge_partitions, truncate_deletions
 from tailrace_spark.rowstate.row import RowState, state_of
 
-Shape = TypeVar("Shape")
-"""What a store shows of a row."""
-ShapeOut = TypeVar("ShapeOut", covariant=True)
+VisibleRow = TypeVar("VisibleRow")
+"""What a store has of a row that SELECT returns."""
+VisibleRowOut = TypeVar("VisibleRowOut", covariant=True)
 Clustering = Sequence[bytes | None]
-State = tuple[RowState, Clustering]
+ClusteredState = tuple[RowState, Clustering]
 """A row's state, and its clustering columns as they were written."""
 
 
 @dataclass(frozen=True, slots=True)
-class KnownRow:
-    """A row as it is there."""
+class StoredRow:
+    """A row as the store has it: `stored` bytes, clustering columns as they were written, and the next expiry."""
 
-    stored: Encoded
+    stored: EncodedState
     written_as: tuple[bytes | None, ...]
     next_expiry: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A partition as it is there: its head, and its rows by their clustering values."""
+class StoredPartition:
+    """A partition as the store has it: its deletions, its static row, and its rows by their state keys."""
 
     deletions: PartitionState
-    static: Stored | None
+    static: StoredState | None
     static_expiry: int | None
-    rows: Mapping[bytes, KnownRow]
+    rows: Mapping[bytes, StoredRow]
 
 
-NOTHING = Known(PartitionHead().deletions, None, None, {})
-Kept = tuple[StateRow, Clustering | None]
-"""A row to be put there, and its clustering columns."""
+NOT_STORED = StoredPartition(PartitionHead().deletions, None, None, {})
+RowToStore = tuple[StateTableRow, Clustering | None]
+"""A row to be stored, and its clustering columns."""
 
 
-class Shows(Protocol[ShapeOut]):
-    """What a store shows of a source table, by one definition of it."""
+class RowRenderer(Protocol[VisibleRowOut]):
+    """Renders visible rows of a source table, by one definition of it."""
 
     @property
     def whole_partitions(self) -> bool:
-        """Whether rows of a partition show what others of it say, so that all of them are made together."""
+        """Whether visible rows have values of others of their partition, so that all of these are rendered together."""
 
-    def row(self, row_key: RowKey, state: State, at: int | None) -> ShapeOut | None:
-        """What a row of a table without static columns shows; None: no row. Raises DecodeError."""
+    def row(self, row_key: RowKey, state: ClusteredState, at: int | None) -> VisibleRowOut | None:
+        """A visible row of a table without static columns; None: SELECT returns none. Raises DecodeError."""
 
     def partition(
-        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, State]], at: int | None
-    ) -> Mapping[RowKey, ShapeOut]:
-        """All rows that a partition shows, by their keys; one without rows has its static columns, under STATIC.
+        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], at: int | None
+    ) -> Mapping[RowKey, VisibleRowOut]:
+        """All visible rows of a partition, by their keys; of one without rows its static columns, under STATIC.
 
         Raises DecodeError.
         """
 
 
-class Merged(Generic[Shape]):
-    """What becomes of a table's rows: states put there and taken away, likewise what is shown; how many rows."""
+class MergeResult(Generic[VisibleRow]):
+    """What becomes of a table's rows.
+
+    `stored` are to be stored, and the rows of `removed` keys removed from what is stored. `visible` rows are to be
+    put into what users read, and those of `hidden` keys taken out of it. `rows`: how many rows' states changed.
+    """
 
     def __init__(self) -> None:
-        self.kept: list[Kept] = []
-        self.gone: list[RowKey] = []
-        self.shown: dict[RowKey, Shape] = {}
+        self.stored: list[RowToStore] = []
+        self.removed: list[RowKey] = []
+        self.visible: dict[RowKey, VisibleRow] = {}
         self.hidden: set[RowKey] = set()
         self.rows = 0
 
 
-class Merge(Generic[Shape]):
-    """Merges by one definition; `erased` is what a truncation took from the whole table, `at` now, in seconds."""
+class PartitionMerge(Generic[VisibleRow]):
+    """Merges by one definition. `erased`: the floor of truncations; `now` in seconds since the epoch."""
 
     def __init__(
         self,
-        shown: Shows[Shape],
+        renderer: RowRenderer[VisibleRow],
         erased: Deletion | None,
-        at: int,
+        now: int,
         *,
         everything: bool = False,
-        anew: Collection[bytes] = (),
+        whole: Collection[bytes] = (),
     ) -> None:
-        """With `everything`, all rows are looked at, since `erased` may be new; of partitions `anew` likewise."""
-        self._shown = shown
+        """With `everything` it merges all stored rows, since `erased` may be new; else those of partitions `whole`."""
+        self._renderer = renderer
         self._erased = erased
-        self._at = at
+        self._now = now
         self._everything = everything
-        self._anew = anew
+        self._whole = whole
 
-    def merge(self, known: Mapping[bytes, Known], found: BatchChanges) -> Merged[Shape]:
-        """Merge what was gathered into partitions, all of those that it touches. Raises DecodeError as rendering does.
+    def merge(self, stored: Mapping[bytes, StoredPartition], batch: BatchChanges) -> MergeResult[VisibleRow]:
+        """Merge a batch into all stored partitions that it changes. Raises DecodeError as rendering does.
 
-        Partitions of which nothing is said are looked at for what has expired.
+        Of further partitions it merges what has expired.
         """
-        merged = Merged[Shape]()
-        rows: dict[bytes, dict[bytes, RowChanges]] = {key: {} for key in {*known, *found.deletions, *found.statics}}
-        for (key, clustering), said in found.rows.items():
-            rows.setdefault(key, {})[clustering] = said
+        result = MergeResult[VisibleRow]()
+        rows: dict[bytes, dict[bytes, RowChanges]] = {key: {} for key in {*stored, *batch.deletions, *batch.statics}}
+        for (key, clustering), changes in batch.rows.items():
+            rows.setdefault(key, {})[clustering] = changes
         for key in sorted(rows):
-            self._partition(key, known.get(key, NOTHING), found, rows[key], merged)
-        return merged
+            self._partition(key, stored.get(key, NOT_STORED), batch, rows[key], result)
+        return result
 
     def _partition(
-        self, key: bytes, known: Known, found: BatchChanges, said: Mapping[bytes, RowChanges], to: Merged[Shape]
+        self,
+        key: bytes,
+        stored: StoredPartition,
+        batch: BatchChanges,
+        rows: Mapping[bytes, RowChanges],
+        result: MergeResult[VisibleRow],
     ) -> None:
-        new = found.deletions.get(key, NOTHING_DELETED)
-        deletions = truncate_deletions(merge_partitions(known.deletions, new), self._erased)
-        deleted = deletions != known.deletions
+        new = batch.deletions.get(key, NOTHING_DELETED)
+        deletions = truncate_deletions(merge_partitions(stored.deletions, new), self._erased)
+        deleted = deletions != stored.deletions
         if deleted:
-            self._keep_deletions(key, known.deletions, deletions, to)
-            to.rows += key in found.deletions
-        states: dict[bytes, State] = {}
+            self._put_deletions(key, stored.deletions, deletions, result)
+            result.rows += key in batch.deletions
+        states: dict[bytes, ClusteredState] = {}
         changed = set[bytes]()
-        anew = deleted or self._everything or key in self._anew
-        for clustering in sorted({*known.rows, *said} if anew else {*said, *self._due(known)}):
-            state, encoded = self._row(clustering, known, said.get(clustering), deletions)
+        whole = deleted or self._everything or key in self._whole
+        for clustering in sorted({*stored.rows, *rows} if whole else {*rows, *self._due(stored)}):
+            state, encoded = self._row(clustering, stored, rows.get(clustering), deletions)
             states[clustering] = state
             if encoded is not None:
                 changed.add(clustering)
-                self._put((key, clustering), state[0], state[1], to, encoded)
-        static, static_changed = self._static(key, known, found.statics.get(key), deletions, to)
-        to.rows += len(changed) + static_changed
-        if not self._shown.whole_partitions:
+                self._put((key, clustering), state[0], state[1], result, encoded)
+        static, static_changed = self._static(key, stored, batch.statics.get(key), deletions, result)
+        result.rows += len(changed) + static_changed
+        if not self._renderer.whole_partitions:
             for clustering in changed:
-                row = self._shown.row((key, clustering), states[clustering], self._at)
-                self._show((key, clustering), row, to)
-        elif changed or static_changed or deleted or key in self._anew:
-            self._show_all(key, known, static, states, to)
+                row = self._renderer.row((key, clustering), states[clustering], self._now)
+                self._show((key, clustering), row, result)
+        elif changed or static_changed or deleted or key in self._whole:
+            self._show_partition(key, stored, static, states, result)
 
-    def _show_all(
-        self, key: bytes, known: Known, static: RowState | None, states: dict[bytes, State], to: Merged[Shape]
+    def _show_partition(
+        self,
+        key: bytes,
+        stored: StoredPartition,
+        static: RowState | None,
+        states: dict[bytes, ClusteredState],
+        result: MergeResult[VisibleRow],
     ) -> None:
-        for clustering, row in known.rows.items():
+        for clustering, row in stored.rows.items():
             if clustering not in states:
-                states[clustering] = stored_as(*row.stored).state, row.written_as
-        shown = self._shown.partition(key, static, states.items(), self._at)
-        to.shown.update(shown)
-        to.hidden.update({(key, at) for at in (*states, STATIC)} - shown.keys())
+                states[clustering] = decode_stored(*row.stored).state, row.written_as
+        visible = self._renderer.partition(key, static, states.items(), self._now)
+        result.visible.update(visible)
+        result.hidden.update({(key, clustering) for clustering in (*states, STATIC)} - visible.keys())
 
-    def _due(self, known: Known) -> set[bytes]:
-        """The rows that read otherwise by now."""
-        return {at for at, row in known.rows.items() if row.next_expiry is not None and row.next_expiry <= self._at}
+    def _due(self, stored: StoredPartition) -> set[bytes]:
+        """The rows in which something has expired by now."""
+        return {
+            clustering
+            for clustering, row in stored.rows.items()
+            if row.next_expiry is not None and row.next_expiry <= self._now
+        }
 
     def _row(
-        self, clustering: bytes, known: Known, said: RowChanges | None, deletions: PartitionState
-    ) -> tuple[State, bytes | None]:
-        """The row's state now, and its bytes where it is another one than before."""
-        stored = known.rows.get(clustering)
+        self, clustering: bytes, stored: StoredPartition, changes: RowChanges | None, deletions: PartitionState
+    ) -> tuple[ClusteredState, bytes | None]:
+        """The row's state after the batch, and its bytes where it is to be stored."""
+        row = stored.rows.get(clustering)
         floor = covering(deletions, clustering, self._erased)
-        state, encoded = merge_row(None if stored is None else stored.stored, said, floor)
-        if stored is None:
-            return (state, () if said is None else said.clustering), encoded
-        if encoded is None and stored.next_expiry is not None and stored.next_expiry <= self._at:
-            encoded = stored.stored[0]
-        return (state, stored.written_as), encoded
+        state, encoded = merge_row(None if row is None else row.stored, changes, floor)
+        if row is None:
+            return (state, () if changes is None else changes.clustering), encoded
+        if encoded is None and row.next_expiry is not None and row.next_expiry <= self._now:
+            encoded = row.stored[0]  # its next expiry is another one now
+        return (state, row.written_as), encoded
 
     def _static(
-        self, key: bytes, known: Known, said: RowState | None, deletions: PartitionState, to: Merged[Shape]
+        self,
+        key: bytes,
+        stored: StoredPartition,
+        changes: RowState | None,
+        deletions: PartitionState,
+        result: MergeResult[VisibleRow],
     ) -> tuple[RowState | None, bool]:
-        if known.static is None and said is None:
+        if stored.static is None and changes is None:
             return None, False
-        state = merge_state(known.static, said, covering(deletions, STATIC, self._erased))
-        due = known.static_expiry is not None and known.static_expiry <= self._at
-        changed = due or differs(known.static, state)
+        state = merge_state(stored.static, changes, covering(deletions, STATIC, self._erased))
+        due = stored.static_expiry is not None and stored.static_expiry <= self._now
+        changed = due or differs(stored.static, state)
         if changed:
-            self._put((key, STATIC), state, None, to)
+            self._put((key, STATIC), state, None, result)
         return state, changed
 
-    def _keep_deletions(self, key: bytes, before: PartitionState, after: PartitionState, to: Merged[Shape]) -> None:
-        old, new = deletion_rows(before), deletion_rows(after)
-        to.kept += [(deletion_row((key, at), part, self._at), None) for at, part in new.items() if old.get(at) != part]
-        to.gone += [(key, at) for at in old if at not in new]
+    def _put_deletions(
+        self, key: bytes, stored: PartitionState, merged: PartitionState, result: MergeResult[VisibleRow]
+    ) -> None:
+        old, new = deletion_rows(stored), deletion_rows(merged)
+        for clustering, deletion in new.items():
+            if old.get(clustering) != deletion:
+                result.stored.append((deletion_row((key, clustering), deletion, self._now), None))
+        result.removed += [(key, clustering) for clustering in old if clustering not in new]
 
     def _put(
         self,
         row_key: RowKey,
         state: RowState,
         written_as: Sequence[bytes | None] | None,
-        to: Merged[Shape],
+        result: MergeResult[VisibleRow],
         encoded: bytes | None = None,
     ) -> None:
         if state.empty:
-            to.gone.append(row_key)
+            result.removed.append(row_key)
         else:
-            to.kept.append((state_row(row_key, state, self._at, encoded), written_as))
+            result.stored.append((state_row(row_key, state, self._now, encoded), written_as))
 
-    def _show(self, row_key: RowKey, row: Shape | None, to: Merged[Shape]) -> None:
+    def _show(self, row_key: RowKey, row: VisibleRow | None, result: MergeResult[VisibleRow]) -> None:
         if row is None:
-            to.hidden.add(row_key)
+            result.hidden.add(row_key)
         else:
-            to.shown[row_key] = row
+            result.visible[row_key] = row
 
 
-def mergeable(changes: Iterable[Delivered], shown: Shows[object], refused: list[DeadLetter]) -> list[Delivered]:
-    """The changes that can be merged and shown; the others are refused."""
+def mergeable(
+    changes: Iterable[Delivered], renderer: RowRenderer[object], refused: list[DeadLetter]
+) -> list[Delivered]:
+    """The changes that can be merged and rendered; `refused` gets the others as dead letters."""
     good = []
-    for one in changes:
+    for delivered in changes:
+        change = delivered.change
         try:
-            gather([one])
-            if one.change.op in (Op.INSERT, Op.UPDATE, Op.READ) and one.change.key is not None:
-                state = state_of(one.change)
-                if one.change.static:
-                    shown.partition(one.change.key, state, [], None)
+            gather([delivered])
+            if change.op in (Op.INSERT, Op.UPDATE, Op.READ) and change.key is not None:
+                state = state_of(change)
+                if change.static:
+                    renderer.partition(change.key, state, [], None)
                 else:
-                    shown.row((one.change.key, b""), (state, one.change.clustering or ()), None)
+                    renderer.row((change.key, b""), (state, change.clustering or ()), None)
         except DecodeError as error:
-            refused.append(DeadLetter(one.record_id, str(error), one.message))
+            refused.append(DeadLetter(delivered.record_id, str(error), delivered.message))
         else:
-            good.append(one)
+            good.append(delivered)
     return good

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tailrace_spark.merge.state_keys import PARTITION, RANGE, STATIC
-from tailrace_spark.merge.stored_row import RowKey, StateRow, Stored, assignment_of, row_of, stored_as
+from tailrace_spark.merge.stored_row import RowKey, StateTableRow, StoredState, assignment_of, decode_stored, row_of
 from tailrace_spark.rowstate.codec import decode_deletion, encode_deletion
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion
 from tailrace_spark.rowstate.purging import seconds
@@ -20,17 +20,17 @@ class PartitionHead:
     """What is said of a partition beside its rows."""
 
     deletions: PartitionState = NOTHING_DELETED
-    static: Stored | None = None
+    static: StoredState | None = None
 
 
 def head_of(rows: Iterable[HeadRow]) -> PartitionHead:
     """What these rows say, all of one partition's below sql_names.ROW, by their clustering value."""
     whole = NOTHING_DELETED
-    static: Stored | None = None
+    static: StoredState | None = None
     ranges: list[RangeDeletion] = []
     for clustering, encoded, generation, stream_id in rows:
         if clustering == STATIC:
-            static = stored_as(encoded, generation, stream_id)
+            static = decode_stored(encoded, generation, stream_id)
             continue
         deletion, end = decode_deletion(encoded)
         assignment = assignment_of(generation, stream_id)
@@ -41,7 +41,7 @@ def head_of(rows: Iterable[HeadRow]) -> PartitionHead:
     return PartitionHead(replace(whole, ranges=tuple(ranges)), static)
 
 
-def deletion_row(row_key: RowKey, part: RangeDeletion, now: int | None) -> StateRow:
+def deletion_row(row_key: RowKey, part: RangeDeletion, now: int | None) -> StateTableRow:
     """The row of one deletion; `now` in seconds, as it came."""
     written = part.deletion.written
     came = max(seconds(written), -1 if now is None else now)

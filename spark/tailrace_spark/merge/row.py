@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace_schemas.change import Deletion
 from tailrace_spark.merge.batch_changes import RowChanges
 from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import Encoded, Stored, stored_as
+from tailrace_spark.merge.stored_row import EncodedState, StoredState, decode_stored
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.deletions import PartitionState, stronger
 from tailrace_spark.rowstate.row import RowState
@@ -21,7 +21,7 @@ def covering(partition: PartitionState | None, clustering: bytes, erased: Deleti
     return stronger(erased, partition.covering(None if clustering == STATIC else clustering[len(ROW) :]))
 
 
-def merge_state(stored: Stored | None, new: RowState | None, floor: Deletion | None) -> RowState:
+def merge_state(stored: StoredState | None, new: RowState | None, floor: Deletion | None) -> RowState:
     """The state of a row after a batch, without what `floor` covers. Takes both states for itself."""
     if stored is None:
         state = RowState() if new is None else new
@@ -34,19 +34,19 @@ def merge_state(stored: Stored | None, new: RowState | None, floor: Deletion | N
     return state
 
 
-def differs(stored: Stored | None, state: RowState) -> bool:
+def differs(stored: StoredState | None, state: RowState) -> bool:
     """Whether a state is another one than the stored one; of a row that is not stored, whether there is any."""
     return (not state.empty) if stored is None else stored.differs(state)
 
 
 def merge_row(
-    encoded: Encoded | None, changes: RowChanges | None, floor: Deletion | None
+    encoded: EncodedState | None, changes: RowChanges | None, floor: Deletion | None
 ) -> tuple[RowState, bytes | None]:
     """The state of a row after a batch, and its bytes; None where they are the stored ones.
 
     Raises DecodeError for stored bytes that no version wrote.
     """
-    stored = None if encoded is None else stored_as(*encoded)
+    stored = None if encoded is None else decode_stored(*encoded)
     state = merge_state(stored, None if changes is None else changes.state, floor)
     if stored is None:
         return state, None if state.empty else encode_state(state)

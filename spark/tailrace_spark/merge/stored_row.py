@@ -11,14 +11,14 @@ from tailrace_spark.rowstate.row import RowState
 
 RowKey = tuple[bytes, bytes]
 """(partition key, clustering value of the state table)."""
-Encoded = tuple[bytes, int | None, bytes | None]
+EncodedState = tuple[bytes, int | None, bytes | None]
 """(state, generation, stream id), as they are there."""
-StateRow = tuple[bytes, bytes, int, bytes, int | None, bytes | None, int | None, int | None]
+StateTableRow = tuple[bytes, bytes, int, bytes, int | None, bytes | None, int | None, int | None]
 """One row of the state table: its columns, in order."""
 
 
 @dataclass(slots=True, init=False)
-class Stored:
+class StoredState:
     """One row of the state table: its bytes and assignment, as they are there, tell whether merging changed anything.
 
     Merging takes `state` for itself. The `__init__` is its own so that it is compiled.
@@ -38,11 +38,11 @@ class Stored:
         return state.assignment != self.assignment or encode_state(state) != self.encoded
 
 
-def stored_as(encoded: bytes, generation: int | None, stream_id: bytes | None) -> Stored:
+def decode_stored(encoded: bytes, generation: int | None, stream_id: bytes | None) -> StoredState:
     """What these columns stand for. Raises DecodeError for bytes that no version wrote."""
     state, assignment = decode_state(encoded), assignment_of(generation, stream_id)
     state.assign(assignment)
-    return Stored(state, encoded, assignment)
+    return StoredState(state, encoded, assignment)
 
 
 def assignment_of(generation: int | None, stream_id: bytes | None) -> Assignment | None:
@@ -57,7 +57,7 @@ def row_of(
     assignment: Assignment | None,
     expiry: int | None = None,
     deletes: int | None = None,
-) -> StateRow:
+) -> StateTableRow:
     """The columns of one row; see `sinks.state_store.tables` for what they say."""
     if assignment is None:
         return row_key[0], row_key[1], newest, state, None, None, expiry, deletes
@@ -66,7 +66,7 @@ def row_of(
 
 def state_row(
     row_key: RowKey, state: RowState, at: int | None, encoded: bytes | None = None, came: int | None = None
-) -> StateRow:
+) -> StateTableRow:
     """The row of a state that is not empty, and that was looked at at a time, in seconds since the epoch.
 
     `came` is when the last of it came, where that was not then.

@@ -10,7 +10,7 @@ from typing import Any
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.table import Table
-from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, KnownRow, Partition
+from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, Partition, PartitionRow
 from tailrace_spark.rowstate.visible import VisibleColumns
 
 Values = dict[str, Any]
@@ -77,7 +77,7 @@ class Images:
         and created. Deletions of ranges and of the partition become deletions of the rows that are known. Raises as
         `Partition.absorb` does, and DecodeError for a value that is none of its type; then some are taken in.
         """
-        previous_rows: dict[ClusteringBytes, KnownRow | None] = {}
+        previous_rows: dict[ClusteringBytes, PartitionRow | None] = {}
         for change in changes:
             for row_key, previous in partition.absorb(change):
                 previous_rows.setdefault(row_key, previous)
@@ -106,12 +106,12 @@ class Images:
 
         Nothing is erased (Partition.erase): a truncation's time may yet be found to be an earlier one.
         """
-        rows: dict[ClusteringBytes, KnownRow | None] = dict(partition.rows)
+        rows: dict[ClusteringBytes, PartitionRow | None] = dict(partition.rows)
         return [image for image in self._told(partition, rows, (before, at), (after, at)) if _differs(image)]
 
     def expire(self, partition: Partition, since: int, at: int, *, truncated: Deletion | None = None) -> list[Image]:
         """What has expired of a partition's rows later than `since` and up to `at`, both in seconds."""
-        due: dict[ClusteringBytes, KnownRow | None] = {}
+        due: dict[ClusteringBytes, PartitionRow | None] = {}
         for row_key, row in partition.rows.items():
             soonest = row.state.next_expiry(partition.covering(row_key, truncated), since)
             if soonest is not None and soonest <= at:
@@ -119,7 +119,7 @@ class Images:
         return [image for image in self._told(partition, due, (truncated, since), (truncated, at)) if _differs(image)]
 
     def _told(
-        self, partition: Partition, rows: dict[ClusteringBytes, KnownRow | None], before: _When, after: _When
+        self, partition: Partition, rows: dict[ClusteringBytes, PartitionRow | None], before: _When, after: _When
     ) -> list[Image]:
         """The images of these rows: as they were given, and as they are in the partition now."""
         images: list[Image] = []
@@ -142,7 +142,7 @@ def _static_first(row_key: ClusteringBytes) -> tuple[bool, bytes]:
     return row_key is not None, row_key or b""
 
 
-def _shown(columns: VisibleColumns, row: KnownRow | None, when: _When) -> Values | None:
+def _shown(columns: VisibleColumns, row: PartitionRow | None, when: _When) -> Values | None:
     """Only deletions of the table come from outside: states have nothing that their partition's deletions cover."""
     return None if row is None else columns.of(row.state, *when)
 

@@ -26,14 +26,14 @@ ClusteringBytes = bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class KnownRow:
+class PartitionRow:
     """One row or static row; `clustering` is () for the static row, and for rows of tables without such columns."""
 
     clustering: Clustering
     state: RowState
 
 
-Touched = tuple[ClusteringBytes, KnownRow | None]
+Touched = tuple[ClusteringBytes, PartitionRow | None]
 """A row whose state changed, as it was before; None: nothing was known of it."""
 _UNKNOWN: Final = RowState()
 
@@ -47,7 +47,7 @@ class Partition:
     """
 
     deletions: PartitionState = NOTHING_DELETED
-    rows: dict[ClusteringBytes, KnownRow] = field(default_factory=dict)
+    rows: dict[ClusteringBytes, PartitionRow] = field(default_factory=dict)
 
     def covering(self, row_key: ClusteringBytes, truncated: Deletion | None = None) -> Deletion | None:
         """The strongest deletion over a row that is not its own; `truncated` is what hides of its whole table."""
@@ -73,7 +73,7 @@ class Partition:
             state = merge(existing.state, state)
         if state == (_UNKNOWN if existing is None else existing.state):
             return []
-        self.rows[row_key] = KnownRow(clustering, state)
+        self.rows[row_key] = PartitionRow(clustering, state)
         return [(row_key, existing)]
 
     def erase(self, truncated: Deletion) -> list[Touched]:
@@ -93,7 +93,7 @@ class Partition:
                 state.shadow(deletion)
                 if state != row.state:
                     touched.append((row_key, row))
-                    self.rows[row_key] = KnownRow(row.clustering, state)
+                    self.rows[row_key] = PartitionRow(row.clustering, state)
         for row_key, _ in touched:
             if self.rows[row_key].state.empty:
                 del self.rows[row_key]

@@ -20,9 +20,9 @@ from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key, range_limits
 from tailrace_schemas.errors import DecodeError
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey, state_row, stored_as
+from tailrace_spark.merge.stored_row import RowKey, decode_stored, state_row
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState
-from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, KnownRow, Partition
+from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, Partition, PartitionRow
 from tailrace_spark.rowstate.row import RowState, merge
 from tailrace_spark.sinks.state_store.bulk import overwrite, stage
 from tailrace_spark.sinks.state_store.dialects import MYSQL
@@ -39,11 +39,11 @@ LONGEST_CLUSTERING: Final = 1_600
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedPartitions:
     """Partitions as changes are taken into them, and as they were read."""
 
     partitions: dict[bytes, Partition] = field(default_factory=dict)
-    rows: dict[bytes, dict[ClusteringBytes, KnownRow]] = field(default_factory=dict)
+    rows: dict[bytes, dict[ClusteringBytes, PartitionRow]] = field(default_factory=dict)
     deletions: dict[bytes, PartitionState] = field(default_factory=dict)
 
 
@@ -55,9 +55,9 @@ class ScopeState:
         self._state = state
         self._above = (int.from_bytes(scope, "big") + 1).to_bytes(len(scope) + 1, "big")[1:]
 
-    def load(self, connection: sa.Connection, changes: Sequence[Change]) -> Loaded:
+    def load(self, connection: sa.Connection, changes: Sequence[Change]) -> LoadedPartitions:
         """All that these changes can touch: their rows, the rows that deletions reach, what is said of partitions."""
-        loaded = Loaded()
+        loaded = LoadedPartitions()
         keys = sorted({change.key for change in changes if change.key is not None})
         heads = self._state.heads(connection, [self._scope + key for key in keys])
         for key in keys:
@@ -66,7 +66,7 @@ class ScopeState:
             if head is not None:
                 partition.deletions = head.deletions
                 if head.static is not None:
-                    partition.rows[None] = KnownRow((), head.static.state)
+                    partition.rows[None] = PartitionRow((), head.static.state)
         wanted = {row_key for change in changes for row_key in self._rows_of(change)}
         for (key, at), row in self._named(connection, sorted(wanted)):
             loaded.partitions[key].rows[at[len(ROW) :]] = row
@@ -77,9 +77,9 @@ class ScopeState:
             loaded.rows[key], loaded.deletions[key] = dict(partition.rows), partition.deletions
         return loaded
 
-    def save(self, connection: sa.Connection, loaded: Loaded, at: int, erased: Deletion | None) -> None:
+    def save(self, connection: sa.Connection, loaded: LoadedPartitions, at: int, erased: Deletion | None) -> None:
         """Write what changed; `at` in seconds since the epoch. What `erased` covers is not kept."""
-        rows: dict[RowKey, KnownRow] = {}
+        rows: dict[RowKey, PartitionRow] = {}
         statics: dict[RowKey, RowState] = {}
         gone: list[RowKey] = []
         for key, partition in loaded.partitions.items():
@@ -137,11 +137,11 @@ class ScopeState:
         c = STATE.c
         connection.execute(STATE.delete().where(c.key >= self._scope, c.key < self._above, c.newest < floor.written))
         for key, partition in self.every(connection):
-            loaded = Loaded({key: partition}, {key: dict(partition.rows)}, {key: partition.deletions})
+            loaded = LoadedPartitions({key: partition}, {key: dict(partition.rows)}, {key: partition.deletions})
             partition.erase(floor)
             self.save(connection, loaded, at, None)
 
-    def _write_rows(self, connection: sa.Connection, rows: Mapping[RowKey, KnownRow], at: int) -> None:
+    def _write_rows(self, connection: sa.Connection, rows: Mapping[RowKey, PartitionRow], at: int) -> None:
         written = [
             (*state_row(row_key, rows[row_key].state, at), _values_text(rows[row_key].clustering))
             for row_key in sorted(rows)
@@ -162,7 +162,7 @@ class ScopeState:
 
     def _named(
         self, connection: sa.Connection, keys: Sequence[RowKey]
-    ) -> Iterator[tuple[tuple[bytes, bytes], KnownRow]]:
+    ) -> Iterator[tuple[tuple[bytes, bytes], PartitionRow]]:
         if not keys:
             return
         stage(connection, KEYS, keys)
@@ -172,7 +172,7 @@ class ScopeState:
 
     def _between(
         self, connection: sa.Connection, key: bytes, low: bytes, high: bytes
-    ) -> Iterator[tuple[tuple[bytes, bytes], KnownRow]]:
+    ) -> Iterator[tuple[tuple[bytes, bytes], PartitionRow]]:
         c = STATE.c
         area = self._selected().where(c.key == key, c.clustering >= low, c.clustering < high)
         for row in connection.execute(area):
@@ -209,15 +209,15 @@ def _clustering(place: ClusteringBytes) -> bytes:
     return STATIC if place is None else ROW + place
 
 
-def _left(known: KnownRow, erased: Deletion) -> KnownRow:
+def _left(known: PartitionRow, erased: Deletion) -> PartitionRow:
     state = merge(known.state, RowState())
     state.shadow(erased)
-    return KnownRow(known.clustering, state)
+    return PartitionRow(known.clustering, state)
 
 
-def _known(row: sa.Row[tuple[bytes, bytes, bytes, int, bytes, str]]) -> KnownRow:
-    stored = stored_as(bytes(row.state), row.generation, None if row.stream_id is None else bytes(row.stream_id))
-    return KnownRow(_values_of(row.clustering_values), stored.state)
+def _known(row: sa.Row[tuple[bytes, bytes, bytes, int, bytes, str]]) -> PartitionRow:
+    stored = decode_stored(bytes(row.state), row.generation, None if row.stream_id is None else bytes(row.stream_id))
+    return PartitionRow(_values_of(row.clustering_values), stored.state)
 
 
 def _values_text(clustering: Clustering) -> str:

@@ -27,12 +27,12 @@ from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, 
 from tailrace_spark.sinks.lake.history import LakeHistory, table_name
 from tailrace_spark.sinks.lake.names import Names
 from tailrace_spark.sinks.lake.state import (
-    About,
     StateTable,
+    TableEntry,
 )
 from tailrace_spark.sinks.lake.state_reader import read_now, reading
 from tailrace_spark.sinks.lake.store import LakeStore
-from tailrace_spark.sinks.lake.visible_rows import Shown
+from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 
@@ -153,27 +153,27 @@ class LakeCurrent:
         table, announced = newest_definition(changes)
         name, followed = self._followed(table)
         if followed is None:
-            about = About(table, announced, self._buckets, names={})
-            followed = CurrentTable(self._store, name, StateTable(self._store.open(state_name(name))), about, new=True)
+            entry = TableEntry(table, announced, self._buckets, names={})
+            followed = CurrentTable(self._store, name, StateTable(self._store.open(state_name(name))), entry, new=True)
         else:
-            about = followed.about
-            changes, late = split(changes, about.purged_to)
+            entry = followed.entry
+            changes, late = split(changes, entry.purged_to)
             refused += late
             if not changes:
                 return 0
-            newer = announced >= about.announced
-            definition = merge_definitions(about.definition, table, second_newer=newer)
-            about = replace(about, definition=definition, announced=max(announced, about.announced))
-        about = replace(about, names=_names(about))
+            newer = announced >= entry.announced
+            definition = merge_definitions(entry.definition, table, second_newer=newer)
+            entry = replace(entry, definition=definition, announced=max(announced, entry.announced))
+        entry = replace(entry, names=_names(entry))
         at = int(self._clock())
         with gc_paused():
             try:
-                with reading(followed.state, _keys_of(changes), about.buckets) as known:
-                    return followed.merge(gather(changes), about, at, self._ring_delay, known)
+                with reading(followed.state, _keys_of(changes), entry.buckets) as known:
+                    return followed.merge(gather(changes), entry, at, self._ring_delay, known)
             except DecodeError:
-                good = mergeable(changes, Shown(about.definition, about.buckets, about.names), refused)
-                known = read_now(followed.state, _keys_of(good), about.buckets)
-                return followed.merge(gather(good), about, at, self._ring_delay, known)
+                good = mergeable(changes, LakeRowRenderer(entry.definition, entry.buckets, entry.names), refused)
+                known = read_now(followed.state, _keys_of(good), entry.buckets)
+                return followed.merge(gather(good), entry, at, self._ring_delay, known)
 
     def _followed(self, table: Table) -> tuple[str, CurrentTable | None]:
         """The name under which a source table stands, or is to be made: the first of NAME, NAME-2, ... that is its."""
@@ -190,7 +190,7 @@ class LakeCurrent:
                         f"{self._store.uri(name)} is a table of another kind: give this sink another path"
                     )
                 break
-            if followed.about.definition.id == table.id:
+            if followed.entry.definition.id == table.id:
                 break
         self._names[table.id] = name
         return name, followed
@@ -212,8 +212,8 @@ def _keys_of(changes: Sequence[Delivered]) -> set[bytes]:
     return {one.change.key for one in changes if one.change.key is not None and one.change.op is not Op.TRUNCATE}
 
 
-def _names(about: About) -> Names:
+def _names(entry: TableEntry) -> Names:
     """What a table calls its columns and fields now, by what it called them before."""
-    if about.names is None:  # an older version made it
-        about = replace(about, names=Shown(about.definition, about.buckets, None).names)
-    return Shown(about.definition, about.buckets, about.names).names
+    if entry.names is None:  # an older version made it
+        entry = replace(entry, names=LakeRowRenderer(entry.definition, entry.buckets, None).names)
+    return LakeRowRenderer(entry.definition, entry.buckets, entry.names).names

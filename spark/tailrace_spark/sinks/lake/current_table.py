@@ -18,28 +18,28 @@ import pyarrow.compute as pc
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
 from tailrace_spark.merge.fast import merges_fast
-from tailrace_spark.merge.partition import Known, Merge, Merged
+from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition
 from tailrace_spark.merge.purge import purge_stored
-from tailrace_spark.merge.stored_row import RowKey, StateRow, state_row
+from tailrace_spark.merge.stored_row import RowKey, StateTableRow, state_row
 from tailrace_spark.merge.truncation import absorb_truncations
 from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
-from tailrace_spark.sinks.lake.row_changes import Puts, puts_of, rows_of
+from tailrace_spark.sinks.lake.row_changes import VisibleChanges, rows_of, visible_changes
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.state import (
     BATCH,
     IDENTITY,
     WITH_GONE,
-    About,
     Purgeable,
     StateTable,
-    about_rows,
-    known_of,
-    plain_state_rows,
+    TableEntry,
+    entry_rows,
+    fast_state_rows,
     state_rows,
+    stored_partitions,
 )
 from tailrace_spark.sinks.lake.state_reader import StateReading, read_now
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
-from tailrace_spark.sinks.lake.visible_rows import BUCKET, Shown
+from tailrace_spark.sinks.lake.visible_rows import BUCKET, LakeRowRenderer
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
 
 log = logging.getLogger("tailrace_spark")
@@ -61,7 +61,7 @@ class CurrentTable:
     store: LakeStore
     name: str
     state: StateTable
-    about: About
+    entry: TableEntry
     new: bool = False
 
     @classmethod
@@ -71,13 +71,13 @@ class CurrentTable:
         if stored is None:
             return None
         state = StateTable(stored)
-        about = state.about()
-        return None if about is None else cls(store, name, state, about)
+        entry = state.entry()
+        return None if entry is None else cls(store, name, state, entry)
 
-    def sweep(self, at: int, ring_delay: float) -> int:
-        """Merge what has expired by `at` and what truncations let go by then; how many rows' states changed."""
-        known = read_now(self.state, self.state.due(at), self.about.buckets)
-        return self.merge(BatchChanges(), self.about, at, ring_delay, known)
+    def sweep(self, now: int, ring_delay: float) -> int:
+        """Merge what has expired by `now`, and erase what truncations cover by then; how many rows' states changed."""
+        stored = read_now(self.state, self.state.due(now), self.entry.buckets)
+        return self.merge(BatchChanges(), self.entry, now, ring_delay, stored)
 
     def purge(self, until: int, now: int, limit: int) -> int:
         """Forget what only deletes, or has expired, and was written and came by `until`; how many states changed.
@@ -91,174 +91,189 @@ class CurrentTable:
         purgeable = self.state.purgeable(until, limit)
         if not purgeable:
             return 0
-        batch, purged_to = self.state.batch + 1, self.about.purged_to
+        batch, purged_to = self.state.batch + 1, self.entry.purged_to
         stored, removed, written = _purged(purgeable, until, now)
-        about = replace(
-            self.about, purged_to=max([*written, *(() if purged_to is None else (purged_to,))], default=None)
+        entry = replace(
+            self.entry, purged_to=max([*written, *(() if purged_to is None else (purged_to,))], default=None)
         )
-        rows = state_rows(stored, removed, batch, about.buckets) + about_rows(about)
+        rows = state_rows(stored, removed, batch, entry.buckets) + entry_rows(entry)
         changes = pa.Table.from_pylist(rows, schema=WITH_GONE)
         self.store.merge(state_name(self.name), self.state.stored, changes, IDENTITY, {BATCH: batch})
         nothing = pa.RecordBatchReader.from_batches(visible.schema, [])
         self.store.append(self.name, visible, nothing, {BATCH: batch})
-        self.about, self.state.batch = about, batch
+        self.entry, self.state.batch = entry, batch
         return len(purgeable)
 
-    def merge(self, found: BatchChanges, about: About, at: int, ring_delay: float, known: StateReading) -> int:
-        """Merge what was gathered, by what is known now of the whole table; how many rows' states changed.
+    def merge(self, batch: BatchChanges, entry: TableEntry, now: int, ring_delay: float, stored: StateReading) -> int:
+        """Merge a batch by the table's entry of now; how many rows' states changed.
 
-        `known` are the partitions that it is of, or also others, in which what expired by `at` is looked for too.
+        `stored` are the partitions of the batch, and perhaps others, in which what has expired by `now` is merged.
         Raises DecodeError before anything is written.
         """
-        about, erases = _erasing(about, found, at, ring_delay)
-        shown = Shown(about.definition, about.buckets, about.names)
-        plain = FastRows(about.definition, about.buckets, len(found.rows))
+        entry, erases = _truncated(entry, batch, now, ring_delay)
+        renderer = LakeRowRenderer(entry.definition, entry.buckets, entry.names)
+        fast = FastRows(entry.definition, entry.buckets, len(batch.rows))
         if erases:
-            keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows), *self.state.all_keys()}
-            known = read_now(self.state, keys, about.buckets)
-        if erases or not merges_fast(about.definition):
-            whole = _joined(known_of(part) for part in known.all())
+            keys = {*batch.deletions, *batch.statics, *(key for key, _ in batch.rows), *self.state.all_keys()}
+            stored = read_now(self.state, keys, entry.buckets)
+        if erases or not merges_fast(entry.definition):
+            partitions = _joined(stored_partitions(part) for part in stored.all())
         else:
-            whole, left = self._merge_plain(plain, found, about, at, known)
-            found = replace(found, rows=left)
-        merged = Merge(shown, about.erased, at, everything=erases).merge(whole, found)
-        puts = puts_of(shown, plain, merged, known.parts, at)
-        before, anew = self.state.batch, self.state.stored is None
-        changed = self._write_state(merged, plain, about, puts.new)
-        self._show(shown, puts, changed, before, at, anew=anew)
-        return merged.rows + len(plain.keys)
+            partitions, rows = self._merge_fast(fast, batch, entry, now, stored)
+            batch = replace(batch, rows=rows)
+        result = PartitionMerge(renderer, entry.erased, now, everything=erases).merge(partitions, batch)
+        changes = visible_changes(renderer, fast, result, stored.parts, now)
+        former, created = self.state.batch, self.state.stored is None
+        changed = self._write_state(result, fast, entry, changes.new)
+        self._show(renderer, changes, changed, former, now, created=created)
+        return result.rows + len(fast.keys)
 
-    def _merge_plain(
-        self, plain: FastRows, found: BatchChanges, about: About, at: int, known: StateReading
-    ) -> tuple[dict[bytes, Known], dict[RowKey, RowChanges]]:
-        """Merge each part as it comes; gives the partitions and the rows of them that need more than that."""
-        whole, left = dict[bytes, Known](), dict[RowKey, RowChanges]()
-        for keys, part in known:
-            rows: Iterable[tuple[RowKey, RowChanges]] = (one for one in found.rows.items() if one[0][0] in keys)
+    def _merge_fast(
+        self, fast: FastRows, batch: BatchChanges, entry: TableEntry, now: int, stored: StateReading
+    ) -> tuple[dict[bytes, StoredPartition], dict[RowKey, RowChanges]]:
+        """Merge each part of the stored rows when it comes; gives the partitions and rows that need row states."""
+        partitions, left = dict[bytes, StoredPartition](), dict[RowKey, RowChanges]()
+        for keys, part in stored:
+            rows: Iterable[tuple[RowKey, RowChanges]] = (row for row in batch.rows.items() if row[0][0] in keys)
             if not part.at:
-                rows = sorted(rows, key=_row_key)  # as they will lie: beside what says the same
-            intricate = {*found.deletions, *found.statics, *part.intricate(at)}
-            some = plain.merge(rows, part, intricate, about.erased)
-            whole |= known_of(part, intricate, some)
-            left |= some
-        return whole, left
+                rows = sorted(rows, key=_row_key)  # in the order of the new file: like values side by side
+            intricate = {*batch.deletions, *batch.statics, *part.intricate(now)}
+            others = fast.merge(rows, part, intricate, entry.erased)
+            partitions |= stored_partitions(part, intricate, others)
+            left |= others
+        return partitions, left
 
-    def _write_state(self, merged: Merged[list[object]], plain: FastRows, about: About, new: bool) -> bool:
-        """Commit what becomes of the state, and whether there was anything; `new`: none of these rows is there."""
+    def _write_state(self, result: MergeResult[list[object]], fast: FastRows, entry: TableEntry, new: bool) -> bool:
+        """Commit the stored rows that changed; whether any did. `new`: none of them was stored before."""
         batch = self.state.batch + 1
-        rows = state_rows(merged.kept, merged.gone, batch, about.buckets)
-        if self.new or about != self.about:
-            if self.new or about.erased != self.about.erased or not _widens(self.about, about):
-                about = replace(about, since=batch)
-            rows += about_rows(about)
+        rows = state_rows(result.stored, result.removed, batch, entry.buckets)
+        if self.new or entry != self.entry:
+            if self.new or entry.erased != self.entry.erased or not _widens(self.entry, entry):
+                entry = replace(entry, since=batch)
+            rows += entry_rows(entry)
             new = False
-        if not rows and not plain.keys:
+        if not rows and not fast.keys:
             return False
-        name, there = state_name(self.name), self.state.stored
-        table = pa.concat_tables([plain_state_rows(plain, batch), pa.Table.from_pylist(rows, schema=WITH_GONE)])
-        if there is None or new:
+        name, stored = state_name(self.name), self.state.stored
+        table = pa.concat_tables([fast_state_rows(fast, batch), pa.Table.from_pylist(rows, schema=WITH_GONE)])
+        if stored is None or new:
             batches = table.filter(pc.invert(table["gone"])).drop_columns(["gone"]).to_reader()
-            says = f"State of {about.definition}"
-            self.store.append(name, there, batches, {BATCH: batch}, partitioned_by="bucket", says=says)
+            says = f"State of {entry.definition}"
+            self.store.append(name, stored, batches, {BATCH: batch}, partitioned_by="bucket", says=says)
         else:
-            self.store.merge(name, there, table, IDENTITY, {BATCH: batch})
-        self.about, self.new = about, False
+            self.store.merge(name, stored, table, IDENTITY, {BATCH: batch})
+        self.entry, self.new = entry, False
         self.state.batch = batch
         return True
 
-    def _show(self, shown: Shown, puts: Puts, changed: bool, before: int, at: int, *, anew: bool) -> None:
-        """Have the table show the state: by what changed now, by what a crash left out, or made anew.
+    def _show(
+        self,
+        renderer: LakeRowRenderer,
+        changes: VisibleChanges,
+        changed: bool,
+        former: int,
+        now: int,
+        *,
+        created: bool,
+    ) -> None:
+        """Have the visible table show the state: by the changes of now, by what a crash left out, or written anew.
 
-        With `anew` there was no state before.
+        `former`: the state's batch before; `created`: there was no state before.
         """
-        stored = self.store.open(self.name)
-        batch = 0 if stored is None else stored.version_of(BATCH) or 0
-        if stored is None and anew:
-            self._rewrite(shown, None, pa.RecordBatchReader.from_batches(shown.schema, puts.rows))
+        visible = self.store.open(self.name)
+        batch = 0 if visible is None else visible.version_of(BATCH) or 0
+        if visible is None and created:
+            self._rewrite(renderer, None, pa.RecordBatchReader.from_batches(renderer.schema, changes.rows))
             return
-        if batch > before:
+        if batch > former:
             return  # another writer went on with this state, and has shown it
-        if stored is None or batch < self.about.since:
-            self._show_all(shown, stored, at)
+        if visible is None or batch < self.entry.since:
+            self._show_all(renderer, visible, now)
             return
-        missing = len(shown.schema) - len(stored.schema)
-        if missing:
-            empty = pa.RecordBatchReader.from_batches(shown.schema, [])
-            self.store.append(self.name, stored, empty, {})
-            stored = self.store.open(self.name)
-        if stored is None or (stored.version_of(BATCH) or 0) != batch:
+        if len(renderer.schema) > len(visible.schema):
+            nothing = pa.RecordBatchReader.from_batches(renderer.schema, [])
+            self.store.append(self.name, visible, nothing, {})
+            visible = self.store.open(self.name)
+        if visible is None or (visible.version_of(BATCH) or 0) != batch:
             raise ServiceError(f"{self.store.uri(self.name)}: another writer came first, or it has gone")
-        if batch < before:
+        if batch < former:
             log.info(
                 "%s: the visible table is at batch %d, expected %d; rebuilding it from the state",
                 self.name,
                 batch,
-                before,
+                former,
             )
-            self._show_since(shown, stored, batch, at)
-        elif changed and (puts.rows or puts.hidden):
-            self._put(shown, stored, puts)
+            self._show_since(renderer, visible, batch, now)
+        elif changed and (changes.rows or changes.hidden):
+            self._put(renderer, visible, changes)
 
-    def _put(self, shown: Shown, stored: LakeTable, puts: Puts) -> None:
-        if puts.new:
-            batches = pa.RecordBatchReader.from_batches(shown.schema, puts.rows)
-            self.store.append(self.name, stored, batches, {BATCH: self.state.batch})
+    def _put(self, renderer: LakeRowRenderer, visible: LakeTable, changes: VisibleChanges) -> None:
+        if changes.new:
+            batches = pa.RecordBatchReader.from_batches(renderer.schema, changes.rows)
+            self.store.append(self.name, visible, batches, {BATCH: self.state.batch})
             return
-        away = [
-            {KEY: key, CLUSTERING: clustering, BUCKET: bucket_of(key, self.about.buckets)}
-            for key, clustering in puts.hidden
+        keys = [
+            {KEY: key, CLUSTERING: clustering, BUCKET: bucket_of(key, self.entry.buckets)}
+            for key, clustering in changes.hidden
         ]
-        gone = pa.RecordBatch.from_pylist(away, schema=shown.schema)
-        both = [*(_marked(rows, False) for rows in puts.rows), _marked(gone, True)]
-        self.store.merge(self.name, stored, pa.Table.from_batches(both), _NAMED_BY, {BATCH: self.state.batch})
+        hidden = pa.RecordBatch.from_pylist(keys, schema=renderer.schema)
+        rows = pa.Table.from_batches([*(_marked(batch, False) for batch in changes.rows), _marked(hidden, True)])
+        self.store.merge(self.name, visible, rows, _NAMED_BY, {BATCH: self.state.batch})
 
-    def _show_since(self, shown: Shown, stored: LakeTable, batch: int, at: int) -> None:
-        """Make the rows of partitions anew that were written after a batch."""
-        state = self._state_now()
+    def _show_since(self, renderer: LakeRowRenderer, visible: LakeTable, batch: int, now: int) -> None:
+        """Show the partitions again that were stored after a batch."""
+        state = self._reopened_state()
         keys = state.since(batch)
-        known = state.partitions(keys, self.about.buckets)
-        rows = rows_of(shown, known, at)
-        within = sorted({bucket_of(key, self.about.buckets) for key in keys})
-        there = stored.read([KEY, CLUSTERING], Number(BUCKET).among(within), keys)
-        hidden = set(zip(there[KEY].to_pylist(), there[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
-        self._put(shown, stored, Puts([shown.arrow(list(rows.values()))], hidden, new=False))
+        rows = rows_of(renderer, state.partitions(keys, self.entry.buckets), now)
+        buckets = sorted({bucket_of(key, self.entry.buckets) for key in keys})
+        shown = visible.read([KEY, CLUSTERING], Number(BUCKET).among(buckets), keys)
+        hidden = set(zip(shown[KEY].to_pylist(), shown[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
+        self._put(renderer, visible, VisibleChanges([renderer.arrow(list(rows.values()))], hidden, new=False))
 
-    def _show_all(self, shown: Shown, stored: LakeTable | None, at: int) -> None:
-        """Make all of it anew, one bucket after the other."""
-        state = self._state_now()
-        spool = Spool(shown.schema)
+    def _show_all(self, renderer: LakeRowRenderer, visible: LakeTable | None, now: int) -> None:
+        """Write the whole visible table anew, one bucket after the other."""
+        state = self._reopened_state()
+        spool = Spool(renderer.schema)
         try:
-            for number in range(self.about.buckets):
-                rows = rows_of(shown, state.bucket(number), at)
+            for bucket in range(self.entry.buckets):
+                rows = rows_of(renderer, state.bucket(bucket), now)
                 if rows:
-                    spool.add(shown.arrow(list(rows.values())))
-            self._rewrite(shown, stored, spool.reader())
+                    spool.add(renderer.arrow(list(rows.values())))
+            self._rewrite(renderer, visible, spool.reader())
         finally:
             spool.close()
 
-    def _state_now(self) -> StateTable:
-        """The state, with what was committed of it. Raises ServiceError where another writer went on with it: what it
-        wrote is its to show."""
+    def _reopened_state(self) -> StateTable:
+        """The state with what this table committed of it.
+
+        Raises ServiceError where another writer went on with it: that one shows what it wrote.
+        """
         state = StateTable(self.store.open(state_name(self.name)))
         if state.batch != self.state.batch:
             raise ServiceError(f"{self.store.uri(state_name(self.name))}: another writer came first")
         return state
 
-    def _rewrite(self, shown: Shown, stored: LakeTable | None, rows: Any) -> None:
-        says = f"{shown.table}, followed"
-        noted = {BATCH: self.state.batch}
-        self.store.rewrite(self.name, stored, rows, noted, partitioned_by=BUCKET, says=says)
+    def _rewrite(self, renderer: LakeRowRenderer, visible: LakeTable | None, rows: Any) -> None:
+        versions = {BATCH: self.state.batch}
+        says = f"{renderer.table}, followed"
+        self.store.rewrite(self.name, visible, rows, versions, partitioned_by=BUCKET, says=says)
 
 
-def _row_key(one: tuple[RowKey, RowChanges]) -> RowKey:
-    return one[0]
+def _truncated(entry: TableEntry, batch: BatchChanges, now: int, ring_delay: float) -> tuple[TableEntry, bool]:
+    """The entry with a batch's truncations, and whether they now erase more than before."""
+    truncations, floor = absorb_truncations(entry.truncations, batch.truncations, entry.erased, now, ring_delay)
+    return replace(entry, truncations=truncations, erased=floor or entry.erased), floor is not None
+
+
+def _row_key(row: tuple[RowKey, RowChanges]) -> RowKey:
+    return row[0]
 
 
 def _purged(
     purgeable: Iterable[Purgeable], until: int, now: int
-) -> tuple[list[tuple[StateRow, Sequence[bytes | None] | None]], list[RowKey], list[int]]:
+) -> tuple[list[tuple[StateTableRow, Sequence[bytes | None] | None]], list[RowKey], list[int]]:
     """What purging leaves of stored states: those to be stored, those to be removed, and the write times that went."""
-    stored: list[tuple[StateRow, Sequence[bytes | None] | None]] = []
+    stored: list[tuple[StateTableRow, Sequence[bytes | None] | None]] = []
     removed: list[RowKey] = []
     times: list[int] = []
     for row_key, came, encoded, written_as in purgeable:
@@ -271,24 +286,18 @@ def _purged(
     return stored, removed, times
 
 
-def _joined(parts: Iterable[Mapping[bytes, Known]]) -> dict[bytes, Known]:
-    return {key: known for part in parts for key, known in part.items()}
+def _joined(parts: Iterable[Mapping[bytes, StoredPartition]]) -> dict[bytes, StoredPartition]:
+    return {key: partition for part in parts for key, partition in part.items()}
 
 
-def _erasing(about: About, found: BatchChanges, at: int, ring_delay: float) -> tuple[About, bool]:
-    """What is known of truncations now, and whether that takes more away than before."""
-    truncations, floor = absorb_truncations(about.truncations, found.truncations, about.erased, at, ring_delay)
-    return replace(about, truncations=truncations, erased=floor or about.erased), floor is not None
-
-
-def _widens(before: About, after: About) -> bool:
-    """Whether all that another definition changes of what is shown are columns more."""
+def _widens(before: TableEntry, after: TableEntry) -> bool:
+    """Whether the visible table gets columns by another definition, and changes in nothing else."""
     old, new = before.definition, after.definition
     if old == new and before.names == after.names:
         return True
-    there = Shown(old, before.buckets, before.names).schema
-    wanted = Shown(new, after.buckets, after.names).schema
-    same = all(field.name in wanted.names and wanted.field(field.name) == field for field in there)
+    existing = LakeRowRenderer(old, before.buckets, before.names).schema
+    wanted = LakeRowRenderer(new, after.buckets, after.names).schema
+    same = all(field.name in wanted.names and wanted.field(field.name) == field for field in existing)
     return same and old.dropped == new.dropped and [c.name for c in old.key] == [c.name for c in new.key]
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from tailrace_spark.merge.partition import Known, Merged
-from tailrace_spark.merge.stored_row import RowKey, stored_as
+from tailrace_spark.merge.partition import MergeResult, StoredPartition
+from tailrace_spark.merge.stored_row import RowKey, decode_stored
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows
-from tailrace_spark.sinks.lake.visible_rows import Shown
+from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 
 
 @dataclass(frozen=True, slots=True)
-class Puts:
+class VisibleChanges:
     """What a merge puts into the table that users read, record batches, and takes away; `new`: nothing of it is there.
 
     That is said of the state's rows too.
@@ -25,26 +25,28 @@ class Puts:
     new: bool
 
 
-def puts_of(shown: Shown, plain: FastRows, merged: Merged[list[object]], stored: Sequence[StoredRows], at: int) -> Puts:
+def visible_changes(
+    shown: LakeRowRenderer, plain: FastRows, merged: MergeResult[list[object]], stored: Sequence[StoredRows], at: int
+) -> VisibleChanges:
     """Raises DecodeError as rendering does."""
     rows = shown.plain_arrow(plain, at)
-    if merged.shown:
-        rows.append(shown.arrow(list(merged.shown.values())))
+    if merged.visible:
+        rows.append(shown.arrow(list(merged.visible.values())))
     # What has no state is not shown, as both are told by the same batch.
     hidden = {row_key for row_key in (*plain.hidden, *merged.hidden) if any(row_key in part.at for part in stored)}
-    kept = [(row[0], row[1]) for row, _ in merged.kept]
+    kept = [(row[0], row[1]) for row, _ in merged.stored]
     new = not hidden
     for part in stored:
-        put = chain(zip(plain.keys, plain.clusterings, strict=True), kept, merged.gone, merged.shown)
+        put = chain(zip(plain.keys, plain.clusterings, strict=True), kept, merged.removed, merged.visible)
         new = new and part.at.keys().isdisjoint(put)
-    return Puts(rows, hidden, new)
+    return VisibleChanges(rows, hidden, new)
 
 
-def rows_of(shown: Shown, partitions: Mapping[bytes, Known], at: int) -> dict[RowKey, list[object]]:
+def rows_of(shown: LakeRowRenderer, partitions: Mapping[bytes, StoredPartition], at: int) -> dict[RowKey, list[object]]:
     """What these partitions show."""
     rows: dict[RowKey, list[object]] = {}
     for key, known in partitions.items():
         static = None if known.static is None else known.static.state
-        states = [(at_, (stored_as(*row.stored).state, row.written_as)) for at_, row in known.rows.items()]
+        states = [(at_, (decode_stored(*row.stored).state, row.written_as)) for at_, row in known.rows.items()]
         rows.update(shown.partition(key, static, states, at))
     return rows

@@ -19,17 +19,17 @@ import pyarrow.compute as pc
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.merge.partition import Kept, Known, KnownRow
+from tailrace_spark.merge.partition import RowToStore, StoredPartition, StoredRow
 from tailrace_spark.merge.partition_head import HeadRow, head_of
 from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.merge.stored_row import Encoded, RowKey
+from tailrace_spark.merge.stored_row import EncodedState, RowKey
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.lake.names import Names
 from tailrace_spark.sinks.lake.store import Condition, LakeTable, Number
 
-Purgeable = tuple[RowKey, int, Encoded, Sequence[bytes | None] | None]
+Purgeable = tuple[RowKey, int, EncodedState, Sequence[bytes | None] | None]
 """(its key, its `deletes_from`, what is stored, its clustering columns as they were written)."""
 BATCH: Final = "tailrace/batch"
 """The application id under which both tables note the number of the last batch that they have."""
@@ -48,7 +48,7 @@ _MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class TableEntry:
     """What is known of a table as a whole. `erased`: what a truncation took away, and whatever comes later loses.
 
     `since`: the number of the batch that last changed any of it. `names`: what the table that shows it calls columns
@@ -73,7 +73,7 @@ class StateTable:
         self.stored = stored
         self.batch = 0 if stored is None else stored.version_of(BATCH) or 0
 
-    def about(self) -> About | None:
+    def entry(self) -> TableEntry | None:
         """What is known of the whole table; None: nothing yet."""
         rows = {row["clustering"]: row for row in self._rows(Number("bucket").equals(_WHOLE_TABLE))}
         if _DEFINITION not in rows:
@@ -81,16 +81,16 @@ class StateTable:
         said = json.loads(rows[_DEFINITION]["state"])
         since = max(row["batch"] for row in rows.values())
         names = said.get("names")
-        about = About(
+        entry = TableEntry(
             table_from_json(said), said["announced"], said["buckets"], since=since, names=names,
             purged_to=said.get("purged_to"),
         )  # fmt: skip
         truncations = rows.get(_TRUNCATIONS)
         if truncations is None:
-            return about
+            return entry
         erased = truncations["newest"]
         return replace(
-            about,
+            entry,
             truncations=decode_truncations(truncations["state"]),
             erased=None if erased is None else Deletion(erased, erased // _MICROS),
         )
@@ -106,14 +106,14 @@ class StateTable:
             return None
         return self.stored.read(_NEEDED, Number("bucket").among(sorted(within)), keys)
 
-    def partitions(self, keys: Collection[bytes], buckets: int) -> dict[bytes, Known]:
+    def partitions(self, keys: Collection[bytes], buckets: int) -> dict[bytes, StoredPartition]:
         """These partitions; those of which nothing is known are left out."""
-        return known_of(stored_rows(self.find(keys, {bucket_of(key, buckets) for key in keys})))
+        return stored_partitions(stored_rows(self.find(keys, {bucket_of(key, buckets) for key in keys})))
 
-    def bucket(self, number: int) -> dict[bytes, Known]:
+    def bucket(self, number: int) -> dict[bytes, StoredPartition]:
         """All partitions of a bucket."""
         found = None if self.stored is None else self.stored.read(_NEEDED, Number("bucket").equals(number))
-        return known_of(stored_rows(found))
+        return stored_partitions(stored_rows(found))
 
     def due(self, at: int) -> set[bytes]:
         """The keys of partitions in which something reads otherwise by `at`, in seconds."""
@@ -169,7 +169,7 @@ def stored_rows(found: Any | None) -> StoredRows:
     )
 
 
-def state_rows(kept: Iterable[Kept], gone: Iterable[RowKey], batch: int, buckets: int) -> list[dict[str, Any]]:
+def state_rows(kept: Iterable[RowToStore], gone: Iterable[RowKey], batch: int, buckets: int) -> list[dict[str, Any]]:
     """What is put there and taken away, as rows of SCHEMA and `gone`."""
     rows: list[dict[str, Any]] = []
     for row, written_as in kept:
@@ -184,23 +184,23 @@ def state_rows(kept: Iterable[Kept], gone: Iterable[RowKey], batch: int, buckets
     return rows
 
 
-def about_rows(about: About) -> list[dict[str, Any]]:
+def entry_rows(entry: TableEntry) -> list[dict[str, Any]]:
     """What is known of a whole table, as `state_rows`."""
-    said = {**table_to_json(about.definition), "announced": about.announced, "buckets": about.buckets}
-    if about.names is not None:
-        said["names"] = about.names
-    if about.purged_to is not None:
-        said["purged_to"] = about.purged_to
+    said = {**table_to_json(entry.definition), "announced": entry.announced, "buckets": entry.buckets}
+    if entry.names is not None:
+        said["names"] = entry.names
+    if entry.purged_to is not None:
+        said["purged_to"] = entry.purged_to
     definition = json.dumps(said, sort_keys=True).encode()
-    erased = None if about.erased is None else about.erased.written
-    one = {"key": b"", "batch": about.since, "bucket": _WHOLE_TABLE, "gone": False}
+    erased = None if entry.erased is None else entry.erased.written
+    one = {"key": b"", "batch": entry.since, "bucket": _WHOLE_TABLE, "gone": False}
     return [
         {**one, "clustering": _DEFINITION, "state": definition},
-        {**one, "clustering": _TRUNCATIONS, "state": encode_truncations(about.truncations), "newest": erased},
+        {**one, "clustering": _TRUNCATIONS, "state": encode_truncations(entry.truncations), "newest": erased},
     ]
 
 
-def plain_state_rows(plain: FastRows, batch: int) -> Any:
+def fast_state_rows(plain: FastRows, batch: int) -> Any:
     """The states of these rows, as a pyarrow Table of SCHEMA and `gone`."""
     rows = len(plain.keys)
     made = {
@@ -216,13 +216,13 @@ def plain_state_rows(plain: FastRows, batch: int) -> Any:
     return pa.Table.from_arrays(arrays, schema=WITH_GONE)
 
 
-def known_of(
+def stored_partitions(
     stored: StoredRows, whole: Collection[bytes] | None = None, rows: Collection[RowKey] = ()
-) -> dict[bytes, Known]:
+) -> dict[bytes, StoredPartition]:
     """The partitions that these rows are of; with `whole`, these partitions alone, and these rows of others."""
     heads: dict[bytes, list[HeadRow]] = {}
     expiries: dict[bytes, int | None] = {}
-    inner: dict[bytes, dict[bytes, KnownRow]] = {}
+    inner: dict[bytes, dict[bytes, StoredRow]] = {}
     for row_key, place in stored.at.items():
         key, clustering = row_key
         if whole is not None and key not in whole and row_key not in rows:
@@ -234,11 +234,11 @@ def known_of(
             if expiry is not None:  # only a static row has one
                 expiries[key] = expiry
         else:
-            inner.setdefault(key, {})[clustering] = KnownRow(encoded, stored.clustering_of(place), expiry)
+            inner.setdefault(key, {})[clustering] = StoredRow(encoded, stored.clustering_of(place), expiry)
     found = {}
     for key in {*heads, *inner}:
         head = head_of(sorted(heads.get(key, ()), key=lambda one: one[0]))
-        found[key] = Known(head.deletions, head.static, expiries.get(key), inner.get(key, {}))
+        found[key] = StoredPartition(head.deletions, head.static, expiries.get(key), inner.get(key, {}))
     return found
 
 

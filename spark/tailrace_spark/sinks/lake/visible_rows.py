@@ -14,7 +14,7 @@ from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.merge.partition import Clustering, State
+from tailrace_spark.merge.partition import ClusteredState, Clustering
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
@@ -37,7 +37,7 @@ NO_NAMES: Final[Names] = MappingProxyType({})
 _LONGEST_NAME: Final = 255
 
 
-class Shown:
+class LakeRowRenderer:
     """The rows of one source table, by one definition of it, in so many buckets."""
 
     def __init__(self, table: Table, buckets: int, there: Names | None = NO_NAMES) -> None:
@@ -62,13 +62,13 @@ class Shown:
         """Whether rows of a partition show what others of it say, so that all of them are made together."""
         return bool(self.table.static)
 
-    def row(self, row_key: RowKey, state: State, at: int | None) -> list[object] | None:
+    def row(self, row_key: RowKey, state: ClusteredState, at: int | None) -> list[object] | None:
         """What a row of a table without static columns shows; None: no row. Raises DecodeError."""
         values = self._regular.values(state[0], None, at)
         return None if values is None else [*self._keys(row_key[0], state[1]), *values, *self._name(row_key)]
 
     def partition(
-        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, State]], at: int | None
+        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], at: int | None
     ) -> dict[RowKey, list[object]]:
         """All rows that a partition shows, by their keys; one without rows has its static columns.
 

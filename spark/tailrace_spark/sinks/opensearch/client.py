@@ -33,7 +33,7 @@ Version = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StoredDocument:
     """A document as it is there. `source` is what searches return of it, None where it was not asked for."""
 
     id: str
@@ -101,17 +101,17 @@ class SearchClient:
         """Take away what may not be there. Raises ServiceError."""
         self._json("DELETE", path, None, absent=True)
 
-    def documents(self, index: str, ids: Sequence[str], *, source: bool = False) -> dict[str, Found]:
+    def documents(self, index: str, ids: Sequence[str], *, source: bool = False) -> dict[str, StoredDocument]:
         """These documents, the newest whether searches see them yet or not; those that are not there are left out."""
         path = f"/{name(index)}/_mget?stored_fields={STATE}&_source={json.dumps(source)}"
-        found: dict[str, Found] = {}
+        found: dict[str, StoredDocument] = {}
         for at in range(0, len(ids), self._settings.bulk_documents):
             body = {"ids": ids[at : at + self._settings.bulk_documents]}
             answer = self._json("POST", path, body, check=self._require_answers)
             found |= {one["_id"]: _found(one) for one in answer["docs"] if one["found"]}
         return found
 
-    def search(self, index: str, query: Mapping[str, Any], *, source: bool = False) -> Iterator[list[Found]]:
+    def search(self, index: str, query: Mapping[str, Any], *, source: bool = False) -> Iterator[list[StoredDocument]]:
         """All documents of a query as they were when it began, in pages and in no order. `refresh` before."""
         body = {
             "query": query, "size": _PAGE, "sort": ["_doc"], "seq_no_primary_term": True, "_source": source,
@@ -288,10 +288,10 @@ def _lines(op: Op) -> bytes:
     return json.dumps({action: where}).encode() + b"\n" + document.encode() + b"\n"
 
 
-def _found(one: Mapping[str, Any]) -> Found:
+def _found(one: Mapping[str, Any]) -> StoredDocument:
     stored = one.get("fields", {}).get(STATE)
     state = b"" if stored is None else base64.b64decode(stored[0])
-    return Found(one["_id"], (one["_seq_no"], one["_primary_term"]), state, one.get("_source"))
+    return StoredDocument(one["_id"], (one["_seq_no"], one["_primary_term"]), state, one.get("_source"))
 
 
 def _said(answer: Mapping[str, Any]) -> str:

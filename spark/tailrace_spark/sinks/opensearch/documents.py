@@ -13,7 +13,7 @@ from tailrace_schemas.cql.types import require_leaves
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.merge.partition import Clustering, State
+from tailrace_spark.merge.partition import ClusteredState, Clustering
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
@@ -67,7 +67,7 @@ class Documents:
         """See `Shows`."""
         return bool(self.table.static)
 
-    def row(self, row_key: RowKey, state: State, at: int | None) -> Document | None:
+    def row(self, row_key: RowKey, state: ClusteredState, at: int | None) -> Document | None:
         """See `Shows`; without what is the sink's own."""
         values = self._regular.values(state[0], None, at)
         if values is None:
@@ -77,7 +77,7 @@ class Documents:
         return document
 
     def partition(
-        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, State]], at: int | None
+        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], at: int | None
     ) -> dict[RowKey, Document]:
         """See `Shows`."""
         statics = None if static is None else self._static.values(static, None, at)

@@ -13,7 +13,7 @@ from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents
 from tailrace_spark.sinks.opensearch.index import TableIndex
-from tailrace_spark.sinks.opensearch.merge import DocumentMerge, Outcome
+from tailrace_spark.sinks.opensearch.merge import DocumentMerge, MergeOutcome
 
 
 def merge_groups(
@@ -25,7 +25,7 @@ def merge_groups(
     *,
     size: int,
     at_once: int,
-) -> Outcome:
+) -> MergeOutcome:
     """Merge what was gathered, `size` rows or so in a group and `at_once` groups at a time.
 
     Raises as `DocumentMerge.run` does, when no request is under way any more.
@@ -33,11 +33,11 @@ def merge_groups(
     if at_once == 1 or documents.whole_partitions or len(found.rows) <= size:
         return DocumentMerge(client, index, documents, at).run(found)
 
-    def merged(group: BatchChanges) -> Outcome:
+    def merged(group: BatchChanges) -> MergeOutcome:
         return DocumentMerge(client, index, documents, at).run(group)
 
     together = {*found.deletions, *found.statics} if documents.table.clustering else set[bytes]()
-    outcome = Outcome()
+    outcome = MergeOutcome()
     with ThreadPoolExecutor(at_once, thread_name_prefix="tailrace-search") as pool:
         under_way = [pool.submit(merged, group) for group in groups(found, size, together)]
         try:

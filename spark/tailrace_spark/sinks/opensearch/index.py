@@ -20,7 +20,7 @@ from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.opensearch.client import Op, SearchClient, Version, name
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
-from tailrace_spark.sinks.opensearch.state import FIELDS, KIND_TABLE, About, decode_about, encode_about, own
+from tailrace_spark.sinks.opensearch.state import FIELDS, KIND_TABLE, TableEntry, decode_entry, encode_entry, own
 
 log = logging.getLogger("tailrace_spark")
 
@@ -39,25 +39,25 @@ class TableIndex:
     alias: str
     """What readers search."""
     index: str
-    about: About
+    entry: TableEntry
     version: Version | None
-    """Of the document that has `about`."""
+    """Of the document that has `entry`."""
 
     @property
     def write_alias(self) -> str:
         """What documents are written through."""
         return self.index + _WRITE
 
-    def note(self, about: About) -> None:
+    def note(self, entry: TableEntry) -> None:
         """Keep what is known now. Raises ServiceError where another writer came first."""
-        if about == self.about and self.version is not None:
+        if entry == self.entry and self.version is not None:
             return
-        document = {OWN: own(KIND_TABLE, encode_about(about))}
+        document = {OWN: own(KIND_TABLE, encode_entry(entry))}
         written = self.client.bulk(self.write_alias, [Op(TABLE_ID, self.version, document)])
         if TABLE_ID not in written.done:
             why = written.refused.get(TABLE_ID, "another writer came first")
             raise ServiceError(f"{self.index}: {why}; the batch will be delivered again")
-        self.about, self.version = about, written.done[TABLE_ID]
+        self.entry, self.version = entry, written.done[TABLE_ID]
 
     def widen(self, documents: Documents) -> None:
         """Add the fields of a definition."""
@@ -108,7 +108,7 @@ class Indexes:
             for alias in aliases[index]["aliases"]:
                 found = None if alias.endswith(_WRITE) else self._open(alias, index)
                 if found is not None:
-                    yield self._known.setdefault(found.about.definition.id, found)
+                    yield self._known.setdefault(found.entry.definition.id, found)
 
     def make(self, table: Table, announced: int) -> TableIndex:
         """The index of a table that has none."""
@@ -116,8 +116,8 @@ class Indexes:
         if found is None:
             documents = Documents(table)
             self._create(f"{alias}-000001", alias, documents)
-            found = TableIndex(self._client, alias, f"{alias}-000001", About(table, announced), None)
-            found.note(found.about)
+            found = TableIndex(self._client, alias, f"{alias}-000001", TableEntry(table, announced), None)
+            found.note(found.entry)
         self._known[table.id] = found
         return found
 
@@ -127,7 +127,7 @@ class Indexes:
         index = f"{stem}-{int(number) + 1:06d}"
         self._client.delete(f"/{name(index)}")  # of one who died making it
         self._create(index, None, documents)
-        return TableIndex(self._client, old.alias, index, old.about, None)
+        return TableIndex(self._client, old.alias, index, old.entry, None)
 
     def switch(self, old: TableIndex, new: TableIndex) -> None:
         """Have readers search the new index from one moment to the next; the old one goes."""
@@ -137,7 +137,7 @@ class Indexes:
         ]
         self._client.post("/_aliases", {"actions": actions})
         log.info("index alias %s was rebuilt into %s", new.alias, new.index)
-        self._known[new.about.definition.id] = new
+        self._known[new.entry.definition.id] = new
 
     def _find(self, table: Table) -> tuple[str, TableIndex | None]:
         """The name under which a table stands, or is to stand: the first of NAME, NAME-2, ... that is its."""
@@ -161,8 +161,8 @@ class Indexes:
                 if meta != str(table.id):
                     continue
                 # Made by one who died before it said what it is.
-                return alias, TableIndex(self._client, alias, index, About(table, -1), None)
-            if found.about.definition.id == table.id:
+                return alias, TableIndex(self._client, alias, index, TableEntry(table, -1), None)
+            if found.entry.definition.id == table.id:
                 return alias, found
         raise AssertionError
 
@@ -177,7 +177,7 @@ class Indexes:
         there = self._client.documents(index, [TABLE_ID]).get(TABLE_ID)
         if there is None:
             return None
-        return TableIndex(self._client, alias, index, decode_about(there.state), there.version)
+        return TableIndex(self._client, alias, index, decode_entry(there.state), there.version)
 
     def _meta(self, index: str) -> str | None:
         mapping = self._client.get(f"/{name(index)}/_mapping") or {}
@@ -206,15 +206,15 @@ class Indexes:
         self._client.put(f"/{name(index)}", body)
 
 
-def settled(index: TableIndex, definition: Table, announced: int) -> tuple[About, bool]:
+def settled(index: TableIndex, definition: Table, announced: int) -> tuple[TableEntry, bool]:
     """What is known with another definition, and whether the index has but to be widened for it."""
-    about = replace(index.about, definition=definition, announced=announced)
-    before = index.about.definition
+    entry = replace(index.entry, definition=definition, announced=announced)
+    before = index.entry.definition
     if before == definition:
-        return about, True
+        return entry, True
     there, wanted = Documents(before).properties, Documents(definition).properties
     same_keys = [column.name for column in before.key] == [column.name for column in definition.key]
-    return about, same_keys and before.dropped == definition.dropped and covers(there, wanted)
+    return entry, same_keys and before.dropped == definition.dropped and covers(there, wanted)
 
 
 _FILTER: Final = {"term": {f"{OWN}.there": True}}

@@ -17,11 +17,11 @@ from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
-from tailrace_spark.merge.partition import Clustering, Known, KnownRow, Merge, Merged
+from tailrace_spark.merge.partition import Clustering, MergeResult, PartitionMerge, StoredPartition, StoredRow
 from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey, StateRow
+from tailrace_spark.merge.stored_row import RowKey, StateTableRow
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.opensearch.client import Found, Op, SearchClient, Version
+from tailrace_spark.sinks.opensearch.client import Op, SearchClient, StoredDocument, Version
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Document, Documents, digest, head_id
 from tailrace_spark.sinks.opensearch.index import TableIndex
 from tailrace_spark.sinks.opensearch.state import (
@@ -48,7 +48,7 @@ class StaleError(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
+class MergeOutcome:
     """What became of changes: rows whose state changed, and those that the store refused, with why."""
 
     rows: set[RowKey] = field(default_factory=set)
@@ -60,9 +60,9 @@ class _Read:
     """What is there of some partitions: heads by key, rows as far as they were asked for, documents by id."""
 
     heads: dict[bytes, PartitionDocument] = field(default_factory=dict)
-    rows: dict[bytes, dict[bytes, KnownRow]] = field(default_factory=dict)
+    rows: dict[bytes, dict[bytes, StoredRow]] = field(default_factory=dict)
     ids: dict[RowKey, str] = field(default_factory=dict)
-    found: dict[str, Found] = field(default_factory=dict)
+    found: dict[str, StoredDocument] = field(default_factory=dict)
 
     def head(self, key: bytes) -> PartitionDocument:
         """What is there of a partition beside its rows."""
@@ -93,9 +93,9 @@ class DocumentMerge:
         self._at = at
         self._everything = everything
         self._headed = bool(self._table.clustering)
-        self._outcome = Outcome()
+        self._outcome = MergeOutcome()
 
-    def run(self, found: BatchChanges, rows: Mapping[RowKey, Clustering] | None = None) -> Outcome:
+    def run(self, found: BatchChanges, rows: Mapping[RowKey, Clustering] | None = None) -> MergeOutcome:
         """Merge what was gathered; `rows` are looked at too, under STATIC a partition.
 
         Raises StaleError where another writer changed what is known of the whole table, ServiceError, and DecodeError
@@ -124,8 +124,8 @@ class DocumentMerge:
         if whole:
             self._load(read, whole, {} if self._documents.whole_partitions else _bounds(found, read, anew))
         known = {key: _known(read.head(key), read.rows.get(key, {})) for key in keys}
-        merge = Merge[Document](
-            self._documents, self._index.about.erased, self._at, everything=self._everything, anew=whole
+        merge = PartitionMerge[Document](
+            self._documents, self._index.entry.erased, self._at, everything=self._everything, whole=whole
         )
         merged = merge.merge(known, _within(found, keys))
         wrote = self._write_rows(read, known, merged, lost)
@@ -162,14 +162,16 @@ class DocumentMerge:
         if not self._headed:
             return {}
         of_heads = {key: _known(there, {}) for key, there in read.heads.items()}
-        merge = Merge[Document](self._documents, self._index.about.erased, self._at, everything=self._everything)
+        merge = PartitionMerge[Document](
+            self._documents, self._index.entry.erased, self._at, everything=self._everything
+        )
         merged = merge.merge(of_heads, BatchChanges(found.deletions, found.statics))
         heads: dict[bytes, PartitionDocument] = {}
-        for row, _ in merged.kept:
+        for row, _ in merged.stored:
             head = heads.get(row[0], read.head(row[0]))
             rows = {**head.rows, row[1]: (row[1], row[3], row[4], row[5])}
             heads[row[0]] = PartitionDocument(rows, False, row[6] if row[1] == STATIC else head.expires)
-        for key, at in merged.gone:
+        for key, at in merged.removed:
             head = heads.get(key, read.head(key))
             rows = {place: said for place, said in head.rows.items() if place != at}
             heads[key] = PartitionDocument(rows, False, None if at == STATIC else head.expires)
@@ -186,7 +188,7 @@ class DocumentMerge:
         written = self._client.bulk(self._index.write_alias, [op for _, op in ops.values()])
         for identity, version in written.done.items():
             there = read.found.get(identity)
-            read.found[identity] = Found(identity, version, b"", None if there is None else there.source)
+            read.found[identity] = StoredDocument(identity, version, b"", None if there is None else there.source)
         for identity, why in written.refused.items():
             self._outcome.refused[ops[identity][0], STATIC] = why
         return {ops[identity][0] for identity in written.conflicts}
@@ -211,21 +213,21 @@ class DocumentMerge:
                 read.rows.setdefault(key, {})[at] = row
 
     def _write_rows(
-        self, read: _Read, known: Mapping[bytes, Known], merged: Merged[Document], lost: set[bytes]
+        self, read: _Read, known: Mapping[bytes, StoredPartition], merged: MergeResult[Document], lost: set[bytes]
     ) -> bool:
         """Write rows; whether any was. Notes what became of them."""
-        kept = {(row[0], row[1]): _known_row(row, at) for row, at in merged.kept if row[1] >= ROW}
-        gone = {row_key for row_key in merged.gone if row_key[1] >= ROW}
+        kept = {(row[0], row[1]): _known_row(row, at) for row, at in merged.stored if row[1] >= ROW}
+        gone = {row_key for row_key in merged.removed if row_key[1] >= ROW}
         ops: dict[str, Op] = {}
         named: dict[str, RowKey] = {}
-        for row_key in sorted({*kept, *gone, *merged.shown, *merged.hidden}):
+        for row_key in sorted({*kept, *gone, *merged.visible, *merged.hidden}):
             if row_key[1] < ROW:
                 continue
             row = kept.get(row_key)
             if row is None and row_key not in gone:
                 row = known[row_key[0]].rows.get(row_key[1])
             identity = read.ids.get(row_key) or self._documents.id_of(row_key, () if row is None else row.written_as)
-            shown = merged.shown.get(row_key)
+            shown = merged.visible.get(row_key)
             version = read.version(identity)
             if row is None or row_key in gone:
                 if version is not None:
@@ -248,7 +250,7 @@ class DocumentMerge:
         self,
         read: _Read,
         heads: Mapping[bytes, PartitionDocument],
-        merged: Merged[Document],
+        merged: MergeResult[Document],
         keys: Collection[bytes],
         lost: set[bytes],
     ) -> set[bytes]:
@@ -259,7 +261,7 @@ class DocumentMerge:
         for key in sorted(keys):
             there = read.head(key)
             head = replace(heads.get(key, there), pending=False)
-            shown = merged.shown.get((key, STATIC))
+            shown = merged.visible.get((key, STATIC))
             identity = head_id(key)
             if key in heads or there.pending or not read.shows(identity, shown):
                 ops[identity] = key, self._head_op(read, key, head, shown)
@@ -291,13 +293,13 @@ class DocumentMerge:
         lost |= {key for identity, key in heads.items() if versions.get(identity) != read.version(identity)}
 
 
-def _known(there: PartitionDocument, rows: Mapping[bytes, KnownRow]) -> Known:
+def _known(there: PartitionDocument, rows: Mapping[bytes, StoredRow]) -> StoredPartition:
     head = there.head
-    return Known(head.deletions, head.static, there.expires, rows)
+    return StoredPartition(head.deletions, head.static, there.expires, rows)
 
 
-def _known_row(row: StateRow, written_as: Clustering | None) -> KnownRow:
-    return KnownRow((row[3], row[4], row[5]), tuple(written_as or ()), row[6])
+def _known_row(row: StateTableRow, written_as: Clustering | None) -> StoredRow:
+    return StoredRow((row[3], row[4], row[5]), tuple(written_as or ()), row[6])
 
 
 def _within(found: BatchChanges, keys: Collection[bytes]) -> BatchChanges:

@@ -12,12 +12,12 @@ from typing import Final
 
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.table import Table
-from tailrace_spark.merge.partition import KnownRow
+from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.partition_head import HeadRow
 from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.rowstate.codec import encode_state
-from tailrace_spark.sinks.opensearch.client import Found, Op, SearchClient, name
+from tailrace_spark.sinks.opensearch.client import Op, SearchClient, StoredDocument, name
 from tailrace_spark.sinks.opensearch.documents import OWN
 from tailrace_spark.sinks.opensearch.index import TableIndex
 from tailrace_spark.sinks.opensearch.state import (
@@ -54,7 +54,7 @@ def forget(client: SearchClient, index: TableIndex, until: int, at: int, limit: 
     purged: list[int] = []
     for page in client.search(index.index, due, source=True):
         for one in page:
-            op, written = _forgotten(one, index.about.definition, until * _MICROS, at)
+            op, written = _forgotten(one, index.entry.definition, until * _MICROS, at)
             if written is not None:
                 purged.append(written)
             if op is not None:
@@ -62,12 +62,12 @@ def forget(client: SearchClient, index: TableIndex, until: int, at: int, limit: 
         if len(ops) >= limit:
             break
     if purged:
-        known = index.about.purged_to
-        index.note(replace(index.about, purged_to=max([*purged, *(() if known is None else (known,))])))
+        known = index.entry.purged_to
+        index.note(replace(index.entry, purged_to=max([*purged, *(() if known is None else (known,))])))
     return len(client.bulk(index.write_alias, ops).done) if ops else 0
 
 
-def _forgotten(one: Found, table: Table, horizon: int, at: int) -> tuple[Op | None, int | None]:
+def _forgotten(one: StoredDocument, table: Table, horizon: int, at: int) -> tuple[Op | None, int | None]:
     """What becomes of a document, and the largest write time of what it loses."""
     if one.id.startswith(_HEADS):
         return _head(one, horizon, at)
@@ -75,7 +75,7 @@ def _forgotten(one: Found, table: Table, horizon: int, at: int) -> tuple[Op | No
     state, written = purge_stored(ROW, row.stored, horizon)
     if state.empty:
         return Op(one.id, one.version, None), written
-    left = KnownRow((encode_state(state), *row.stored[1:]), row.written_as, state.next_expiry(after=at))
+    left = StoredRow((encode_state(state), *row.stored[1:]), row.written_as, state.next_expiry(after=at))
     fields = own(
         KIND_ROW, encode_row(key, left), there=bool(one.source),
         row_key=(key, ROW + clustering_key(table, row.written_as)), expires=left.next_expiry,
@@ -84,7 +84,7 @@ def _forgotten(one: Found, table: Table, horizon: int, at: int) -> tuple[Op | No
     return Op(one.id, one.version, {**(one.source or {}), OWN: fields}), written
 
 
-def _head(one: Found, horizon: int, at: int) -> tuple[Op | None, int | None]:
+def _head(one: StoredDocument, horizon: int, at: int) -> tuple[Op | None, int | None]:
     key, head = decode_head(one.state)
     if head.pending:  # its rows are yet to be brought to it
         return None, None

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.merge.partition import KnownRow
+from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey, stored_as
-from tailrace_spark.sinks.opensearch.client import Found, Op, SearchClient
+from tailrace_spark.merge.stored_row import RowKey, decode_stored
+from tailrace_spark.sinks.opensearch.client import Op, SearchClient, StoredDocument
 from tailrace_spark.sinks.opensearch.documents import OWN, Document, Documents, digest, head_id
 from tailrace_spark.sinks.opensearch.index import TableIndex
 from tailrace_spark.sinks.opensearch.state import (
@@ -58,13 +58,13 @@ class _Copy:
         shown: dict[RowKey, Document] = {}
         static = head.head.static
         if static is not None:
-            rows: dict[bytes, KnownRow] = {}
+            rows: dict[bytes, StoredRow] = {}
             within = {
                 "bool": {"filter": [{"term": {f"{OWN}.kind": KIND_ROW}}, {"term": {f"{OWN}.partition": digest(key)}}]}
             }
             for page in self._client.search(self._old.index, within):
                 rows |= {self._place(row): row for _, row in (decode_row(one.state) for one in page)}
-            states = [(place, (stored_as(*row.stored).state, row.written_as)) for place, row in rows.items()]
+            states = [(place, (decode_stored(*row.stored).state, row.written_as)) for place, row in rows.items()]
             shown = self._documents.partition(key, static.state, states, self._at)
             for place, row in rows.items():
                 yield self._row((key, place), row, shown.get((key, place)))
@@ -76,7 +76,7 @@ class _Copy:
         )  # fmt: skip
         yield Op(head_id(key), None, {**(alone or {}), OWN: fields}, unchecked=True)
 
-    def _rows(self, page: list[Found]) -> Iterator[Op]:
+    def _rows(self, page: list[StoredDocument]) -> Iterator[Op]:
         """Rows of partitions without static columns."""
         decoded = [decode_row(one.state) for one in page]
         with_statics: set[bytes] = set()
@@ -89,11 +89,11 @@ class _Copy:
             if key not in with_statics:
                 row_key = key, self._place(row)
                 shown = self._documents.partition(
-                    key, None, [(row_key[1], (stored_as(*row.stored).state, row.written_as))], self._at
+                    key, None, [(row_key[1], (decode_stored(*row.stored).state, row.written_as))], self._at
                 )
                 yield self._row(row_key, row, shown.get(row_key))
 
-    def _row(self, row_key: RowKey, row: KnownRow, shown: Document | None) -> Op:
+    def _row(self, row_key: RowKey, row: StoredRow, shown: Document | None) -> Op:
         encoded = encode_row(row_key[0], row)
         fields = own(
             KIND_ROW, encoded, there=shown is not None, row_key=row_key, expires=row.next_expiry,
@@ -102,7 +102,7 @@ class _Copy:
         identity = self._documents.id_of(row_key, row.written_as)
         return Op(identity, None, {**(shown or {}), OWN: fields}, unchecked=True)
 
-    def _place(self, row: KnownRow) -> bytes:
+    def _place(self, row: StoredRow) -> bytes:
         return ROW + clustering_key(self._documents.table, row.written_as)
 
     def _put(self, ops: Iterator[Op]) -> None:

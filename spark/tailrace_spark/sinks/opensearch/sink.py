@@ -28,7 +28,7 @@ from tailrace_spark.sinks.opensearch.dead_letters import OpensearchDeadLetters
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
 from tailrace_spark.sinks.opensearch.groups import merge_groups
 from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex, settled
-from tailrace_spark.sinks.opensearch.merge import DocumentMerge, Outcome, StaleError
+from tailrace_spark.sinks.opensearch.merge import DocumentMerge, MergeOutcome, StaleError
 from tailrace_spark.sinks.opensearch.purge import forget, have_field
 from tailrace_spark.sinks.opensearch.reindex import copy
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
@@ -158,12 +158,12 @@ class OpensearchSink:
     def _follow(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         table, announced = newest_definition(changes)
         index = self._indexes.of(table) or self._indexes.make(table, announced)
-        changes, late = split(changes, index.about.purged_to)
+        changes, late = split(changes, index.entry.purged_to)
         refused += late
         if not changes:
             return 0
         index = self._define(index, table, announced)
-        documents = Documents(index.about.definition)
+        documents = Documents(index.entry.definition)
         at = int(self._clock())
         try:
             found = gather(changes)
@@ -177,42 +177,42 @@ class OpensearchSink:
         refused += _refused(changes, outcome)
         return erased + len(outcome.rows)
 
-    def _merge(self, index: TableIndex, documents: Documents, at: int, found: BatchChanges) -> Outcome:
+    def _merge(self, index: TableIndex, documents: Documents, at: int, found: BatchChanges) -> MergeOutcome:
         rows = -(-self._settings.bulk_documents // 2)  # a group's rows and partitions are then read by one request
         at_once = self._settings.bulk_requests
         return merge_groups(self._client, index, documents, at, found, size=rows, at_once=at_once)
 
     def _define(self, index: TableIndex, table: Table, announced: int) -> TableIndex:
         """The index with all columns of a definition, and of those before."""
-        known = index.about
+        known = index.entry
         definition = merge_definitions(known.definition, table, second_newer=announced >= known.announced)
-        about, widens = settled(index, definition, max(announced, known.announced))
-        if about == known and index.version is not None:
+        entry, widens = settled(index, definition, max(announced, known.announced))
+        if entry == known and index.version is not None:
             return index
         documents = Documents(definition)
         if not widens:
             new = self._indexes.successor(index, documents)
             copy(self._client, index, new, documents, int(self._clock()))
-            new.note(about)
+            new.note(entry)
             self._indexes.switch(index, new)
             return new
         if definition != known.definition or index.version is None:
             index.widen(documents)
-        index.note(about)
+        index.note(entry)
         return index
 
     def _truncate(self, index: TableIndex, documents: Documents, said: TruncationState, at: int) -> int:
         """Keep what is said of truncations, and erase what is covered for certain; how many rows that changed."""
-        about = index.about
-        truncations, floor = absorb_truncations(about.truncations, said, about.erased, at, self._ring_delay)
+        entry = index.entry
+        truncations, floor = absorb_truncations(entry.truncations, said, entry.erased, at, self._ring_delay)
         if floor is None:
-            index.note(replace(about, truncations=truncations))
+            index.note(replace(entry, truncations=truncations))
         else:
-            index.note(replace(about, truncations=truncations, erased=floor, pending=True))
-        if not index.about.pending:
+            index.note(replace(entry, truncations=truncations, erased=floor, pending=True))
+        if not index.entry.pending:
             return 0
         erased = self._look_at(index, documents, ROWS, at, everything=True)
-        index.note(replace(index.about, pending=False))
+        index.note(replace(index.entry, pending=False))
         return erased
 
     def _sweep_index(self, index: TableIndex, at: int) -> int:
@@ -227,7 +227,7 @@ class OpensearchSink:
             return 0
 
     def _sweep(self, index: TableIndex, at: int) -> int:
-        documents = Documents(index.about.definition)
+        documents = Documents(index.entry.definition)
         swept = self._truncate(index, documents, TruncationState(), at)
         due = {"range": {f"{OWN}.expires": {"lte": at}}}
         swept += self._look_at(index, documents, due, at)
@@ -264,7 +264,7 @@ class OpensearchSink:
         return changed
 
 
-def _refused(changes: Iterable[Delivered], outcome: Outcome) -> list[DeadLetter]:
+def _refused(changes: Iterable[Delivered], outcome: MergeOutcome) -> list[DeadLetter]:
     """The changes of rows whose documents the store refused."""
     if not outcome.refused:
         return []

@@ -24,10 +24,10 @@ from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, 
 from tailrace_schemas.errors import TruncatedError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.merge.partition import KnownRow
+from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.partition_head import HeadRow, PartitionHead, deletion_rows, head_of
 from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.merge.stored_row import RowKey, stored_as
+from tailrace_spark.merge.stored_row import RowKey, decode_stored
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.purging import deletes_from, seconds
 from tailrace_spark.rowstate.truncation import TruncationState
@@ -71,7 +71,7 @@ class PartitionDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class TableEntry:
     """What is known of a table as a whole. `erased`: what a truncation took away, and whatever comes later loses.
 
     `pending`: the rows that are there are yet to be brought to it. `purged_to`: the largest write time, in
@@ -86,7 +86,7 @@ class About:
     purged_to: int | None = None
 
 
-def encode_row(key: bytes, row: KnownRow) -> bytes:
+def encode_row(key: bytes, row: StoredRow) -> bytes:
     """The bytes kept of a row."""
     stored = row.stored
     out = BytesWriter()
@@ -101,14 +101,14 @@ def encode_row(key: bytes, row: KnownRow) -> bytes:
     return out.getvalue()
 
 
-def decode_row(encoded: bytes) -> tuple[bytes, KnownRow]:
+def decode_row(encoded: bytes) -> tuple[bytes, StoredRow]:
     """The key and the row of these bytes. Raises DecodeError."""
     reader = _Reader(encoded)
     key = reader.required()
     generation, stream_id = reader.assignment()
     expires = reader.expiry()
     written_as = tuple([reader.octets() for _ in range(reader.count())])
-    return key, KnownRow((reader.rest(), generation, stream_id), written_as, expires)
+    return key, StoredRow((reader.rest(), generation, stream_id), written_as, expires)
 
 
 def encode_head(key: bytes, head: PartitionDocument) -> bytes:
@@ -140,24 +140,24 @@ def decode_head(encoded: bytes) -> tuple[bytes, PartitionDocument]:
     return key, PartitionDocument(rows, pending, expires)
 
 
-def encode_about(about: About) -> bytes:
+def encode_entry(entry: TableEntry) -> bytes:
     """The bytes kept of a table."""
     said = {
-        "definition": table_to_json(about.definition),
-        "announced": about.announced,
-        "truncations": encode_truncations(about.truncations).hex(),
-        "erased": None if about.erased is None else about.erased.written,
-        "pending": about.pending,
-        "purged_to": about.purged_to,
+        "definition": table_to_json(entry.definition),
+        "announced": entry.announced,
+        "truncations": encode_truncations(entry.truncations).hex(),
+        "erased": None if entry.erased is None else entry.erased.written,
+        "pending": entry.pending,
+        "purged_to": entry.purged_to,
     }
     return bytes((VERSION,)) + json.dumps(said, sort_keys=True).encode()
 
 
-def decode_about(encoded: bytes) -> About:
+def decode_entry(encoded: bytes) -> TableEntry:
     """What these bytes say. Raises DecodeError."""
     said = json.loads(_Reader(encoded).rest())
     erased = said["erased"]
-    return About(
+    return TableEntry(
         table_from_json(said["definition"]),
         said["announced"],
         decode_truncations(bytes.fromhex(said["truncations"])),
@@ -189,9 +189,9 @@ def own(
     return fields
 
 
-def row_deletes(row: KnownRow, at: int) -> int | None:
+def row_deletes(row: StoredRow, at: int) -> int | None:
     """`deletes` of a row that is written at a time, in seconds: all of it came by then."""
-    return _later(deletes_from(stored_as(*row.stored).state), at)
+    return _later(deletes_from(decode_stored(*row.stored).state), at)
 
 
 def head_deletes(head: PartitionDocument, at: int) -> int | None:

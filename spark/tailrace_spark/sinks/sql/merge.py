@@ -37,7 +37,7 @@ from tailrace_spark.sinks.sql.catalog import Target
 from tailrace_spark.sinks.sql.layout import ColumnPlace
 from tailrace_spark.sinks.sql.row_builder import NewRow, RowBuilder, RowMerge, RowUpdate, new_rows
 from tailrace_spark.sinks.sql.row_writer import RowWriter
-from tailrace_spark.sinks.sql.rows_table import ShownTable
+from tailrace_spark.sinks.sql.rows_table import VisibleTable
 from tailrace_spark.sinks.state_store.purge import forget
 from tailrace_spark.sinks.state_store.state_table import StateTable, chunks
 from tailrace_spark.sinks.state_store.truncations import Truncations
@@ -53,8 +53,8 @@ class TableMerge:
         self.target = target
         self._truncations = truncations
         self._state = StateTable(target.state, dialect)
-        self._rows = ShownTable(target, dialect, static=False)
-        self._statics = None if target.static is None else ShownTable(target, dialect, static=True)
+        self._rows = VisibleTable(target, dialect, static=False)
+        self._statics = None if target.static is None else VisibleTable(target, dialect, static=True)
         self._builder = RowBuilder(self._rows.renderer)
         self._writer = RowWriter(self._state, self._rows)
         self._mostly_new = True
@@ -64,13 +64,13 @@ class TableMerge:
         self._truncations.load(connection)
         self._state.reload()
 
-    def prepare(self, found: BatchChanges, at: int) -> Prepared:
+    def prepare(self, found: BatchChanges, at: int) -> PreparedBatch:
         """What can be made of rows ahead, in another thread too, where most of them are likely to be new."""
         new: dict[RowKey, NewRow] = {}
         if self._mostly_new:
             for keys in chunks(sorted(found.rows), _AT_A_TIME):
                 new.update(new_rows(self._builder, found.rows, keys, at))
-        return Prepared(self, found, at, new)
+        return PreparedBatch(self, found, at, new)
 
     def merge(
         self,
@@ -238,7 +238,7 @@ class TableMerge:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedBatch:
     """Changes of one table merged with each other, and rows made of them that are right if nothing is known of them.
 
     As they are looked at at `at`, by the definition of `merge`.

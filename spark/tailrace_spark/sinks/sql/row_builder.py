@@ -12,14 +12,14 @@ from tailrace_schemas.change import Deletion
 from tailrace_spark.merge.batch_changes import Clustering, RowChanges
 from tailrace_spark.merge.fast import UNCHANGED, fast_insert, fast_merge
 from tailrace_spark.merge.row import merge_row
-from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, row_of, state_row
+from tailrace_spark.merge.stored_row import EncodedState, RowKey, StateTableRow, row_of, state_row
 from tailrace_spark.sinks.sql.render import Renderer
 
 VisibleRow = tuple[object, ...]
 """A row of NAME__rows, in the order of VisibleTable.names."""
-NewRow = tuple[StateRow, VisibleRow | None]
+NewRow = tuple[StateTableRow, VisibleRow | None]
 """A row that is not stored yet: of the state table, and its visible row where SELECT returns one."""
-RowMerge = tuple[RowKey, RowChanges, Encoded, Deletion | None]
+RowMerge = tuple[RowKey, RowChanges, EncodedState, Deletion | None]
 """A stored row and its changes: its key, the changes, what is stored, and the strongest deletion above it."""
 
 
@@ -29,11 +29,11 @@ class RowUpdate:
 
     row_key: RowKey
     clustering: Clustering
-    row: StateRow | None
+    row: StateTableRow | None
     values: list[object] | None
 
     def __init__(
-        self, row_key: RowKey, clustering: Clustering, row: StateRow | None, values: list[object] | None
+        self, row_key: RowKey, clustering: Clustering, row: StateTableRow | None, values: list[object] | None
     ) -> None:
         self.row_key = row_key
         self.clustering = clustering
@@ -75,7 +75,7 @@ class RowBuilder:
         return updates
 
     def _update(
-        self, row_key: RowKey, changes: RowChanges, stored: Encoded, floor: Deletion | None, now: int | None
+        self, row_key: RowKey, changes: RowChanges, stored: EncodedState, floor: Deletion | None, now: int | None
     ) -> RowUpdate | None:
         encoded, generation, stream_id = stored
         fast = fast_merge(changes, encoded, generation, stream_id, floor)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
 from tailrace_spark.sinks.sql.row_builder import NewRow, RowUpdate
-from tailrace_spark.sinks.sql.rows_table import ShownTable
+from tailrace_spark.sinks.sql.rows_table import VisibleTable
 from tailrace_spark.sinks.state_store.bulk import TEMPORARY, insert, overwrite, stage
 from tailrace_spark.sinks.state_store.dialects import POSTGRESQL
 from tailrace_spark.sinks.state_store.state_table import StateTable
@@ -23,7 +23,7 @@ class RowWriter:
     an update leaves the indexes alone where there is room in the row's page.
     """
 
-    def __init__(self, state: StateTable, shown: ShownTable) -> None:
+    def __init__(self, state: StateTable, shown: VisibleTable) -> None:
         self._state = state
         self._shown = shown
         self._state_names = [column.name for column in state.table.columns]

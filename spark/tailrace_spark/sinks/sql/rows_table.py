@@ -19,7 +19,7 @@ from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.state_table import CHUNK
 
 
-class ShownTable:
+class VisibleTable:
     """Puts rows of one of both tables, and takes them away."""
 
     def __init__(self, target: Target, dialect: str, *, static: bool) -> None:

@@ -30,7 +30,7 @@ from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, TakenError, Target
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, gather_deferred
-from tailrace_spark.sinks.sql.merge import Prepared, TableMerge
+from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
 from tailrace_spark.sinks.sql.progress import read_progress, write_progress
 from tailrace_spark.sinks.state_store.dialects import MYSQL
 from tailrace_spark.sinks.state_store.engine import (
@@ -73,7 +73,7 @@ class _Read:
     """A piece as it is merged: by table its changes, and what was made of them ahead."""
 
     dead_letters: Sequence[DeadLetter]
-    tables: Sequence[tuple[Sequence[Delivered], Prepared | None]]
+    tables: Sequence[tuple[Sequence[Delivered], PreparedBatch | None]]
 
 
 class SqlSink:
@@ -215,7 +215,7 @@ class SqlSink:
         tables = group_by_table(piece.changes).values()
         return _Read(piece.dead_letters, [(changes, self._prepare(changes)) for changes in tables])
 
-    def _prepare(self, changes: Sequence[Delivered]) -> Prepared | None:
+    def _prepare(self, changes: Sequence[Delivered]) -> PreparedBatch | None:
         """What can be made of changes of one table while the database works on those before; None: not yet."""
         merge = self._merges.get(changes[0].change.table.id)
         if merge is None:
@@ -244,7 +244,7 @@ class SqlSink:
         connection: sa.Connection,
         changes: Sequence[Delivered],
         letters: list[DeadLetter],
-        prepared: Prepared | None,
+        prepared: PreparedBatch | None,
     ) -> Summary:
         """Merge changes of one table, or keep them where the database refuses it for now."""
         table_id, refused = changes[0].change.table.id, list[DeadLetter]()
@@ -271,7 +271,7 @@ class SqlSink:
         connection: sa.Connection,
         changes: Sequence[Delivered],
         letters: list[DeadLetter],
-        prepared: Prepared | None,
+        prepared: PreparedBatch | None,
     ) -> int:
         if self._catalog.closed(connection, changes[0].change.table):
             return 0

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from tailrace_spark.merge.partition_head import HeadRow, PartitionHead, deletion_row, deletion_rows, head_of
 from tailrace_spark.merge.state_keys import ROW, STATIC
-from tailrace_spark.merge.stored_row import Encoded, RowKey, StateRow, Stored, state_row, stored_as
+from tailrace_spark.merge.stored_row import EncodedState, RowKey, StateTableRow, StoredState, decode_stored, state_row
 from tailrace_spark.rowstate.deletions import PartitionState
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.state_store.bulk import TEMPORARY, fetch, overwrite, stage
@@ -85,11 +85,11 @@ class StateTable:
             found.setdefault(key, []).append((clustering, *stored))
         return {key: head_of(rows) for key, rows in found.items()}
 
-    def rows(self, connection: sa.Connection, keys: Sequence[RowKey]) -> dict[RowKey, Stored]:
+    def rows(self, connection: sa.Connection, keys: Sequence[RowKey]) -> dict[RowKey, StoredState]:
         """The states under these keys; those without one are left out."""
-        return {row_key: stored_as(*stored) for row_key, stored in self.encoded(connection, keys).items()}
+        return {row_key: decode_stored(*stored) for row_key, stored in self.encoded(connection, keys).items()}
 
-    def encoded(self, connection: sa.Connection, keys: Sequence[RowKey]) -> dict[RowKey, Encoded]:
+    def encoded(self, connection: sa.Connection, keys: Sequence[RowKey]) -> dict[RowKey, EncodedState]:
         """The same, as they are there."""
         c = self.table.c
         if connection.dialect.name == POSTGRESQL:
@@ -102,7 +102,9 @@ class StateTable:
             found = [tuple(row) for row in connection.execute(query)]
         return {(key, at): (state, generation, stream_id) for key, at, state, generation, stream_id in found}
 
-    def between(self, connection: sa.Connection, key: bytes, low: bytes, high: bytes) -> Iterator[dict[RowKey, Stored]]:
+    def between(
+        self, connection: sa.Connection, key: bytes, low: bytes, high: bytes
+    ) -> Iterator[dict[RowKey, StoredState]]:
         """The states with low <= clustering < high, in chunks and in order; the caller may write between them."""
         c = self.table.c
         while True:
@@ -110,7 +112,7 @@ class StateTable:
             query = sa.select(c.clustering, *self._stored).where(area)
             found = connection.execute(query.order_by(c.clustering).limit(CHUNK)).all()
             if found:
-                yield {(key, at): stored_as(*stored) for at, *stored in found}
+                yield {(key, at): decode_stored(*stored) for at, *stored in found}
             if len(found) < CHUNK:
                 return
             low = found[-1][0] + b"\x00"
@@ -121,13 +123,13 @@ class StateTable:
         area = sa.and_(c.key == key, c.clustering >= low, c.clustering < high)
         return connection.execute(self.table.delete().where(area, c.newest < written)).rowcount
 
-    def due(self, connection: sa.Connection, at: int) -> Iterator[dict[RowKey, Stored]]:
+    def due(self, connection: sa.Connection, at: int) -> Iterator[dict[RowKey, StoredState]]:
         """The states of rows that read otherwise by `at`, in seconds, in chunks; the caller must write each of them."""
         c = self.table.c
         query = sa.select(c.key, c.clustering, *self._stored).where(c.next_expiry <= at)
         query = query.order_by(c.next_expiry).limit(CHUNK)
         while found := connection.execute(query).all():
-            yield {(key, where): stored_as(*stored) for key, where, *stored in found}
+            yield {(key, where): decode_stored(*stored) for key, where, *stored in found}
 
     def purgeable(self, connection: sa.Connection, until: int, limit: int) -> list[Purgeable]:
         """Rows in which something deletes that was written and came by `until`, in seconds; those from longest ago."""
@@ -136,7 +138,7 @@ class StateTable:
         found = connection.execute(query.order_by(c.deletes_from).limit(limit))
         return [((key, at), came, (encoded, *stream)) for key, at, came, encoded, *stream in found]
 
-    def since(self, connection: sa.Connection, written: int) -> Iterator[dict[RowKey, Stored]]:
+    def since(self, connection: sa.Connection, written: int) -> Iterator[dict[RowKey, StoredState]]:
         """The states of rows and static rows with something as new as `written`, in chunks; it may be written between.
 
         Of no use for deletions, which are left out.
@@ -147,7 +149,7 @@ class StateTable:
         query = query.order_by(c.key, c.clustering).limit(CHUNK)
         found = connection.execute(query).all()
         while found:
-            yield {(key, at): stored_as(*stored) for key, at, *stored in found}
+            yield {(key, at): decode_stored(*stored) for key, at, *stored in found}
             further = sa.tuple_(c.key, c.clustering) > sa.tuple_(found[-1][0], found[-1][1])
             found = connection.execute(query.where(further)).all()
 
@@ -184,7 +186,7 @@ class StateTable:
         if keys:
             connection.execute(self._delete, [{"k": key, "c": at} for key, at in keys])
 
-    def _write(self, connection: sa.Connection, kept: list[StateRow], gone: list[RowKey]) -> None:
+    def _write(self, connection: sa.Connection, kept: list[StateTableRow], gone: list[RowKey]) -> None:
         self.remove(connection, gone)
         overwrite(connection, self.table, STATE_COLUMNS, kept)
         if self._has_heads is False and any(row[1] < ROW for row in kept):
@@ -198,7 +200,7 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-Purgeable = tuple[RowKey, int, Encoded]
+Purgeable = tuple[RowKey, int, EncodedState]
 """(under which key, its `deletes_from`, what stands there)."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, merge_partitions
-from tailrace_spark.rowstate.partition import ClusteringBytes, KnownRow, Partition, deleted_by
+from tailrace_spark.rowstate.partition import ClusteringBytes, Partition, PartitionRow, deleted_by
 from tailrace_spark.rowstate.row import RowState, state_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN, deletions, partition_changes
@@ -46,7 +46,7 @@ def model(changes: list[Change]) -> Partition:
         if covering is not None:
             state.shadow(covering)
     clusterings = {clustering_key(c.table, c.clustering): c.clustering for c in changes if c.clustering is not None}
-    known = {at: KnownRow(clusterings[at] if at else (), state) for at, state in rows.items() if not state.empty}
+    known = {at: PartitionRow(clusterings[at] if at else (), state) for at, state in rows.items() if not state.empty}
     return Partition(whole, known)
 
 

@@ -134,8 +134,8 @@ class Following:
 
     def _names(self, of: Table) -> list[str]:
         found = [name for name in self.store.names() if name.endswith("-state")]
-        abouts = {name.removesuffix("-state"): StateTable(self.store.open(name)).about() for name in found}
-        return [name for name, about in abouts.items() if about is not None and about.definition.id == of.id]
+        abouts = {name.removesuffix("-state"): StateTable(self.store.open(name)).entry() for name in found}
+        return [name for name, entry in abouts.items() if entry is not None and entry.definition.id == of.id]
 
 
 class FollowedDelta(DeltaLake, Following):

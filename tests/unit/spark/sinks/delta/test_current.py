@@ -25,7 +25,7 @@ from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.row_changes import rows_of
 from tailrace_spark.sinks.lake.state import StateTable
-from tailrace_spark.sinks.lake.visible_rows import Shown
+from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.unit.spark.cassandra import Log
@@ -93,15 +93,15 @@ def _shows_its_state(followed: FollowedDelta) -> None:
     write(followed, Log(PLAIN).insert((77,), (), 1, v="other"), Log(WIDE).insert((77,), (1,), 1, v="other"))
     for of in (PLAIN, WIDE):
         name = followed.name(of)
-        about = StateTable(followed.store.open(f"{name}-state")).about()
-        assert about is not None
+        entry = StateTable(followed.store.open(f"{name}-state")).entry()
+        assert entry is not None
         found = {(row["__key"], row["__clustering"]): row for row in followed.table(of).to_pyarrow_table().to_pylist()}
         shown, state = (
-            Shown(about.definition, about.buckets, about.names),
+            LakeRowRenderer(entry.definition, entry.buckets, entry.names),
             StateTable(followed.store.open(f"{name}-state")),
         )
         wanted = {}
-        for number in range(about.buckets):
+        for number in range(entry.buckets):
             rows = rows_of(shown, state.bucket(number), 0)
             arrow = shown.arrow(list(rows.values())).to_pylist()
             wanted.update({(row["__key"], row["__clustering"]): row for row in arrow})
@@ -254,9 +254,9 @@ def test_the_registry_opens_what_the_mode_says(tmp_path: Path) -> None:
         sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
     followed = local(tmp_path)
     assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
-    about = StateTable(followed.store.open("shop.plain-state")).about()
-    assert about is not None
-    assert about.buckets == 3
+    entry = StateTable(followed.store.open("shop.plain-state")).entry()
+    assert entry is not None
+    assert entry.buckets == 3
 
 
 @pytest.mark.promise("delta.written-by-spark")

@@ -17,11 +17,11 @@ from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
 from tailrace_spark.merge.fast import merges_fast
-from tailrace_spark.merge.partition import Known, Merge, Merged
+from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows
-from tailrace_spark.sinks.lake.state import WITH_GONE, known_of, plain_state_rows, state_rows
-from tailrace_spark.sinks.lake.visible_rows import Shown
+from tailrace_spark.sinks.lake.state import WITH_GONE, fast_state_rows, state_rows, stored_partitions
+from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import expiring
@@ -103,33 +103,33 @@ def put(states: State, shown: State, rows: pa.Table, shows: Sequence[pa.RecordBa
             states[row_key] = row
     for row_key in hidden:
         shown.pop(row_key, None)
-    for row in pa.Table.from_batches(shows, Shown(FOLLOWED, BUCKETS).schema).to_pylist():
+    for row in pa.Table.from_batches(shows, LakeRowRenderer(FOLLOWED, BUCKETS).schema).to_pylist():
         shown[row["__key"], row["__clustering"]] = repr(row)
 
 
 def merge_as_objects(found: BatchChanges, states: State, shown: State, erased: Deletion | None) -> int:
-    shows = Shown(FOLLOWED, BUCKETS)
-    merged = Merge(shows, erased, AT).merge(known_of(as_stored(states)), found)
-    rows = pa.Table.from_pylist(state_rows(merged.kept, merged.gone, BATCH, BUCKETS), schema=WITH_GONE)
-    put(states, shown, rows, [shows.arrow(list(merged.shown.values()))], merged.hidden)
+    shows = LakeRowRenderer(FOLLOWED, BUCKETS)
+    merged = PartitionMerge(shows, erased, AT).merge(stored_partitions(as_stored(states)), found)
+    rows = pa.Table.from_pylist(state_rows(merged.stored, merged.removed, BATCH, BUCKETS), schema=WITH_GONE)
+    put(states, shown, rows, [shows.arrow(list(merged.visible.values()))], merged.hidden)
     return merged.rows
 
 
 def merge_as_plain(found: BatchChanges, states: State, shown: State, erased: Deletion | None) -> int:
     """Some partitions after the others, as they come when they are read in parts."""
-    shows, plain = Shown(FOLLOWED, BUCKETS), FastRows(FOLLOWED, BUCKETS, len(found.rows))
-    known, left = dict[bytes, Known](), dict[RowKey, RowChanges]()
+    shows, plain = LakeRowRenderer(FOLLOWED, BUCKETS), FastRows(FOLLOWED, BUCKETS, len(found.rows))
+    known, left = dict[bytes, StoredPartition](), dict[RowKey, RowChanges]()
     for part in range(2):
         stored = as_stored({row_key: row for row_key, row in states.items() if row_key[0][-1] % 2 == part})
         rows = [one for one in found.rows.items() if one[0][0][-1] % 2 == part]
         intricate = {*found.deletions, *found.statics, *stored.intricate(AT)}
         some = plain.merge(rows, stored, intricate, erased)
-        known |= known_of(stored, intricate, some)
+        known |= stored_partitions(stored, intricate, some)
         left |= some
-    merged: Merged[list[object]] = Merge(shows, erased, AT).merge(known, replace(found, rows=left))
-    rest = pa.Table.from_pylist(state_rows(merged.kept, merged.gone, BATCH, BUCKETS), schema=WITH_GONE)
-    rows = pa.concat_tables([plain_state_rows(plain, BATCH), rest])
-    batches = [*shows.plain_arrow(plain, AT), shows.arrow(list(merged.shown.values()))]
+    merged: MergeResult[list[object]] = PartitionMerge(shows, erased, AT).merge(known, replace(found, rows=left))
+    rest = pa.Table.from_pylist(state_rows(merged.stored, merged.removed, BATCH, BUCKETS), schema=WITH_GONE)
+    rows = pa.concat_tables([fast_state_rows(plain, BATCH), rest])
+    batches = [*shows.plain_arrow(plain, AT), shows.arrow(list(merged.visible.values()))]
     put(states, shown, rows, batches, {*plain.hidden, *merged.hidden})
     return merged.rows + len(plain.keys)
 

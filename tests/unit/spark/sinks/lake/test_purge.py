@@ -102,7 +102,7 @@ def test_what_only_deletes_is_forgotten_and_visible_rows_stay(stores: Stores, ti
     assert (visible(stores, "plain", "id", "v", "w"), visible(stores, "wide", "id", "c", "v")) == shown
     assert (states(stores, "plain"), states(stores, "wide")) == (1, 1)
     purged = [CurrentTable.open(stores(), f"shop.{name}") for name in ("plain", "wide")]
-    assert [table and table.about.purged_to for table in purged] == [at(2), at(0)]
+    assert [table and table.entry.purged_to for table in purged] == [at(2), at(0)]
 
 
 def test_a_purge_is_noted_by_both_tables(stores: Stores, time: Time, sink: LakeCurrent) -> None:

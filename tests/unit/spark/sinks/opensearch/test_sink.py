@@ -15,19 +15,19 @@ from pydantic import ValidationError
 from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import DecodeError, SettingsError, UnsupportedError
-from tailrace_spark.merge.partition import KnownRow
+from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.rowstate.truncation import Truncation, TruncationState
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import (
-    About,
     PartitionDocument,
-    decode_about,
+    TableEntry,
+    decode_entry,
     decode_head,
     decode_row,
-    encode_about,
+    encode_entry,
     encode_head,
     encode_row,
     ordered,
@@ -93,7 +93,7 @@ def test_a_certificate_file_that_is_none_is_told_with_its_setting(tmp_path: Path
 def test_a_row_comes_back(
     key: bytes, parts: list[bytes | None], state: bytes, generation: int | None, expires: int | None, stream: bytes
 ) -> None:
-    row = KnownRow((state, generation, None if generation is None else stream), tuple(parts), expires)
+    row = StoredRow((state, generation, None if generation is None else stream), tuple(parts), expires)
     assert decode_row(encode_row(key, row)) == (key, row)
 
 
@@ -112,8 +112,8 @@ def test_a_partition_comes_back(key: bytes, said: dict[bytes, Any], pending: boo
 @pytest.mark.parametrize("erased", [None, Deletion(7_000_000, 7)])
 def test_what_is_known_of_a_table_comes_back(erased: Deletion | None) -> None:
     truncations = TruncationState((Truncation(ORDERS.id, "host", 5, 6),))
-    about = About(ORDERS, 3, truncations, erased, erased is not None)
-    assert decode_about(encode_about(about)) == about
+    about = TableEntry(ORDERS, 3, truncations, erased, erased is not None)
+    assert decode_entry(encode_entry(about)) == about
 
 
 @given(st.binary(max_size=60))
