@@ -27,41 +27,38 @@ Clustering = tuple[bytes | None, ...]
 
 @dataclass(slots=True, init=False)
 class RowChanges:
-    """What changes say of one row: one change, as it came, or the state of several."""
+    """The changes of one row in a batch: one change, as it was delivered, or the merged state of several."""
 
     clustering: Clustering
-    one: Delivered | None
+    delivered: Delivered | None
     merged: RowState | None
 
-    def __init__(self, clustering: Clustering, one: Delivered | None, merged: RowState | None = None) -> None:
+    def __init__(self, clustering: Clustering, delivered: Delivered | None, merged: RowState | None = None) -> None:
         self.clustering = clustering
-        self.one = one
+        self.delivered = delivered
         self.merged = merged
 
-    def add(self, other: Delivered) -> None:
-        """Take in another change of the row. A copy of the one change, as each replica publishes it, says no more."""
-        if self.merged is None and self.one is not None:
-            digest = self.one.change.digest
-            if digest and digest == other.change.digest and self.one.assignment == other.assignment:
+    def add(self, delivered: Delivered) -> None:
+        """Add another change of the row. A copy of its one change, as each replica publishes it, changes nothing."""
+        first = self.single
+        if first is not None:
+            digest = first.change.digest
+            if digest and digest == delivered.change.digest and first.assignment == delivered.assignment:
                 return
         self.merged = self.state
-        self.merged.absorb(state_of(other.change, other.assignment))
+        self.merged.absorb(state_of(delivered.change, delivered.assignment))
 
     @property
     def state(self) -> RowState:
-        """The state that all of it says; made anew where one change says it."""
+        """The state of all changes together; each time a new one where it is one change."""
         if self.merged is not None:
             return self.merged
-        return RowState() if self.one is None else state_of(self.one.change, self.one.assignment)
-
-    def merge_into(self, state: RowState) -> None:
-        """Merge all of it into what is known of the row."""
-        state.absorb(self.state)
+        return RowState() if self.delivered is None else state_of(self.delivered.change, self.delivered.assignment)
 
     @property
-    def alone(self) -> Delivered | None:
-        """The one change, where it is all that is said."""
-        return self.one if self.merged is None else None
+    def single(self) -> Delivered | None:
+        """The one change; None where several are merged."""
+        return self.delivered if self.merged is None else None
 
 
 @dataclass(slots=True)
@@ -75,61 +72,61 @@ class BatchChanges:
 
 
 class BatchChangesBuilder:
-    """Changes of one table that are merged with each other, in memory, some at a time."""
+    """Merges changes of one table with each other, in memory, some at a time."""
 
     def __init__(self) -> None:
-        self._found = BatchChanges()
+        self._batch = BatchChanges()
         self._ranges: dict[bytes, list[RangeDeletion]] = {}
 
-    def add(self, delivered: Iterable[Delivered]) -> None:
-        """Take in some more. Raises DecodeError as `gather` does."""
-        found = self._found
-        for one in delivered:
-            change, key = one.change, one.change.key
+    def add(self, changes: Iterable[Delivered]) -> None:
+        """Add some changes. Raises DecodeError as `gather` does."""
+        batch = self._batch
+        for delivered in changes:
+            change, key = delivered.change, delivered.change.key
             op = change.op
             if op is Op.TRUNCATE:
                 if change.deletion is None or change.source is None:
                     raise CorruptError(f"{change.table}: a truncation without a time or a source")
-                found.truncations = merge_truncations(found.truncations, truncated(truncation_of(change)))
+                batch.truncations = merge_truncations(batch.truncations, truncated(truncation_of(change)))
                 continue
             if key is None:
                 raise CorruptError(f"{change.table}: a {op.value} without a partition key")
             if op is Op.DELETE_PARTITION:
-                partition = PartitionState(change.deletion, assignment=one.assignment)
-                found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
+                partition = PartitionState(change.deletion, assignment=delivered.assignment)
+                batch.deletions[key] = merge_partitions(batch.deletions.get(key, NOTHING_DELETED), partition)
             elif op is Op.DELETE_RANGE:
-                self._ranges.setdefault(key, []).append(_range(change, one.assignment))
+                self._ranges.setdefault(key, []).append(_range(change, delivered.assignment))
             elif change.static:
-                static = found.statics.setdefault(key, said := state_of(change, one.assignment))
-                if static is not said:
-                    static.absorb(said)
+                static = batch.statics.setdefault(key, state := state_of(change, delivered.assignment))
+                if static is not state:
+                    static.absorb(state)
             else:
                 clustering = change.clustering or ()
                 row_key = (key, ROW + clustering_key(change.table, clustering))
-                known = found.rows.get(row_key)
-                if known is None:
-                    found.rows[row_key] = RowChanges(clustering, one)
+                row = batch.rows.get(row_key)
+                if row is None:
+                    batch.rows[row_key] = RowChanges(clustering, delivered)
                 else:
-                    known.add(one)
+                    row.add(delivered)
 
     def build(self) -> BatchChanges:
-        """All of it; nothing may be added behind."""
-        found = self._found
-        for key, parts in self._ranges.items():
-            partition = PartitionState(None, flatten(parts))
-            found.deletions[key] = merge_partitions(found.deletions.get(key, NOTHING_DELETED), partition)
-        return found
+        """All of them together; nothing may be added afterwards."""
+        batch = self._batch
+        for key, ranges in self._ranges.items():
+            partition = PartitionState(None, flatten(ranges))
+            batch.deletions[key] = merge_partitions(batch.deletions.get(key, NOTHING_DELETED), partition)
+        return batch
 
 
-def gather(delivered: Iterable[Delivered]) -> BatchChanges:
+def gather(changes: Iterable[Delivered]) -> BatchChanges:
     """Merge changes of one table with each other, in memory.
 
     Raises DecodeError for a change that cannot be merged: clusterings, elements and counters that are no values of
     their types.
     """
-    gathering = BatchChangesBuilder()
-    gathering.add(delivered)
-    return gathering.build()
+    builder = BatchChangesBuilder()
+    builder.add(changes)
+    return builder.build()
 
 
 def _range(change: Change, assignment: Assignment | None) -> RangeDeletion:

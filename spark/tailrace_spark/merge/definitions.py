@@ -47,18 +47,18 @@ def _dropped(table: Table) -> dict[bytes, Column]:
 
 def _decide(name: bytes, older: Table, newer: Table) -> tuple[Column | None, DroppedColumn | None]:
     """(the live column of this name, its latest drop), each None where there is none."""
-    one, other = _drop(older, name), _drop(newer, name)
-    drops = [drop for drop in (one, other) if drop is not None]
+    older_drop, newer_drop = _drop(older, name), _drop(newer, name)
+    drops = [drop for drop in (older_drop, newer_drop) if drop is not None]
     latest = max(drops, key=lambda drop: drop.dropped_at, default=None)
-    at = None if latest is None else latest.dropped_at
-    knowing = [t for t, drop in ((newer, other), (older, one)) if (drop and drop.dropped_at) == at]
+    dropped_at = None if latest is None else latest.dropped_at
+    knowing = [t for t, drop in ((newer, newer_drop), (older, older_drop)) if (drop and drop.dropped_at) == dropped_at]
     live = [column for t in knowing for column in t.columns if column.name_bytes == name]
     return max(live, key=lambda column: _width(column.type), default=None), latest  # the first of equals
 
 
 def _width(cql_type: CqlType) -> int:
     """Grows with each field that a user type in it gains."""
-    return sum(1 + len(part.args) for part in set(parts((cql_type,))))
+    return sum(1 + len(nested.args) for nested in set(parts((cql_type,))))
 
 
 def _drop(table: Table, name: bytes) -> DroppedColumn | None:
@@ -67,9 +67,9 @@ def _drop(table: Table, name: bytes) -> DroppedColumn | None:
 
 def newest_definition(changes: Sequence[Delivered]) -> tuple[Table, int]:
     """The definition that these changes of one table have together, and when it was announced."""
-    shapes = {id(one.change.table): (one.change.table, one.announced) for one in changes}
-    (table, announced), *others = shapes.values()
-    for other, at in others:
-        table = merge_definitions(table, other, second_newer=at >= announced)
-        announced = max(announced, at)
+    shapes = {id(delivered.change.table): (delivered.change.table, delivered.announced) for delivered in changes}
+    (table, announced), *more = shapes.values()
+    for definition, offset in more:
+        table = merge_definitions(table, definition, second_newer=offset >= announced)
+        announced = max(announced, offset)
     return table, announced

@@ -39,7 +39,7 @@ UNCHANGED: Final = FastRow(0, b"", None, None, None)
 
 def fast_insert(changes: RowChanges, floor: Deletion | None) -> FastRow | None:
     """A row that is not stored yet; None: not for the fast path. `floor` is the strongest deletion above it."""
-    delivered = changes.alone
+    delivered = changes.single
     plain = None if delivered is None else plain_state(delivered.change)
     if delivered is None or plain is None or (floor is not None and plain[0] <= floor.written):
         return None
@@ -53,26 +53,28 @@ def fast_merge(
 
     What is stored must hold nothing that `floor` covers.
     """
-    delivered = changes.alone
+    delivered = changes.single
     if delivered is None:
         return None
     change, assignment = delivered.change, delivered.assignment
     written = plain_time(change)
     if written is None or (floor is not None and written <= floor.written):
         return None
-    same = _equals(assignment, generation, stream_id)
+    same_assignment = _equals(assignment, generation, stream_id)
     try:
         newest = plain_newest(encoded)
-        if same and newest == written and _is_state_of(change, encoded):
+        if same_assignment and newest == written and _is_state_of(change, encoded):
             return UNCHANGED
         merged = plain_merge(encoded, change, written)
     except TruncatedError:
         return None  # merge.row reports the damaged bytes
     if merged is None:
         return None
-    if not same and not (newest < written or (newest == written and _wins(assignment, generation, stream_id))):
-        assignment, same = assignment_of(generation, stream_id), True
-    if same and merged.encoded == encoded:
+    if not same_assignment and not (
+        newest < written or (newest == written and _wins(assignment, generation, stream_id))
+    ):
+        assignment, same_assignment = assignment_of(generation, stream_id), True
+    if same_assignment and merged.encoded == encoded:
         return UNCHANGED
     return FastRow(merged.newest, merged.encoded, assignment, None, merged)
 

@@ -141,8 +141,8 @@ class PartitionMerge(Generic[VisibleRow]):
             result.rows += key in batch.deletions
         states: dict[bytes, ClusteredState] = {}
         changed = set[bytes]()
-        whole = deleted or self._everything or key in self._whole
-        for clustering in sorted({*stored.rows, *rows} if whole else {*rows, *self._due(stored)}):
+        every_row = deleted or self._everything or key in self._whole
+        for clustering in sorted({*stored.rows, *rows} if every_row else {*rows, *self._due(stored)}):
             state, encoded = self._row(clustering, stored, rows.get(clustering), deletions)
             states[clustering] = state
             if encoded is not None:

@@ -25,7 +25,7 @@ class PartitionHead:
 
 def head_of(rows: Iterable[HeadRow]) -> PartitionHead:
     """What these rows say, all of one partition's below sql_names.ROW, by their clustering value."""
-    whole = NOTHING_DELETED
+    deletions = NOTHING_DELETED
     static: StoredState | None = None
     ranges: list[RangeDeletion] = []
     for clustering, encoded, generation, stream_id in rows:
@@ -35,22 +35,22 @@ def head_of(rows: Iterable[HeadRow]) -> PartitionHead:
         deletion, end = decode_deletion(encoded)
         assignment = assignment_of(generation, stream_id)
         if clustering == PARTITION:
-            whole = PartitionState(deletion, assignment=assignment)
+            deletions = PartitionState(deletion, assignment=assignment)
         else:
             ranges.append(RangeDeletion(clustering[len(RANGE) :], end, deletion, assignment))
-    return PartitionHead(replace(whole, ranges=tuple(ranges)), static)
+    return PartitionHead(replace(deletions, ranges=tuple(ranges)), static)
 
 
 def deletion_row(row_key: RowKey, part: RangeDeletion, now: int | None) -> StateTableRow:
     """The row of one deletion; `now` in seconds, as it came."""
     written = part.deletion.written
-    came = max(seconds(written), -1 if now is None else now)
-    return row_of(row_key, written, encode_deletion(part.deletion, part.end), part.assignment, deletes=came)
+    arrived = max(seconds(written), -1 if now is None else now)
+    return row_of(row_key, written, encode_deletion(part.deletion, part.end), part.assignment, deletes=arrived)
 
 
 def deletion_rows(partition: PartitionState) -> dict[bytes, RangeDeletion]:
     """What stands under which clustering value; a partition's deletion as a range without an end."""
-    rows = {RANGE + part.start: part for part in partition.ranges}
+    rows = {RANGE + deletion.start: deletion for deletion in partition.ranges}
     if partition.deletion is not None:
         rows[PARTITION] = RangeDeletion(b"", None, partition.deletion, partition.assignment)
     return rows

@@ -13,11 +13,15 @@ def split(changes: Sequence[Delivered], purged_to: int | None) -> tuple[Sequence
 
     `purged_to` is the largest write time, in microseconds, of what was purged of the table; None: nothing was.
     """
-    if purged_to is None or not any(late(one.change, purged_to) for one in changes):
+    if purged_to is None or not any(late(delivered.change, purged_to) for delivered in changes):
         return changes, []
     reason = f"written at or before {purged_to}, up to which deletions are forgotten: see merge_horizon_seconds"
-    kept = [one for one in changes if not late(one.change, purged_to)]
-    return kept, [DeadLetter(one.record_id, reason, one.message) for one in changes if late(one.change, purged_to)]
+    in_time = [delivered for delivered in changes if not late(delivered.change, purged_to)]
+    return in_time, [
+        DeadLetter(delivered.record_id, reason, delivered.message)
+        for delivered in changes
+        if late(delivered.change, purged_to)
+    ]
 
 
 def late(change: Change, purged_to: int) -> bool:

@@ -51,5 +51,5 @@ def merge_row(
     if stored is None:
         return state, None if state.empty else encode_state(state)
     merged = encode_state(state)
-    same = merged == stored.encoded and state.assignment == stored.assignment
-    return state, None if same else merged
+    unchanged = merged == stored.encoded and state.assignment == stored.assignment
+    return state, None if unchanged else merged

@@ -109,8 +109,8 @@ class Catalog:
 
     def all(self, connection: sa.Connection) -> list[Target]:
         """Whatever is followed, in no order."""
-        known = connection.execute(sa.select(TABLES.c.table_id)).scalars().all()
-        for table_id in map(UUID, known):
+        table_ids = connection.execute(sa.select(TABLES.c.table_id)).scalars().all()
+        for table_id in map(UUID, table_ids):
             if table_id not in self._targets and (target := self._load(connection, table_id)) is not None:
                 self._targets[table_id] = target
         return list(self._targets.values())
@@ -120,12 +120,12 @@ class Catalog:
 
         Those are dropped ones, and ones whose user type has other fields now. `announced`: see `Delivered`.
         """
-        known = self._targets.get(table.id)
-        if known is not None and self._seen.get(id(table)) is table:
-            return known, []
-        if known is None:
-            known = self._load(connection, table.id) or self._make(connection, table, announced)
-        target, stale = self._widen(connection, known, table, announced)
+        existing = self._targets.get(table.id)
+        if existing is not None and self._seen.get(id(table)) is table:
+            return existing, []
+        if existing is None:
+            existing = self._load(connection, table.id) or self._make(connection, table, announced)
+        target, stale = self._widen(connection, existing, table, announced)
         self._targets[table.id] = target
         self._seen[id(table)] = table
         return target, stale
@@ -146,12 +146,12 @@ class Catalog:
         But nothing of which the state knows that there were rows in it: somebody took that away, and must be told.
         """
         inspector = sa.inspect(connection)
-        there = set(inspector.get_table_names())
+        existing = set(inspector.get_table_names())
         state = target.state
-        if state.name not in there and target.rows.name in there:
+        if state.name not in existing and target.rows.name in existing:
             return  # the state is made first
         for table in _tables(target):
-            if table.name not in there and state.name in there:
+            if table.name not in existing and state.name in existing:
                 static = state.c.clustering == STATIC
                 lost = sa.select(sa.exists().where(static if table is target.static else ~static))
                 if connection.execute(lost).scalar():
@@ -170,29 +170,29 @@ class Catalog:
         if not sa.inspect(connection).has_table(table.name):
             raise TakenError(f"no such table: {table.name}")
         # Not by reflection: SQLAlchemy reads MySQL's names line by line, and with two backticks where there is one.
-        there = set(connection.execute(sa.select(sa.text("*")).select_from(table).where(sa.false())).keys())
-        self._alter(connection, table, [column for column in table.columns if column.name not in there])
+        existing = set(connection.execute(sa.select(sa.text("*")).select_from(table).where(sa.false())).keys())
+        self._alter(connection, table, [column for column in table.columns if column.name not in existing])
 
     def _make(self, connection: sa.Connection, table: Table, announced: int) -> Target:
         """A new source table; one of the same name with an older id keeps its rows under another name."""
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
         name = self._wished(table)
         holder = None if self._on_drop == "new-table" else self._holder(layouts, table)
-        taken = _taken(layout for layout in layouts if layout is not holder)
+        taken_names = _taken(layout for layout in layouts if layout is not holder)
         if holder is not None:
             if _made_later(table.id, holder.definition.id):
-                self._close(connection, holder, taken)
+                self._close(connection, holder, taken_names)
             else:
                 name = self._closed_name(name, table.id)
-                taken |= objects(holder.name)
-        layout = lay_out(table, table_name(name, self._limit, taken), self._dialect.name, self._limit)
+                taken_names |= objects(holder.name)
+        layout = lay_out(table, table_name(name, self._limit, taken_names), self._dialect.name, self._limit)
         layout = replace(layout, announced=announced)
         target = target_of(layout)
         if self._dialect.name == MYSQL:
             self._expect_free(connection, target)
         connection.execute(TABLES.insert(), [_row_of(layout)])
-        for part in _tables(target):
-            part.create(connection, checkfirst=False)
+        for sql_table in _tables(target):
+            sql_table.create(connection, checkfirst=False)
         self._show(connection, target)
         log.info("writing table %s (id %s) to %s", table, table.id, layout.name)
         return target
@@ -200,7 +200,9 @@ class Catalog:
     def _holder(self, layouts: Iterable[Layout], table: Table) -> Layout | None:
         """Whose name this table would have: one of the same name in the source."""
         name = self._wished(table)
-        return next((one for one in layouts if one.name == name and str(one.definition) == str(table)), None)
+        return next(
+            (layout for layout in layouts if layout.name == name and str(layout.definition) == str(table)), None
+        )
 
     def closed(self, connection: sa.Connection, table: Table) -> bool:
         """Whether nothing of this table is wanted: it was dropped, a later one has its name, and its rows went."""
@@ -218,8 +220,8 @@ class Catalog:
             return
         # What says whose they are goes last: MySQL commits at each step, and whoever comes next goes on from there.
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {self._quote(old.name)}")
-        for part in reversed(_tables(target_of(old))):
-            part.drop(connection, checkfirst=True)
+        for sql_table in reversed(_tables(target_of(old))):
+            sql_table.drop(connection, checkfirst=True)
         connection.execute(TABLES.delete().where(TABLES.c.table_id == str(old.definition.id)))
         self._targets.pop(old.definition.id, None)
         log.info(
@@ -229,9 +231,9 @@ class Catalog:
     def _expect_free(self, connection: sa.Connection, target: Target) -> None:
         """Refuse what others made under these names, before MySQL commits that they are ours."""
         inspector = sa.inspect(connection)
-        there = {*inspector.get_table_names(), *inspector.get_view_names()}
+        existing = {*inspector.get_table_names(), *inspector.get_view_names()}
         for name in (target.layout.name, *[table.name for table in _tables(target)]):
-            if name in there:
+            if name in existing:
                 raise TakenError(f"Table '{name}' already exists")
 
     def _wished(self, table: Table) -> str:
@@ -258,9 +260,9 @@ class Catalog:
             self._show_changed(connection, target, old)
         if definition == old.definition:
             return target, []
-        places = list(zip(old.columns, layout.columns, strict=False))
-        dropped = [now for was, now in places if was.live and not now.live]
-        renamed = [now for was, now in places if was.shown != now.shown]
+        pairs = list(zip(old.columns, layout.columns, strict=False))
+        dropped = [now for was, now in pairs if was.live and not now.live]
+        renamed = [now for was, now in pairs if was.shown != now.shown]
         added = len(layout.columns) - len(old.columns)
         log.info("%s changed: %d columns added, %d dropped, %d renamed", layout.name, added, len(dropped), len(renamed))
         return target, dropped + _read_anew(old, layout)
@@ -268,12 +270,12 @@ class Catalog:
     def _add_columns(
         self, connection: sa.Connection, target: Target, known: Target, places: Sequence[ColumnPlace]
     ) -> None:
-        for place in places:
-            table = target.static if place.kind is ColumnKind.STATIC else target.rows
+        for column in places:
+            table = target.static if column.kind is ColumnKind.STATIC else target.rows
             assert table is not None  # noqa: S101 - a static place makes a static table
             if table is target.static and known.static is None:
                 continue
-            self._alter(connection, table, [table.c[place.stored]])
+            self._alter(connection, table, [table.c[column.stored]])
         if target.static is not None and known.static is None:
             target.static.create(connection, checkfirst=False)
 
@@ -285,16 +287,16 @@ class Catalog:
     def _rename(self, connection: sa.Connection, old: Layout, taken: set[str]) -> None:
         """Close the state of a table that was dropped: its tables and view stay, under a name with its id."""
         layout = replace(old, name=table_name(self._closed_name(old.name, old.definition.id), self._limit, taken))
-        before, after = target_of(old), target_of(layout)
+        old_target, new_target = target_of(old), target_of(layout)
         self._hide(connection, old.name)
-        for index in (*before.state.indexes, *before.rows.indexes):
+        for index in (*old_target.state.indexes, *old_target.rows.indexes):
             index.drop(connection)
-        for was, now in zip(_tables(before), _tables(after), strict=True):
+        for was, now in zip(_tables(old_target), _tables(new_target), strict=True):
             statement = f"ALTER TABLE {self._quote(was.name)} RENAME TO {self._quote(now.name)}"
             connection.exec_driver_sql(statement)
-        for index in (*after.state.indexes, *after.rows.indexes):
+        for index in (*new_target.state.indexes, *new_target.rows.indexes):
             connection.execute(CreateIndex(index))
-        self._show(connection, after)
+        self._show(connection, new_target)
         renamed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
         connection.execute(renamed.values(**_row_of(layout)))
         self._targets.pop(layout.definition.id, None)
@@ -329,20 +331,20 @@ class Catalog:
 
     def _show_widened(self, connection: sa.Connection, target: Target, old: Layout) -> None:
         name = target.layout.name
-        places = zip(old.columns, target.layout.columns, strict=False)
-        renamed = [(was.shown, now.shown) for was, now in places if was.shown != now.shown]
+        pairs = zip(old.columns, target.layout.columns, strict=False)
+        renamed = [(was.shown, now.shown) for was, now in pairs if was.shown != now.shown]
         between = [(f"{KEY}_{i}", now) for i, (_, now) in enumerate(renamed)]  # names may have changed places
         for was, now in [*((was, free) for (was, _), (free, _) in zip(renamed, between, strict=True)), *between]:
             change = f"ALTER TABLE {self._quote(name)} RENAME COLUMN {self._quote(was)} TO {self._quote(now)}"
             connection.exec_driver_sql(change)
-        shown = view_query(target.layout, target.rows, target.static).subquery("shown")
+        query_columns = view_query(target.layout, target.rows, target.static).subquery("shown")
         specs = {place.shown: SqlType(place.spec) for place in target.layout.columns}
-        before = [column["name"] for column in sa.inspect(connection).get_columns(name)]
+        view_columns = [column["name"] for column in sa.inspect(connection).get_columns(name)]
         columns = [
-            shown.c[column] if column in shown.c else sa.cast(sa.null(), specs[column]).label(column)
-            for column in before
+            query_columns.c[column] if column in query_columns.c else sa.cast(sa.null(), specs[column]).label(column)
+            for column in view_columns
         ]
-        query = sa.select(*columns, *[column for column in shown.c if column.name not in before])
+        query = sa.select(*columns, *[column for column in query_columns.c if column.name not in view_columns])
         text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
         connection.exec_driver_sql(f"CREATE OR REPLACE VIEW {self._quote(name)} AS {text}")
         log.warning("view %s: other views depend on it, so new columns come last and dropped ones stay empty", name)
@@ -366,10 +368,10 @@ def _taken(layouts: Iterable[Layout]) -> set[str]:
 def _read_anew(old: Layout, new: Layout) -> list[ColumnPlace]:
     """The places whose stored values read otherwise by the new definition: a user type's fields are others, or the
     column was dropped and added again since, with no write between that would have told."""
-    before, after = _readings(old.definition), _readings(new.definition)
-    kept = [now for was, now in zip(old.columns, new.columns, strict=False) if was.live and now.live]
-    named = [(place, (place.kind, place.source)) for place in kept]
-    return [place for place, name in named if name in before and before[name] != after[name]]
+    old_readings, new_readings = _readings(old.definition), _readings(new.definition)
+    columns = [now for was, now in zip(old.columns, new.columns, strict=False) if was.live and now.live]
+    named = [(column, (column.kind, column.source)) for column in columns]
+    return [column for column, name in named if name in old_readings and old_readings[name] != new_readings[name]]
 
 
 def _readings(table: Table) -> dict[tuple[ColumnKind, str], tuple[CqlType, int | None]]:
@@ -384,19 +386,19 @@ def _made_later(first: UUID, second: UUID) -> bool:
 
 
 def _row_of(layout: Layout) -> dict[str, str]:
-    places = [[p.kind.value, p.source, p.shown, p.stored, p.spec, p.live] for p in layout.columns]
+    columns = [[p.kind.value, p.source, p.shown, p.stored, p.spec, p.live] for p in layout.columns]
     return {
         "table_id": str(layout.definition.id),
         "name": layout.name,
         "definition": json.dumps({**table_to_json(layout.definition), "announced": layout.announced}, sort_keys=True),
-        "columns": json.dumps(places),
+        "columns": json.dumps(columns),
     }
 
 
 def _layout_of(row: sa.Row[tuple[str, ...]]) -> Layout:
-    places = [ColumnPlace(ColumnKind(kind), *rest) for kind, *rest in json.loads(row.columns)]
+    columns = [ColumnPlace(ColumnKind(kind), *rest) for kind, *rest in json.loads(row.columns)]
     definition = json.loads(row.definition)
-    return Layout(table_from_json(definition), row.name, tuple(places), definition.get("announced", -1))
+    return Layout(table_from_json(definition), row.name, tuple(columns), definition.get("announced", -1))
 
 
 __all__ = ["DEAD_LETTERS", "TABLES", "Catalog", "OnDrop", "TakenError", "Target", "target_of"]

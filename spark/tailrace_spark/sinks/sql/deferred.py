@@ -89,22 +89,24 @@ class DeferredChange:
 
 def deferred_change(delivered: Delivered) -> DeferredChange:
     """What is kept of a change. Raises DecodeError for one that cannot be merged."""
-    found = gather([delivered])
+    batch = gather([delivered])
     change, assignment = delivered.change, delivered.assignment
-    for (key, at), said in found.rows.items():
-        return DeferredChange(delivered.record_id, key, at, said.clustering, encode_state(said.state), assignment)
-    for key, state in found.statics.items():
+    for (key, state_key), row_changes in batch.rows.items():
+        return DeferredChange(
+            delivered.record_id, key, state_key, row_changes.clustering, encode_state(row_changes.state), assignment
+        )
+    for key, state in batch.statics.items():
         return DeferredChange(delivered.record_id, key, STATIC, (), encode_state(state), assignment)
-    for key, partition in found.deletions.items():
+    for key, partition in batch.deletions.items():
         if partition.deletion is not None:
             return DeferredChange(
                 delivered.record_id, key, PARTITION, (), encode_deletion(partition.deletion), assignment
             )
-        for part in partition.ranges:
-            encoded = encode_deletion(part.deletion, part.end)
-            return DeferredChange(delivered.record_id, key, RANGE + part.start, (), encoded, assignment)
+        for range_deletion in partition.ranges:
+            encoded = encode_deletion(range_deletion.deletion, range_deletion.end)
+            return DeferredChange(delivered.record_id, key, RANGE + range_deletion.start, (), encoded, assignment)
     if change.op is Op.TRUNCATE:
-        return DeferredChange(delivered.record_id, b"", _TRUNCATION, (), encode_truncations(found.truncations), None)
+        return DeferredChange(delivered.record_id, b"", _TRUNCATION, (), encode_truncations(batch.truncations), None)
     return DeferredChange(
         delivered.record_id, change.key or b"", ROW, (), encode_state(RowState()), None
     )  # an empty range
@@ -112,18 +114,20 @@ def deferred_change(delivered: Delivered) -> DeferredChange:
 
 def gather_deferred(held: Iterable[DeferredChange]) -> BatchChanges:
     """As `gather`, of what was kept."""
-    found = BatchChanges()
-    for one in held:
-        if one.at == _TRUNCATION:
-            found.truncations = merge_truncations(found.truncations, decode_truncations(one.state))
-        elif one.at == PARTITION or one.at.startswith(RANGE):
-            said = _partition(one)
-            found.deletions[one.key] = merge_partitions(found.deletions.get(one.key, NOTHING_DELETED), said)
+    batch = BatchChanges()
+    for deferred in held:
+        if deferred.at == _TRUNCATION:
+            batch.truncations = merge_truncations(batch.truncations, decode_truncations(deferred.state))
+        elif deferred.at == PARTITION or deferred.at.startswith(RANGE):
+            deletions = _partition(deferred)
+            batch.deletions[deferred.key] = merge_partitions(
+                batch.deletions.get(deferred.key, NOTHING_DELETED), deletions
+            )
         else:
-            state = decode_state(one.state)
-            state.assign(one.assignment)
-            _add(found, one, state)
-    return found
+            state = decode_state(deferred.state)
+            state.assign(deferred.assignment)
+            _add(batch, deferred, state)
+    return batch
 
 
 def _partition(one: DeferredChange) -> PartitionState:
@@ -137,11 +141,11 @@ def _add(found: BatchChanges, one: DeferredChange, state: RowState) -> None:
     if state.empty:
         return
     if one.at == STATIC:
-        known = found.statics.setdefault(one.key, state)
+        existing = found.statics.setdefault(one.key, state)
     else:
-        known = found.rows.setdefault((one.key, one.at), RowChanges(one.clustering, None, state)).state
-    if known is not state:
-        known.absorb(state)
+        existing = found.rows.setdefault((one.key, one.at), RowChanges(one.clustering, None, state)).state
+    if existing is not state:
+        existing.absorb(state)
 
 
 class DeferredTables:
@@ -162,28 +166,28 @@ class DeferredTables:
         now: int,
     ) -> None:
         """Keep changes of a table, and why; `now` in seconds since the epoch."""
-        known = connection.execute(
+        existing = connection.execute(
             sa.select(HELD_TABLES.c.definition, HELD_TABLES.c.since).where(HELD_TABLES.c.table_id == str(table.id))
         ).one_or_none()
-        if known is not None:
-            before, at = _definition(known.definition)
-            table = merge_definitions(before, table, second_newer=announced >= at)
-            announced = max(announced, at)
+        if existing is not None:
+            former, former_announced = _definition(existing.definition)
+            table = merge_definitions(former, table, second_newer=announced >= former_announced)
+            announced = max(announced, former_announced)
         definition = json.dumps({**table_to_json(table), "announced": announced}, sort_keys=True)
-        since = now if known is None else known.since
+        since = now if existing is None else existing.since
         names = [column.name for column in HELD_TABLES.columns]
         overwrite(connection, HELD_TABLES, names, [(str(table.id), str(table), why, since, definition)])
-        overwrite(connection, HELD, [column.name for column in HELD.columns], [_row(table, one) for one in held])
+        overwrite(connection, HELD, [column.name for column in HELD.columns], [_row(table, change) for change in held])
 
     def kept(self, connection: sa.Connection, table_id: UUID, size: int) -> Iterator[list[DeferredChange]]:
         """The changes that are kept of a table, some at a time; each is forgotten once the next are asked for."""
         c = HELD.c
         query = sa.select(HELD).where(c.table_id == str(table_id)).order_by(c.topic, c.partition, c.offset).limit(size)
-        gone = HELD.delete().where(c.topic == sa.bindparam("t"), c.partition == sa.bindparam("p"))
-        gone = gone.where(c.offset == sa.bindparam("o"))
+        delete = HELD.delete().where(c.topic == sa.bindparam("t"), c.partition == sa.bindparam("p"))
+        delete = delete.where(c.offset == sa.bindparam("o"))
         while rows := connection.execute(query).all():
             yield [_held(row) for row in rows]
-            connection.execute(gone, [{"t": row.topic, "p": row.partition, "o": row.offset} for row in rows])
+            connection.execute(delete, [{"t": row.topic, "p": row.partition, "o": row.offset} for row in rows])
 
     def forget(self, connection: sa.Connection, table_id: UUID) -> None:
         """Nothing of what waits of this table is wanted any more."""
@@ -203,23 +207,23 @@ def _definition(text: str) -> tuple[Table, int]:
 def _row(table: Table, one: DeferredChange) -> tuple[object, ...]:
     values = json.dumps([None if value is None else value.hex() for value in one.clustering])
     generation, stream_id = one.assignment or (None, None)
-    place = (
+    record = (
         one.record_id.topic,
         one.record_id.partition,
         one.record_id.offset,
         str(table.id),
         one.record_id.schema_id.hex(),
     )
-    return (*place, one.key, one.at, values, one.state, generation, stream_id)
+    return (*record, one.key, one.at, values, one.state, generation, stream_id)
 
 
 def _held(row: sa.Row[tuple[object, ...]]) -> DeferredChange:
     if row.state is None:
         raise CorruptError("a held change without a state")
-    place = RecordId(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id))
+    record_id = RecordId(row.topic, row.partition, row.offset, bytes.fromhex(row.schema_id))
     clustering = tuple(None if value is None else bytes.fromhex(value) for value in json.loads(row.clustering_values))
     assignment = None if row.stream_id is None else Assignment(row.generation, bytes(row.stream_id))
-    return DeferredChange(place, bytes(row.key), bytes(row.clustering), clustering, bytes(row.state), assignment)
+    return DeferredChange(record_id, bytes(row.key), bytes(row.clustering), clustering, bytes(row.state), assignment)
 
 
 __all__ = ["HELD", "HELD_TABLES", "DeferredChange", "DeferredTables", "deferred_change", "gather_deferred"]

@@ -52,7 +52,7 @@ class Layout:
 
     def of_kind(self, *kinds: ColumnKind, live: bool = True) -> list[ColumnPlace]:
         """The places of columns of these kinds; with live = False the dropped ones too."""
-        return [place for place in self.columns if place.kind in kinds and (place.live or not live)]
+        return [column for column in self.columns if column.kind in kinds and (column.live or not live)]
 
 
 _KEYS = (ColumnKind.PARTITION_KEY, ColumnKind.CLUSTERING)
@@ -66,38 +66,38 @@ def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[C
     Key columns are told by their place: one that was renamed keeps its stored name, and is shown by its new one.
     """
     names = ColumnNames(dialect, limit)
-    places = list(known)
-    wanted = [*table.key, *table.columns]
-    by_source = {(place.kind, place.source): i for i, place in enumerate(places) if place.live}
-    kept: set[int] = set()
+    columns = list(known)
+    source_columns = [*table.key, *table.columns]
+    by_source = {(existing.kind, existing.source): i for i, existing in enumerate(columns) if existing.live}
+    kept_indexes: set[int] = set()
     added: list[Column] = []
-    for position, column in enumerate(wanted):
+    for position, column in enumerate(source_columns):
         keyed = column.kind in _KEYS
-        at = position if keyed and known else by_source.get((column.kind, column.name))
-        if at is not None and (keyed or places[at].spec == column_spec(column.type, dialect)):
-            kept.add(at)
+        index = position if keyed and known else by_source.get((column.kind, column.name))
+        if index is not None and (keyed or columns[index].spec == column_spec(column.type, dialect)):
+            kept_indexes.add(index)
         else:
             added.append(column)
-    places = [place if i in kept else replace(place, live=False) for i, place in enumerate(places)]
+    columns = [existing if i in kept_indexes else replace(existing, live=False) for i, existing in enumerate(columns)]
     if known:
-        places[: len(table.key)] = _renamed(places, table.key, names)
+        columns[: len(table.key)] = _renamed(columns, table.key, names)
     for column in added:
-        shown = names.claim(column.name, names.taken(place.shown for place in places if place.live))
-        stored = names.claim(shown, names.taken(place.stored for place in places))
-        places.append(ColumnPlace(column.kind, column.name, shown, stored, column_spec(column.type, dialect)))
-    return Layout(table, name, tuple(places))
+        name_in_view = names.claim(column.name, names.taken(existing.shown for existing in columns if existing.live))
+        stored = names.claim(name_in_view, names.taken(existing.stored for existing in columns))
+        columns.append(ColumnPlace(column.kind, column.name, name_in_view, stored, column_spec(column.type, dialect)))
+    return Layout(table, name, tuple(columns))
 
 
 def _renamed(places: Sequence[ColumnPlace], key: Sequence[Column], names: ColumnNames) -> list[ColumnPlace]:
     """The key columns' places under the names that they have now."""
     keys = [(place, column.name) for place, column in zip(places, key, strict=False)]
     stay = [p for i, p in enumerate(places) if p.live and (i >= len(key) or p.source == key[i].name)]
-    taken = names.taken(place.shown for place in stay)
+    taken_names = names.taken(place.shown for place in stay)
     renamed = []
     for place, name in keys:
-        shown = place.shown if place.source == name else names.claim(name, taken)
-        taken |= names.taken([shown])
-        renamed.append(replace(place, source=name, shown=shown))
+        name_in_view = place.shown if place.source == name else names.claim(name, taken_names)
+        taken_names |= names.taken([name_in_view])
+        renamed.append(replace(place, source=name, shown=name_in_view))
     return renamed
 
 
@@ -124,9 +124,9 @@ def rows_table(layout: Layout, metadata: sa.MetaData) -> sa.Table:
 def _by_key(layout: Layout) -> list[sa.Index]:
     """The index by the source's key, as far as MySQL goes along: no JSON, the beginnings of texts, 16 columns."""
     keys = layout.of_kind(*_KEYS)
-    indexed = next((at for at, place in enumerate(keys) if place.spec == "JSON"), len(keys))
-    names = [place.stored for place in keys[: min(indexed, _INDEXED_COLUMNS)]]
-    long = {place.stored: _INDEXED_BYTES // 4 // len(keys) for place in keys if place.spec.startswith(MYSQL_TEXTS)}
+    indexed = next((index for index, column in enumerate(keys) if column.spec == "JSON"), len(keys))
+    names = [column.stored for column in keys[: min(indexed, _INDEXED_COLUMNS)]]
+    long = {column.stored: _INDEXED_BYTES // 4 // len(keys) for column in keys if column.spec.startswith(MYSQL_TEXTS)}
     return [sa.Index(layout.name + "__by_key", *names, mysql_length=long)] if names else []
 
 
@@ -146,7 +146,7 @@ def static_table(layout: Layout, metadata: sa.MetaData) -> sa.Table | None:
 
 
 def _columns(places: Sequence[ColumnPlace]) -> list[sa.Column[object]]:
-    return [sa.Column(place.stored, SqlType(place.spec)) for place in places]
+    return [sa.Column(column.stored, SqlType(column.spec)) for column in places]
 
 
 def view_query(layout: Layout, rows: sa.Table, static: sa.Table | None) -> sa.SelectBase:

@@ -1,11 +1,11 @@
-"""Merges changes of one table into its state and what the view shows, in the caller's transaction.
+"""Merges changes of one table into its state table and its visible tables, in the caller's transaction.
 
-First all changes of the piece are merged with each other: a row is read, merged and written once however many
-changes it has. Then partition by partition what is deleted, then static rows, then rows.
+First all changes of a piece are merged with each other, so a row is read, merged and written once however many
+changes it has. Then come the deletions, partition by partition, then static rows, then rows. What merging does not
+change is not written.
 
-Of rows it is asked first which are there. The others go in as they are: the fast path, whose rows can be made ahead.
-Those that are there are merged here, the next ones while the database writes some. What merging does not change is
-not written.
+Of rows the database tells which are stored. The others are inserted as they are, and can be built ahead. Those that
+are stored are merged here (`merge.fast`, `merge.row`), the next ones while the database writes some.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
 from tailrace_spark.merge.partition_head import PartitionHead
 from tailrace_spark.merge.row import covering, differs, merge_state
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
-from tailrace_spark.merge.stored_row import RowKey
+from tailrace_spark.merge.stored_row import RowKey, StoredState
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
     PartitionState,
@@ -47,7 +47,7 @@ _WRITTEN_AT_ONCE: Final = 4_000
 
 
 class TableMerge:
-    """Merges into the tables of one target."""
+    """Merges into the tables of one target. `now` is in seconds since the epoch; None: nothing expires."""
 
     def __init__(self, target: Target, dialect: str, truncations: Truncations) -> None:
         self.target = target
@@ -60,191 +60,191 @@ class TableMerge:
         self._mostly_new = True
 
     def reload(self, connection: sa.Connection) -> None:
-        """Read what is kept of the table in memory anew: the transaction was taken back to a savepoint."""
+        """Read again what memory has of the table: the transaction was taken back to a savepoint."""
         self._truncations.load(connection)
         self._state.reload()
 
-    def prepare(self, found: BatchChanges, at: int) -> PreparedBatch:
-        """What can be made of rows ahead, in another thread too, where most of them are likely to be new."""
+    def prepare(self, batch: BatchChanges, now: int) -> PreparedBatch:
+        """Build rows ahead, also in another thread, where most of them are likely to be new."""
         new: dict[RowKey, NewRow] = {}
         if self._mostly_new:
-            for keys in chunks(sorted(found.rows), _AT_A_TIME):
-                new.update(new_rows(self._builder, found.rows, keys, at))
-        return PreparedBatch(self, found, at, new)
+            for keys in chunks(sorted(batch.rows), _AT_A_TIME):
+                new.update(new_rows(self._builder, batch.rows, keys, now))
+        return PreparedBatch(self, batch, now, new)
 
     def merge(
         self,
         connection: sa.Connection,
-        found: BatchChanges,
-        at: int | None = None,
-        ready: Mapping[RowKey, NewRow] = MappingProxyType({}),
+        batch: BatchChanges,
+        now: int | None = None,
+        prepared: Mapping[RowKey, NewRow] = MappingProxyType({}),
     ) -> int:
-        """Merge what was gathered, shown as it reads at a time, in seconds since the epoch.
+        """Merge a batch; how many rows' states changed, those that a deletion removed among them.
 
-        `ready` are rows that `prepare` made for that time. Gives how many rows' states changed (those that a deletion
-        removed count too).
+        `prepared` are rows that `prepare` built for `now`.
         """
-        changed = self._erase(connection, found, at)
-        keys = {*found.deletions, *found.statics, *(key for key, _ in found.rows)}
+        changed = self._erase(connection, batch, now)
+        keys = {*batch.deletions, *batch.statics, *(key for key, _ in batch.rows)}
         heads = self._state.heads(connection, keys)
         partitions = {key: head.deletions for key, head in heads.items()}
-        for key, said in found.deletions.items():
-            before = partitions.get(key, NOTHING_DELETED)
-            after = truncate_deletions(merge_partitions(before, said), self._truncations.erased)
-            partitions[key] = after
-            if after != before:
-                self._state.write_deletions(connection, key, before, after, at)
-                changed += self._delete(connection, key, before, after, at)
-        changed += self._merge_statics(connection, found, heads, partitions, at)
-        if found.rows:
-            changed += self._merge_rows(connection, found.rows, partitions, at, ready)
+        for key, deletions in batch.deletions.items():
+            stored = partitions.get(key, NOTHING_DELETED)
+            merged = truncate_deletions(merge_partitions(stored, deletions), self._truncations.erased)
+            partitions[key] = merged
+            if merged != stored:
+                self._state.write_deletions(connection, key, stored, merged, now)
+                changed += self._delete(connection, key, stored, merged, now)
+        changed += self._merge_statics(connection, batch, heads, partitions, now)
+        if batch.rows:
+            changed += self._merge_rows(connection, batch.rows, partitions, now, prepared)
         return changed
 
-    def sweep(self, connection: sa.Connection, at: int) -> int:
-        """Show again what has expired by `at`, in seconds since the epoch, and erase what may be; how many rows."""
-        changed = self._erase(connection, BatchChanges(), at)
-        for stored in self._state.due(connection, at):
-            states = {row_key: one.state for row_key, one in stored.items()}
-            self._state.write(connection, states, at)
-            self._rows.update(connection, {key: state for key, state in states.items() if key[1] != STATIC}, at)
-            if self._statics is not None:
-                statics = {key: state for key, state in states.items() if key[1] == STATIC}
-                self._statics.update(connection, statics, at)
+    def sweep(self, connection: sa.Connection, now: int) -> int:
+        """Show what has expired by `now` as it reads then, and erase what truncations cover; how many rows changed."""
+        changed = self._erase(connection, BatchChanges(), now)
+        for stored in self._state.due(connection, now):
+            states = {row_key: row.state for row_key, row in stored.items()}
+            self._update(connection, states, now)
             changed += len(states)
         return changed
 
-    def purge(self, connection: sa.Connection, until: int, at: int, limit: int) -> tuple[int, int | None]:
-        """Forget what only deletes, or has expired, and was written and came by `until`; of so many rows at the most.
+    def purge(self, connection: sa.Connection, until: int, now: int, limit: int) -> tuple[int, int | None]:
+        """Forget what only deletes, or has expired, and was written and came by `until`; of at most `limit` rows.
 
-        Both times in seconds. What is shown stays. Gives how many rows it was, and the largest write time of what
-        went, in microseconds: what is as old must not be merged any more.
+        Both times in seconds. What is visible stays. Gives how many rows changed, and the largest write time of what
+        went, in microseconds: changes as old come too late from then on.
         """
-        gone = forget(self._state, connection, until, at, limit)
-        return len(gone), max([written for _, written in gone if written is not None], default=None)
+        purged = forget(self._state, connection, until, now, limit)
+        return len(purged), max([written for _, written in purged if written is not None], default=None)
 
-    def _erase(self, connection: sa.Connection, found: BatchChanges, at: int | None) -> int:
-        """Note truncations, and erase what they cover for certain by now; how many rows."""
-        floor = self._truncations.absorb(connection, found.truncations, at)
+    def show_again(self, connection: sa.Connection, stale: list[ColumnPlace], now: int | None = None) -> None:
+        """Bring rows up to date that have a value in these columns: the source dropped them, or they read otherwise.
+
+        Of a dropped column a row loses the value, which may be its last one.
+        """
+        for column in stale:
+            visible = self._statics if column.kind is ColumnKind.STATIC else self._rows
+            if visible is None:
+                continue
+            for keys in visible.with_value(connection, column):
+                stored = self._state.rows(connection, keys)
+                if not column.live:
+                    visible.clear(connection, keys, column)
+                visible.update(connection, {key: stored[key].state for key in keys if key in stored}, now)
+
+    def _erase(self, connection: sa.Connection, batch: BatchChanges, now: int | None) -> int:
+        """Store the batch's truncations, and erase what all of them cover for certain by now; how many rows."""
+        floor = self._truncations.absorb(connection, batch.truncations, now)
         if floor is None:
             return 0
-        changed = 0
-        for shown in (self._rows, self._statics):
-            if shown is not None:
-                shown.forget_older(connection, floor.written)
-        changed += self._state.forget_older(connection, floor.written)
+        for visible in (self._rows, self._statics):
+            if visible is not None:
+                visible.forget_older(connection, floor.written)
+        changed = self._state.forget_older(connection, floor.written)
         for stored in self._state.since(connection, floor.written):
-            states = {row_key: merge_state(row, None, floor) for row_key, row in stored.items()}
-            touched = {row_key: state for row_key, state in states.items() if stored[row_key].differs(state)}
-            self._state.write(connection, touched, at)
-            for static, shown in ((False, self._rows), (True, self._statics)):
-                if shown is not None:
-                    some = {key: state for key, state in touched.items() if (key[1] == STATIC) is static}
-                    shown.update(connection, some, at)
-            changed += len(touched)
+            changed += self._cover(connection, stored, floor, now)
         return changed
 
-    def _covering(self, partitions: Mapping[bytes, PartitionState], row_key: RowKey) -> Deletion | None:
-        return covering(partitions.get(row_key[0]), row_key[1], self._truncations.erased)
-
-    def show_again(self, connection: sa.Connection, stale: list[ColumnPlace], at: int | None = None) -> None:
-        """Bring rows up to date that have a value in these columns, which the source dropped, or reads otherwise now.
-
-        Of a dropped column they lose the value, which may be their last one.
-        """
-        for place in stale:
-            shown = self._statics if place.kind is ColumnKind.STATIC else self._rows
-            if shown is None:
-                continue
-            for keys in shown.with_value(connection, place):
-                known = self._state.rows(connection, keys)
-                if not place.live:
-                    shown.clear(connection, keys, place)
-                shown.update(connection, {key: known[key].state for key in keys if key in known}, at)
-
     def _delete(
-        self, connection: sa.Connection, key: bytes, before: PartitionState, after: PartitionState, at: int | None
+        self, connection: sa.Connection, key: bytes, stored: PartitionState, merged: PartitionState, now: int | None
     ) -> int:
         """Take a partition's new deletions to its rows. Rows that are older as a whole go without being read."""
-        areas = [part for part in after.ranges if part not in before.ranges]
-        if after.deletion is not None and after.deletion != before.deletion:
-            areas.append(RangeDeletion(b"", None, after.deletion))
+        areas = [area for area in merged.ranges if area not in stored.ranges]
+        if merged.deletion is not None and merged.deletion != stored.deletion:
+            areas.append(RangeDeletion(b"", None, merged.deletion))
         changed = 0
         for area in areas:
             low, high = ROW + area.start, END if area.end is None else ROW + area.end
             self._rows.delete_older(connection, key, low, high, area.deletion.written)
             changed += self._state.delete_older(connection, key, low, high, area.deletion.written)
-            for stored in self._state.between(connection, key, low, high):
-                states = {row_key: merge_state(row, None, area.deletion) for row_key, row in stored.items()}
-                touched = {row: state for row, state in states.items() if stored[row].differs(state)}
-                self._state.write(connection, touched, at)
-                self._rows.update(connection, touched, at)
-                changed += len(touched)
+            for rows in self._state.between(connection, key, low, high):
+                changed += self._cover(connection, rows, area.deletion, now)
         return changed
+
+    def _cover(
+        self, connection: sa.Connection, stored: Mapping[RowKey, StoredState], deletion: Deletion, now: int | None
+    ) -> int:
+        """Leave out of stored rows what a deletion covers; how many rows changed."""
+        states = {row_key: merge_state(row, None, deletion) for row_key, row in stored.items()}
+        changed = {row_key: state for row_key, state in states.items() if stored[row_key].differs(state)}
+        self._update(connection, changed, now)
+        return len(changed)
+
+    def _update(self, connection: sa.Connection, states: Mapping[RowKey, RowState], now: int | None) -> None:
+        """Write states of stored rows and static rows, and what is visible of them."""
+        self._state.write(connection, states, now)
+        self._rows.update(connection, {key: state for key, state in states.items() if key[1] != STATIC}, now)
+        if self._statics is not None:
+            statics = {key: state for key, state in states.items() if key[1] == STATIC}
+            self._statics.update(connection, statics, now)
+
+    def _covering(self, partitions: Mapping[bytes, PartitionState], row_key: RowKey) -> Deletion | None:
+        return covering(partitions.get(row_key[0]), row_key[1], self._truncations.erased)
 
     def _merge_statics(
         self,
         connection: sa.Connection,
-        found: BatchChanges,
+        batch: BatchChanges,
         heads: Mapping[bytes, PartitionHead],
         partitions: Mapping[bytes, PartitionState],
-        at: int | None,
+        now: int | None,
     ) -> int:
-        deleted = {key for key in found.deletions if key in heads and heads[key].static is not None}
-        touched: dict[RowKey, RowState] = {}
-        for key in {*found.statics, *deleted}:
+        deleted = {key for key in batch.deletions if key in heads and heads[key].static is not None}
+        changed: dict[RowKey, RowState] = {}
+        for key in {*batch.statics, *deleted}:
             stored = heads[key].static if key in heads else None
-            state = merge_state(stored, found.statics.get(key), self._covering(partitions, (key, STATIC)))
+            state = merge_state(stored, batch.statics.get(key), self._covering(partitions, (key, STATIC)))
             if differs(stored, state):
-                touched[key, STATIC] = state
-        if touched and self._statics is not None:
-            self._state.write(connection, touched, at)
-            self._statics.put(connection, {row_key: (state, ()) for row_key, state in touched.items()}, at)
-        return len(touched)
+                changed[key, STATIC] = state
+        if changed and self._statics is not None:
+            self._state.write(connection, changed, now)
+            self._statics.put(connection, {row_key: (state, ()) for row_key, state in changed.items()}, now)
+        return len(changed)
 
     def _merge_rows(
         self,
         connection: sa.Connection,
         rows: Mapping[RowKey, RowChanges],
         partitions: Mapping[bytes, PartitionState],
-        at: int | None,
-        ready: Mapping[RowKey, NewRow],
+        now: int | None,
+        prepared: Mapping[RowKey, NewRow],
     ) -> int:
-        """Rows of which nothing is known go in as they are; the others are merged with what is known."""
+        """Insert rows that are not stored as they are; merge the others with their stored rows."""
         keys = sorted(rows)
-        known = self._state.encoded(connection, keys)
-        self._mostly_new = 2 * len(known) < len(keys)
+        stored_rows = self._state.encoded(connection, keys)
+        self._mostly_new = 2 * len(stored_rows) < len(keys)
         new: list[NewRow] = []
         merges: list[RowMerge] = []
         covered = bool(partitions) or self._truncations.erased is not None
         for row_key in keys:
             changes, floor = rows[row_key], self._covering(partitions, row_key) if covered else None
-            if (stored := known.get(row_key)) is not None:
+            if (stored := stored_rows.get(row_key)) is not None:
                 merges.append((row_key, changes, stored, floor))
                 continue
-            row = ready.get(row_key) if floor is None else None
+            row = prepared.get(row_key) if floor is None else None
             if row is None:
-                row = self._builder.insert(row_key, changes, floor, at)
+                row = self._builder.insert(row_key, changes, floor, now)
             if row is not None:
                 new.append(row)
         self._writer.insert(connection, new)
         changed = len(new)
-        for some in prefetched(self._updates(part, at) for part in chunks(merges, _WRITTEN_AT_ONCE)):
-            self._writer.update(connection, some)
-            changed += len(some)
+        for updates in prefetched(self._updates(chunk, now) for chunk in chunks(merges, _WRITTEN_AT_ONCE)):
+            self._writer.update(connection, updates)
+            changed += len(updates)
         return changed
 
     def _updates(self, rows: Sequence[RowMerge], now: int | None) -> list[RowUpdate]:
-        return [update for part in chunks(rows, _AT_A_TIME) for update in self._builder.update(part, now)]
+        return [update for chunk in chunks(rows, _AT_A_TIME) for update in self._builder.update(chunk, now)]
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """Changes of one table merged with each other, and rows made of them that are right if nothing is known of them.
+    """Changes of one table, merged with each other, and rows built of them for `merge` as they read at `now`.
 
-    As they are looked at at `at`, by the definition of `merge`.
+    `new` rows are right where nothing is stored of them, and no deletion covers them.
     """
 
     merge: TableMerge
-    found: BatchChanges
-    at: int
+    batch: BatchChanges
+    now: int
     new: Mapping[RowKey, NewRow]

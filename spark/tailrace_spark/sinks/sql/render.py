@@ -25,8 +25,8 @@ class _Value:
         self.place = place
         self.codec: Codec = codec(column_type)
         self.dropped_at = dropped_at
-        made = to_sql(column_type, dialect)
-        self._render: ToSql | None = None if made is same else made
+        render = to_sql(column_type, dialect)
+        self._render: ToSql | None = None if render is same else render
 
     def of(self, data: bytes) -> object:
         """Of a cell's or key's bytes."""
@@ -45,16 +45,16 @@ class Renderer:
         """`names` are the source's of the columns that are no keys, in the order in which they are to be bound."""
         self._visible = VisibleColumns(table, static=static)
         columns: tuple[Column, ...] = self._visible.columns
-        places = {column.name: place for place, column in enumerate(columns)}
+        indexes = {column.name: index for index, column in enumerate(columns)}
         dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
-        shown = [columns[places[name]] for name in names]
+        rendered = [columns[indexes[name]] for name in names]
         self._values = [
-            _Value(places[column.name], column.type, dialect, dropped.get(column.name_bytes, _LONG_AGO))
-            for column in shown
+            _Value(indexes[column.name], column.type, dialect, dropped.get(column.name_bytes, _LONG_AGO))
+            for column in rendered
         ]
         self._plain: dict[bytes, tuple[int, _Value]] = {
-            column.name_bytes: (place, value)
-            for place, (column, value) in enumerate(zip(shown, self._values, strict=True))
+            column.name_bytes: (index, value)
+            for index, (column, value) in enumerate(zip(rendered, self._values, strict=True))
             if not column.type.multicell
         }
         self._partition = [_Value(0, column.type, dialect, 0) for column in table.partition_key]
@@ -71,14 +71,14 @@ class Renderer:
     def plain_values(self, change: Change, written: int) -> list[object] | None:
         """`values` of a plain change (rowstate.plain) that was written at `written`, without a state."""
         values: list[object] = [None] * len(self._values)
-        there = change.marker is not None
+        live = change.marker is not None
         for cell in change.cells:
             plan = self._plain.get(cell.column.name_bytes)
             if plan is None or written <= plan[1].dropped_at or cell.value is None:
                 continue  # the column was dropped
-            there = True
+            live = True
             values[plan[0]] = plan[1].of(cell.value)
-        return values if there else None
+        return values if live else None
 
     def merged_values(self, row: PlainRow) -> list[object] | None:
         """`values` of a row that was merged as bytes (rowstate.plain), without a state."""
@@ -94,15 +94,15 @@ class Renderer:
 
     def keys(self, key: bytes, clustering: Sequence[bytes | None]) -> list[object]:
         """The key columns. Rows of one partition are asked for one after another. Raises DecodeError."""
-        known, partition = self._last
-        if not self._any or known != key:
+        last_key, partition = self._last
+        if not self._any or last_key != key:
             parts = split_key(self._key_types, key)
             partition = [value.of(data) for value, data in zip(self._partition, parts, strict=True)]
             self._last = (key, partition)
             self._any = True
         if not self._clustering:
             return partition.copy()
-        shown = [
+        clustering_values = [
             None if data is None else value.of(data) for value, data in zip(self._clustering, clustering, strict=True)
         ]
-        return partition + shown
+        return partition + clustering_values

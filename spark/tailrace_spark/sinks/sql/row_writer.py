@@ -32,21 +32,21 @@ class RowWriter:
         self._staged = sa.Table(
             f"tailrace_rows_{shape.hexdigest()}",
             sa.MetaData(),
-            *[sa.Column(f"c{at}", column.type) for at, column in enumerate(columns)],
+            *[sa.Column(f"c{index}", column.type) for index, column in enumerate(columns)],
             sa.Column("there", sa.Boolean, nullable=False),
             **TEMPORARY,
         )
         self._nothing: list[object] = [None] * len(shown.columns)
         staged, c, rows = list(self._staged.columns), state.table.c, shown.table.c
-        own = [name for name in self._state_names if not c[name].primary_key]
+        value_columns = [name for name in self._state_names if not c[name].primary_key]
         self._update_state = (
             state.table.update()
             .where(c.key == staged[0], c.clustering == staged[1])
-            .values(dict(zip(own, staged[2 : len(c)], strict=True)))
+            .values(dict(zip(value_columns, staged[2 : len(c)], strict=True)))
         )
         self._same = sa.and_(rows[KEY] == staged[0], rows[CLUSTERING] == staged[1], self._staged.c.there)
-        taken = dict(zip(shown.columns, staged[len(c) : -1], strict=True))
-        self._update_shown = shown.table.update().where(self._same).values(taken) if taken else None
+        staged_values = dict(zip(shown.columns, staged[len(c) : -1], strict=True))
+        self._update_shown = shown.table.update().where(self._same).values(staged_values) if staged_values else None
         missing = ~sa.exists().where(self._same)
         self._missing = sa.select(staged[0], staged[1]).where(self._staged.c.there, missing)
 
@@ -54,26 +54,26 @@ class RowWriter:
         """Put rows that are not there. Raises DBAPIError where one is: somebody else put it."""
         if rows:
             insert(connection, self._state.table, self._state_names, [row for row, _ in rows])
-            shown = [values for _, values in rows if values is not None]
-            insert(connection, self._shown.table, self._shown.names, shown)
+            visible = [values for _, values in rows if values is not None]
+            insert(connection, self._shown.table, self._shown.names, visible)
 
     def update(self, connection: sa.Connection, rows: Sequence[RowUpdate]) -> None:
         """Put rows in the place of those that are there, and take away what is left of none, or shows no more."""
-        kept = [changed for changed in rows if changed.row is not None]
-        if kept:
+        stored = [changed for changed in rows if changed.row is not None]
+        if stored:
             if connection.dialect.name == POSTGRESQL:
-                self._update_staged(connection, kept)
+                self._update_staged(connection, stored)
             else:
-                overwrite(connection, self._state.table, self._state_names, [one.row or () for one in kept])
-                self._put(connection, [changed for changed in kept if changed.values is not None])
+                overwrite(connection, self._state.table, self._state_names, [update.row or () for update in stored])
+                self._put(connection, [changed for changed in stored if changed.values is not None])
         self._state.remove(connection, [changed.row_key for changed in rows if changed.row is None])
         self._shown.remove(connection, [changed.row_key for changed in rows if changed.values is None])
 
     def _update_staged(self, connection: sa.Connection, kept: Sequence[RowUpdate]) -> None:
         stage(connection, self._staged, [self._stage(changed) for changed in kept])
         connection.execute(self._update_state)
-        there = sum(changed.values is not None for changed in kept)
-        if self._update_shown is not None and _count(connection, self._update_shown) == there:
+        visible = sum(changed.values is not None for changed in kept)
+        if self._update_shown is not None and _count(connection, self._update_shown) == visible:
             return
         missing = {(key, clustering) for key, clustering in connection.execute(self._missing)}
         self._put(connection, [changed for changed in kept if changed.row_key in missing])
@@ -83,8 +83,8 @@ class RowWriter:
         return (*(changed.row or ()), *(self._nothing if values is None else values), values is not None)
 
     def _put(self, connection: sa.Connection, rows: Sequence[RowUpdate]) -> None:
-        whole = [self._shown.row(one.row_key, one.clustering, one.values or ()) for one in rows]
-        overwrite(connection, self._shown.table, self._shown.names, whole)
+        visible_rows = [self._shown.row(update.row_key, update.clustering, update.values or ()) for update in rows]
+        overwrite(connection, self._shown.table, self._shown.names, visible_rows)
 
 
 def _count(connection: sa.Connection, update: sa.Update) -> int:

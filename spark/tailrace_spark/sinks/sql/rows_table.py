@@ -24,22 +24,22 @@ class VisibleTable:
 
     def __init__(self, target: Target, dialect: str, *, static: bool) -> None:
         """With `static`, the target must have a table for static columns."""
-        shown = target.static if static else target.rows
-        if shown is None:
+        sql_table = target.static if static else target.rows
+        if sql_table is None:
             raise ValueError(f"{target.layout.name} has no static columns")
         table, layout = target.layout.definition, target.layout
-        self.table = shown
+        self.table = sql_table
         self._static = static
         self._dialect = dialect
-        places = layout.of_kind(ColumnKind.STATIC if static else ColumnKind.REGULAR)
-        self.renderer = Renderer(table, [place.source for place in places], dialect, static=static)
+        columns = layout.of_kind(ColumnKind.STATIC if static else ColumnKind.REGULAR)
+        self.renderer = Renderer(table, [place.source for place in columns], dialect, static=static)
         clustering = [] if static else layout.of_kind(ColumnKind.CLUSTERING)
         keys = [place.stored for place in (*layout.of_kind(ColumnKind.PARTITION_KEY), *clustering)]
-        self._key_columns = [shown.c[KEY]] if static else [shown.c[KEY], shown.c[CLUSTERING]]
+        self._key_columns = [sql_table.c[KEY]] if static else [sql_table.c[KEY], sql_table.c[CLUSTERING]]
         named = sa.and_(*[column == sa.bindparam("b_" + column.name) for column in self._key_columns])
-        self._delete = shown.delete().where(named)
-        stored = [place.stored for place in places]
-        self._update = shown.update().where(named).values({name: sa.bindparam(name) for name in stored})
+        self._delete = sql_table.delete().where(named)
+        stored = [place.stored for place in columns]
+        self._update = sql_table.update().where(named).values({name: sa.bindparam(name) for name in stored})
         self.names: tuple[str, ...] = (*[column.name for column in self._key_columns], *keys, *stored)
         """The columns of a whole row, in order."""
         self.columns: tuple[str, ...] = tuple(stored)
@@ -55,31 +55,31 @@ class VisibleTable:
         self, connection: sa.Connection, rows: Mapping[RowKey, tuple[RowState, Clustering]], at: int | None
     ) -> None:
         """Show these rows as their states say, whether they were there or not."""
-        kept: list[tuple[object, ...]] = []
-        gone: list[RowKey] = []
+        visible: list[tuple[object, ...]] = []
+        hidden: list[RowKey] = []
         for row_key, (state, clustering) in rows.items():
             values = self.renderer.values(state, at)
             if values is None:
-                gone.append(row_key)
+                hidden.append(row_key)
             else:
-                kept.append(self.row(row_key, clustering, values))
-        self.remove(connection, gone)
-        overwrite(connection, self.table, self.names, kept)
+                visible.append(self.row(row_key, clustering, values))
+        self.remove(connection, hidden)
+        overwrite(connection, self.table, self.names, visible)
 
     def update(self, connection: sa.Connection, rows: Mapping[RowKey, RowState], at: int | None) -> None:
         """Show these rows as their states say, where nothing can have made one appear: key columns stay as they are."""
-        kept: list[dict[str, object]] = []
-        gone: list[RowKey] = []
+        visible: list[dict[str, object]] = []
+        hidden: list[RowKey] = []
         stored = self.columns
         for row_key, state in rows.items():
             values = self.renderer.values(state, at)
             if values is None:
-                gone.append(row_key)
+                hidden.append(row_key)
             else:
-                kept.append({**self._bound(row_key), **dict(zip(stored, values, strict=True))})
-        self.remove(connection, gone)
-        if kept and stored:
-            connection.execute(self._update, kept)
+                visible.append({**self._bound(row_key), **dict(zip(stored, values, strict=True))})
+        self.remove(connection, hidden)
+        if visible and stored:
+            connection.execute(self._update, visible)
 
     def delete_older(self, connection: sa.Connection, key: bytes, low: bytes, high: bytes, written: int) -> None:
         """Take away rows of an area that have nothing as new as `written`."""
@@ -91,19 +91,19 @@ class VisibleTable:
     def forget_older(self, connection: sa.Connection, written: int) -> None:
         """Take away all rows that have nothing as new as `written`."""
         c, s = self.table.c, self._state.c
-        at = s.clustering == (STATIC if self._static else c[CLUSTERING])
-        newer = sa.exists().where(s.key == c[KEY], at, s.newest >= written)
+        same_row = s.clustering == (STATIC if self._static else c[CLUSTERING])
+        newer = sa.exists().where(s.key == c[KEY], same_row, s.newest >= written)
         connection.execute(self.table.delete().where(~newer))
 
     def with_value(self, connection: sa.Connection, place: ColumnPlace) -> Iterable[list[RowKey]]:
         """The keys of rows that have a value in a stored column, in order and in chunks; it may be written between."""
         query = sa.select(*self._key_columns).where(self.table.c[place.stored].is_not(None))
         query = query.order_by(*self._key_columns).limit(CHUNK)
-        found = connection.execute(query).all()
-        while found:
-            yield [(row[0], STATIC if self._static else row[1]) for row in found]
-            further = sa.tuple_(*self._key_columns) > sa.tuple_(*found[-1])
-            found = connection.execute(query.where(further)).all()
+        rows = connection.execute(query).all()
+        while rows:
+            yield [(row[0], STATIC if self._static else row[1]) for row in rows]
+            further = sa.tuple_(*self._key_columns) > sa.tuple_(*rows[-1])
+            rows = connection.execute(query.where(further)).all()
 
     def clear(self, connection: sa.Connection, keys: Iterable[RowKey], place: ColumnPlace) -> None:
         """Make a stored column empty in these rows."""

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tailrace_common.secrets import shown_database
-from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.dead_letters import accepted
@@ -23,40 +23,34 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder, gather
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.sinks.protocol import Capabilities
-from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, TakenError, Target
+from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, Target
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, gather_deferred
-from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
+from tailrace_spark.sinks.sql.merge import PreparedBatch
 from tailrace_spark.sinks.sql.progress import read_progress, write_progress
+from tailrace_spark.sinks.sql.table_merges import TableMerges, refusal_of
 from tailrace_spark.sinks.state_store.dialects import MYSQL
 from tailrace_spark.sinks.state_store.engine import (
     absent,
     is_busy,
     is_of_one_table,
     open_engine,
-    refuses_a_value,
     remedy,
     said,
 )
 from tailrace_spark.sinks.state_store.purge import Purges
-from tailrace_spark.sinks.state_store.state_table import chunks
-from tailrace_spark.sinks.state_store.truncations import Truncations
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 
 log = logging.getLogger("tailrace_spark")
-
-Placed = TypeVar("Placed", Delivered, DeferredChange)
 
 _FIRST_WAIT_SECONDS: Final = 1.0
 _LONGEST_WAIT_SECONDS: Final = 60.0
 _BUSY_WAITS: Final = (0.1, 0.5)
 _HELD_AT_ONCE: Final = 2_000
 _PURGED_AT_ONCE: Final = 2_000  # rows of a table at each sweep
-_AT_A_TIME: Final = 200  # changes: so often another thread gets its turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +97,6 @@ class SqlSink:
         seconds since the epoch by which what expires is gone; `wait` passes some. Raises SettingsError for a URL of
         another database.
         """
-        self._ring_delay = ring_delay
         self._clock = clock
         self._wait = wait
         self._merge_horizon = merge_horizon
@@ -114,7 +107,7 @@ class SqlSink:
         self._engine = open_engine(url)
         self._dialect: str = self._engine.dialect.name
         self._catalog = Catalog(self._engine.dialect, table, on_drop)
-        self._merges: dict[UUID, TableMerge] = {}
+        self._merges = TableMerges(self._catalog, self._dialect, ring_delay, clock)
         self._created = False
 
     @property
@@ -195,40 +188,15 @@ class SqlSink:
             raise
         self._created = True
 
-    def _merge_of(self, connection: sa.Connection, target: Target) -> TableMerge:
-        table_id = target.layout.definition.id
-        merge = self._merges.get(table_id)
-        if merge is None or merge.target is not target:
-            truncations = Truncations(table_id, self._ring_delay)
-            truncations.load(connection)
-            merge = self._merges[table_id] = TableMerge(target, self._dialect, truncations)
-        return merge
-
     def _forget(self) -> None:
         self._created = False
         self._purges.forget()
-        self._catalog.forget()
-        self._merges.clear()
+        self._merges.forget()
 
     def _read(self, piece: Piece) -> _Read:
         """The changes of a piece by table, merged with each other where nothing is in the way of that."""
         tables = group_by_table(piece.changes).values()
-        return _Read(piece.dead_letters, [(changes, self._prepare(changes)) for changes in tables])
-
-    def _prepare(self, changes: Sequence[Delivered]) -> PreparedBatch | None:
-        """What can be made of changes of one table while the database works on those before; None: not yet."""
-        merge = self._merges.get(changes[0].change.table.id)
-        if merge is None:
-            return None
-        found = BatchChangesBuilder()
-        try:
-            for some in chunks(changes, _AT_A_TIME):
-                found.add(some)
-            return merge.prepare(found.build(), int(self._clock()))
-        except Exception as error:
-            if not is_of_one_table(error):
-                raise
-            return None  # the one that it is about is looked for when it is their turn
+        return _Read(piece.dead_letters, [(changes, self._merges.prepare(changes)) for changes in tables])
 
     def _piece(self, connection: sa.Connection, piece: _Read, set_aside: list[DeadLetter]) -> Summary:
         letters = list(piece.dead_letters)
@@ -256,7 +224,7 @@ class SqlSink:
                 return Summary(dead_letters=len(late))
             changes, prepared = in_time, None
         if table_id not in self._waits:
-            run = partial(self._take_all, connection, changes, refused, prepared)
+            run = partial(self._merges.merge, connection, changes, refused, prepared)
             rows, why = self._attempt(connection, refused, run)
             if why:
                 self._waits[table_id] = _Wait(why, self._clock() + _FIRST_WAIT_SECONDS)
@@ -265,26 +233,6 @@ class SqlSink:
         letters += refused
         reasons = {str(changes[0].change.table): self._waits[table_id].why} if held else refusals_of(changes, refused)
         return Summary(len(changes) - len(refused) - held, rows, len(refused) + len(late), held, reasons)
-
-    def _take_all(
-        self,
-        connection: sa.Connection,
-        changes: Sequence[Delivered],
-        letters: list[DeadLetter],
-        prepared: PreparedBatch | None,
-    ) -> int:
-        if self._catalog.closed(connection, changes[0].change.table):
-            return 0
-        merge = self._merge_for(connection, changes)
-        if prepared is not None and prepared.merge is merge:
-            try:
-                with connection.begin_nested():
-                    return merge.merge(connection, prepared.found, prepared.at, prepared.new)
-            except Exception as error:
-                if not _of_a_change(error):
-                    raise
-                merge.reload(connection)
-        return self._take(connection, merge, changes, letters, gather)
 
     def _attempt(
         self, connection: sa.Connection, letters: list[DeadLetter], run: Callable[[], int]
@@ -301,12 +249,11 @@ class SqlSink:
                 if not busy and not is_of_one_table(error):
                     raise
                 self._purges.forget()
-                self._catalog.forget()
-                self._merges.clear()
+                self._merges.forget()
                 pause = next(waits, None) if busy else None
                 if pause is None:
                     letters.clear()
-                    return 0, _why(error)
+                    return 0, refusal_of(error)
             self._wait(pause)
 
     def _keep(
@@ -357,10 +304,10 @@ class SqlSink:
         if self._catalog.closed(connection, table):
             self._held.forget(connection, table.id)
             return 0
-        merge = self._merge_shapes(connection, [(table, announced)])
+        merge = self._merges.by_definitions(connection, [(table, announced)])
         rows = 0
         for some in self._held.kept(connection, table.id, _HELD_AT_ONCE):
-            rows += self._take(connection, merge, some, letters, gather_deferred)
+            rows += self._merges.merge_by_halves(connection, merge, some, letters, gather_deferred)
         self._held.release(connection, table.id)
         return rows
 
@@ -372,7 +319,7 @@ class SqlSink:
         return rows
 
     def _sweep_table(self, connection: sa.Connection, target: Target) -> int:
-        merge, now = self._merge_of(connection, target), int(self._clock())
+        merge, now = self._merges.of(connection, target), int(self._clock())
         swept = merge.sweep(connection, now)
         if self._merge_horizon is not None:
             purged, written = merge.purge(connection, now - self._merge_horizon, now, _PURGED_AT_ONCE)
@@ -381,56 +328,3 @@ class SqlSink:
             if purged:
                 log.debug("%s: %d rows purged", target.layout.name, purged)
         return swept
-
-    def _merge_for(self, connection: sa.Connection, changes: Sequence[Delivered]) -> TableMerge:
-        """The merge for the table's newest definition; made, widened and shown again where that is news."""
-        shapes = {id(one.change.table): (one.change.table, one.announced) for one in changes}
-        return self._merge_shapes(connection, shapes.values())
-
-    def _merge_shapes(self, connection: sa.Connection, shapes: Iterable[tuple[Table, int]]) -> TableMerge:
-        merge: TableMerge | None = None
-        for table, announced in shapes:
-            target, stale = self._catalog.target(connection, table, announced)
-            merge = self._merge_of(connection, target)
-            if stale:
-                merge.show_again(connection, stale, int(self._clock()))
-        if merge is None:
-            raise ValueError("no definition to merge by")
-        return merge
-
-    def _take(
-        self,
-        connection: sa.Connection,
-        merge: TableMerge,
-        changes: Sequence[Placed],
-        letters: list[DeadLetter],
-        gather: Callable[[Sequence[Placed]], BatchChanges],
-    ) -> int:
-        """Merge changes under a savepoint; where one of them is refused, halves of them, until it stands alone."""
-        try:
-            found = gather(changes)
-            with connection.begin_nested():
-                return merge.merge(connection, found, int(self._clock()))
-        except Exception as error:
-            if not _of_a_change(error):
-                raise
-            merge.reload(connection)
-            if len(changes) == 1:
-                letters.append(DeadLetter(changes[0].record_id, _why(error), changes[0].message))
-                return 0
-        middle = len(changes) // 2
-        return sum(
-            self._take(connection, merge, half, letters, gather) for half in (changes[:middle], changes[middle:])
-        )
-
-
-def _of_a_change(error: Exception) -> bool:
-    """Whether one of the changes that were merged may be what an exception is about, and not the table."""
-    return refuses_a_value(error) if isinstance(error, SQLAlchemyError) else is_of_table(error)
-
-
-def _why(error: Exception) -> str:
-    """What an exception says of a table or change, and what to do about it; a text that every database takes."""
-    if isinstance(error, DBAPIError | TakenError | DecodeError):
-        return (said(error) + remedy(error)).replace("\0", "\ufffd")
-    return reason_of(error)

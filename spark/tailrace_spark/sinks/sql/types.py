@@ -126,18 +126,18 @@ def duration_text(value: dict[str, int]) -> str:
     months, days, nanoseconds = value["months"], value["days"], value["nanoseconds"]
     sign = "-" if min(months, days, nanoseconds) < 0 else ""
     parts = ((abs(months), "mo"), (abs(days), "d"), (abs(nanoseconds), "ns"))
-    return sign + ("".join(f"{number}{unit}" for number, unit in parts if number) or "0ns")
+    return sign + ("".join(f"{count}{unit}" for count, unit in parts if count) or "0ns")
 
 
 def _json_names(fields: Sequence[str]) -> list[str]:
     """The fields' names; with an underscore for U+0000, which PostgreSQL has in no text, and a number where twice."""
     names: list[str] = []
     for field in fields:
-        wanted = name = field.replace("\0", "_")
-        number = 1
+        base = name = field.replace("\0", "_")
+        suffix = 1
         while name in names or (name != field and name in fields):
-            number += 1
-            name = f"{wanted}_{number}"
+            suffix += 1
+            name = f"{base}_{suffix}"
         names.append(name)
     return names
 

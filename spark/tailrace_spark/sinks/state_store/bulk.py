@@ -41,11 +41,13 @@ def overwrite(connection: sa.Connection, table: sa.Table, names: Sequence[str], 
     rest_names = [quote(name) for name in names if not table.c[name].primary_key]
     if connection.dialect.name == MYSQL:
         # VALUES(), which MySQL calls old: MariaDB knows nothing newer. Assignments use no other column's new value.
-        taken = "ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in rest_names)
+        on_conflict = "ON DUPLICATE KEY UPDATE " + ", ".join(f"{name} = VALUES({name})" for name in rest_names)
     else:
         key = ", ".join(quote(column.name) for column in table.primary_key)
-        taken = f"ON CONFLICT ({key}) DO UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in rest_names)
-    _insert(connection, table, names, rows, taken)
+        on_conflict = f"ON CONFLICT ({key}) DO UPDATE SET " + ", ".join(
+            f"{name} = excluded.{name}" for name in rest_names
+        )
+    _insert(connection, table, names, rows, on_conflict)
 
 
 def insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows) -> None:
@@ -62,7 +64,7 @@ def fetch(connection: sa.Connection, statement: str, values: Sequence[object]) -
 
 
 def _like(table: sa.Table, names: Sequence[str]) -> sa.Table:
-    columns = [sa.Column(f"c{at}", table.c[name].type) for at, name in enumerate(names)]
+    columns = [sa.Column(f"c{index}", table.c[name].type) for index, name in enumerate(names)]
     shape = hash(tuple(str(table.c[name].type) for name in names)) & 0xFFFFFFFFFFFF
     return sa.Table(f"tailrace_over_{shape:x}", sa.MetaData(), *columns, **TEMPORARY)
 

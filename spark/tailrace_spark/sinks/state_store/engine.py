@@ -131,7 +131,7 @@ def is_of_one_table(error: Exception) -> bool:
         words = said(error).lower()
         return (
             refuses_a_table(error) or refuses_a_value(error) or isinstance(error, NotSupportedError)
-            or _is(error, _UNFIT) or any(one in words for one in _UNFIT_WORDS)
+            or _is(error, _UNFIT) or any(phrase in words for phrase in _UNFIT_WORDS)
         )  # fmt: skip
     if isinstance(error, SQLAlchemyError):
         return not isinstance(error, InvalidRequestError | SQLAlchemyTimeoutError)
@@ -147,8 +147,10 @@ def is_busy(error: DBAPIError) -> bool:
 
 
 def _is(error: BaseException, codes: tuple[str | int, ...]) -> bool:
-    number, state = _number(error), str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
-    return number in codes or any(isinstance(code, str) and bool(state) and state.startswith(code) for code in codes)
+    error_code, state = _number(error), str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+    return error_code in codes or any(
+        isinstance(code, str) and bool(state) and state.startswith(code) for code in codes
+    )
 
 
 def _number(error: BaseException) -> int | None:

@@ -41,9 +41,9 @@ class Purges:
 
     def note(self, connection: sa.Connection, table_id: UUID, written: int) -> None:
         """Something of this write time was purged."""
-        known = self._read(connection)
-        if written > known.get(table_id, written - 1):
-            known[table_id] = written
+        purged_to = self._read(connection)
+        if written > purged_to.get(table_id, written - 1):
+            purged_to[table_id] = written
             overwrite(connection, PURGES, ("table_id", "purged_to"), [(str(table_id), written)])
 
     def split(
@@ -72,11 +72,11 @@ def forget(
     each, in microseconds: what is as old must not be merged any more.
     """
     states: dict[RowKey, RowState] = {}
-    came: dict[RowKey, int] = {}
-    gone: list[tuple[RowKey, int | None]] = []
+    arrived: dict[RowKey, int] = {}
+    purged: list[tuple[RowKey, int | None]] = []
     for row_key, since, stored in state.purgeable(connection, until, limit):
         left, written = purge_stored(row_key[1], stored, until * _MICROS)
-        states[row_key], came[row_key] = left, since
-        gone.append((row_key, written))
-    state.write(connection, states, at, came)
-    return gone
+        states[row_key], arrived[row_key] = left, since
+        purged.append((row_key, written))
+    state.write(connection, states, at, arrived)
+    return purged

@@ -94,13 +94,15 @@ class StateTable:
         c = self.table.c
         if connection.dialect.name == POSTGRESQL:
             statement = _BY_KEYS.format(state=connection.dialect.identifier_preparer.format_table(self.table))
-            found = fetch(connection, statement, [[key for key, _ in keys], [at for _, at in keys]])
+            rows = fetch(connection, statement, [[key for key, _ in keys], [clustering for _, clustering in keys]])
         else:
             stage(connection, KEYS, keys)
-            same = sa.and_(c.key == KEYS.c.key, c.clustering == KEYS.c.clustering)
-            query = sa.select(c.key, c.clustering, *self._stored).join_from(KEYS, self.table, same)
-            found = [tuple(row) for row in connection.execute(query)]
-        return {(key, at): (state, generation, stream_id) for key, at, state, generation, stream_id in found}
+            same_row = sa.and_(c.key == KEYS.c.key, c.clustering == KEYS.c.clustering)
+            query = sa.select(c.key, c.clustering, *self._stored).join_from(KEYS, self.table, same_row)
+            rows = [tuple(row) for row in connection.execute(query)]
+        return {
+            (key, clustering): (state, generation, stream_id) for key, clustering, state, generation, stream_id in rows
+        }
 
     def between(
         self, connection: sa.Connection, key: bytes, low: bytes, high: bytes
@@ -110,12 +112,12 @@ class StateTable:
         while True:
             area = sa.and_(c.key == key, c.clustering >= low, c.clustering < high)
             query = sa.select(c.clustering, *self._stored).where(area)
-            found = connection.execute(query.order_by(c.clustering).limit(CHUNK)).all()
-            if found:
-                yield {(key, at): decode_stored(*stored) for at, *stored in found}
-            if len(found) < CHUNK:
+            rows = connection.execute(query.order_by(c.clustering).limit(CHUNK)).all()
+            if rows:
+                yield {(key, clustering): decode_stored(*stored) for clustering, *stored in rows}
+            if len(rows) < CHUNK:
                 return
-            low = found[-1][0] + b"\x00"
+            low = rows[-1][0] + b"\x00"
 
     def delete_older(self, connection: sa.Connection, key: bytes, low: bytes, high: bytes, written: int) -> int:
         """Remove the states of an area that have nothing as new as `written`; how many there were."""
@@ -128,15 +130,15 @@ class StateTable:
         c = self.table.c
         query = sa.select(c.key, c.clustering, *self._stored).where(c.next_expiry <= at)
         query = query.order_by(c.next_expiry).limit(CHUNK)
-        while found := connection.execute(query).all():
-            yield {(key, where): decode_stored(*stored) for key, where, *stored in found}
+        while rows := connection.execute(query).all():
+            yield {(key, clustering): decode_stored(*stored) for key, clustering, *stored in rows}
 
     def purgeable(self, connection: sa.Connection, until: int, limit: int) -> list[Purgeable]:
         """Rows in which something deletes that was written and came by `until`, in seconds; those from longest ago."""
         c = self.table.c
         query = sa.select(c.key, c.clustering, c.deletes_from, *self._stored).where(c.deletes_from <= until)
-        found = connection.execute(query.order_by(c.deletes_from).limit(limit))
-        return [((key, at), came, (encoded, *stream)) for key, at, came, encoded, *stream in found]
+        rows = connection.execute(query.order_by(c.deletes_from).limit(limit))
+        return [((key, clustering), arrived, (encoded, *stream)) for key, clustering, arrived, encoded, *stream in rows]
 
     def since(self, connection: sa.Connection, written: int) -> Iterator[dict[RowKey, StoredState]]:
         """The states of rows and static rows with something as new as `written`, in chunks; it may be written between.
@@ -147,11 +149,11 @@ class StateTable:
         named = sa.or_(c.clustering >= ROW, c.clustering == STATIC)
         query = sa.select(c.key, c.clustering, *self._stored).where(named, c.newest >= written)
         query = query.order_by(c.key, c.clustering).limit(CHUNK)
-        found = connection.execute(query).all()
-        while found:
-            yield {(key, at): decode_stored(*stored) for key, at, *stored in found}
-            further = sa.tuple_(c.key, c.clustering) > sa.tuple_(found[-1][0], found[-1][1])
-            found = connection.execute(query.where(further)).all()
+        rows = connection.execute(query).all()
+        while rows:
+            yield {(key, clustering): decode_stored(*stored) for key, clustering, *stored in rows}
+            further = sa.tuple_(c.key, c.clustering) > sa.tuple_(rows[-1][0], rows[-1][1])
+            rows = connection.execute(query.where(further)).all()
 
     def forget_older(self, connection: sa.Connection, written: int) -> int:
         """Remove all that has nothing as new as `written`, deletions too; how much it was."""
@@ -169,22 +171,26 @@ class StateTable:
         `came`: see `stored_row.state_row`.
         """
         ordered = sorted(states.items(), key=_by_key)
-        kept = [state_row(key, state, at, None, came.get(key)) for key, state in ordered if not state.empty]
-        gone = [row_key for row_key, state in states.items() if state.empty]
-        self._write(connection, kept, gone)
+        stored = [state_row(key, state, at, None, came.get(key)) for key, state in ordered if not state.empty]
+        removed = [row_key for row_key, state in states.items() if state.empty]
+        self._write(connection, stored, removed)
 
     def write_deletions(
         self, connection: sa.Connection, key: bytes, before: PartitionState, after: PartitionState, now: int | None
     ) -> None:
         """Put a partition's deletions in place of what they were; `now` in seconds, as they came."""
         old, new = deletion_rows(before), deletion_rows(after)
-        kept = [deletion_row((key, at), part, now) for at, part in new.items() if old.get(at) != part]
-        self._write(connection, kept, [(key, at) for at in old if at not in new])
+        stored = [
+            deletion_row((key, clustering), deletion, now)
+            for clustering, deletion in new.items()
+            if old.get(clustering) != deletion
+        ]
+        self._write(connection, stored, [(key, clustering) for clustering in old if clustering not in new])
 
     def remove(self, connection: sa.Connection, keys: Sequence[RowKey]) -> None:
         """Remove what stands under these keys."""
         if keys:
-            connection.execute(self._delete, [{"k": key, "c": at} for key, at in keys])
+            connection.execute(self._delete, [{"k": key, "c": clustering} for key, clustering in keys])
 
     def _write(self, connection: sa.Connection, kept: list[StateTableRow], gone: list[RowKey]) -> None:
         self.remove(connection, gone)

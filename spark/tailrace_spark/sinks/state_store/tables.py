@@ -48,9 +48,9 @@ def state_named(name: str, metadata: sa.MetaData, *more: sa.Column[Any]) -> sa.T
         **ROOM_FOR_UPDATES,
         **MYSQL_TABLE,
     )
-    for behind, column in (("__by_expiry", table.c.next_expiry), ("__by_purge", table.c.deletes_from)):
+    for suffix, column in (("__by_expiry", table.c.next_expiry), ("__by_purge", table.c.deletes_from)):
         due = column.is_not(None)
-        sa.Index(name + behind, column, postgresql_where=due, sqlite_where=due)
+        sa.Index(name + suffix, column, postgresql_where=due, sqlite_where=due)
     heads = [table.c.clustering < bytes_literal(ROW, dialect) for dialect in (POSTGRESQL, SQLITE)]
     sa.Index(name + "__heads", table.c.key, postgresql_where=heads[0], sqlite_where=heads[1])
     return table
