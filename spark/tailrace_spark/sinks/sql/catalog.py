@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Literal
 from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.schema import CreateColumn, CreateIndex
 
 from tailrace_schemas.cql.types import CqlType
@@ -19,25 +19,21 @@ from tailrace_schemas.table import ColumnKind, Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.merge.state_keys import STATIC
-from tailrace_spark.sinks.naming import KEY
 from tailrace_spark.sinks.sql.layout import (
     ColumnPlace,
     Layout,
+    Target,
     lay_out,
-    rows_table,
-    state_table,
-    static_table,
-    view_query,
+    target_of,
 )
 from tailrace_spark.sinks.sql.names import objects, table_name
-from tailrace_spark.sinks.sql.types import SqlType
+from tailrace_spark.sinks.sql.views import Views
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, STATE_BYTES
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
 log = logging.getLogger("tailrace_spark")
 
 _LONGEST_NAME: Final = {SQLITE: 255, POSTGRESQL: 63, MYSQL: 64}
-_IN_USE: Final = "2BP01"  # PostgreSQL: dependent objects still exist
 _TEXT: Final = sa.Text().with_variant(mysql.LONGTEXT(), MYSQL)
 TABLES: Final = sa.Table(
     "tailrace_tables",
@@ -61,22 +57,6 @@ DEAD_LETTERS: Final = sa.Table(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The tables of one layout. `static` is None for a table that never had static columns."""
-
-    layout: Layout
-    state: sa.Table
-    rows: sa.Table
-    static: sa.Table | None
-
-
-def target_of(layout: Layout) -> Target:
-    """The tables of a layout, as SQLAlchemy describes them."""
-    metadata = sa.MetaData()
-    return Target(layout, state_table(layout, metadata), rows_table(layout, metadata), static_table(layout, metadata))
-
-
 OnDrop = Literal["keep", "clear", "new-table"]
 """What becomes of a source table that was dropped, once one of its name comes: its rows are kept under another name,
 they go, or they stay where they are and the new one gets another name."""
@@ -92,6 +72,7 @@ class Catalog:
     def __init__(self, dialect: sa.Dialect, template: str, on_drop: OnDrop = "keep") -> None:
         self._on_drop = on_drop
         self._dialect = dialect
+        self._views = Views(dialect)
         self._template = template
         self._limit = _LONGEST_NAME[dialect.name]
         self._targets: dict[UUID, Target] = {}
@@ -158,7 +139,7 @@ class Catalog:
                     return
             table.create(connection, checkfirst=True)
             self._add_missing(connection, table)
-        self._show(connection, target)
+        self._views.create(connection, target)
 
     def _widen_state(self, connection: sa.Connection, state: sa.Table) -> None:
         """Give a state table that an older version made the columns that it lacks."""
@@ -193,7 +174,7 @@ class Catalog:
         connection.execute(TABLES.insert(), [_row_of(layout)])
         for sql_table in _tables(target):
             sql_table.create(connection, checkfirst=False)
-        self._show(connection, target)
+        self._views.create(connection, target)
         log.info("writing table %s (id %s) to %s", table, table.id, layout.name)
         return target
 
@@ -257,7 +238,7 @@ class Catalog:
         connection.execute(changed.values(**_row_of(layout)))
         if layout.columns != old.columns:
             self._add_columns(connection, target, known, layout.columns[len(old.columns) :])
-            self._show_changed(connection, target, old)
+            self._views.replace(connection, target, old)
         if definition == old.definition:
             return target, []
         pairs = list(zip(old.columns, layout.columns, strict=False))
@@ -288,7 +269,7 @@ class Catalog:
         """Close the state of a table that was dropped: its tables and view stay, under a name with its id."""
         layout = replace(old, name=table_name(self._closed_name(old.name, old.definition.id), self._limit, taken))
         old_target, new_target = target_of(old), target_of(layout)
-        self._hide(connection, old.name)
+        self._views.drop(connection, old.name)
         for index in (*old_target.state.indexes, *old_target.rows.indexes):
             index.drop(connection)
         for was, now in zip(_tables(old_target), _tables(new_target), strict=True):
@@ -296,7 +277,7 @@ class Catalog:
             connection.exec_driver_sql(statement)
         for index in (*new_target.state.indexes, *new_target.rows.indexes):
             connection.execute(CreateIndex(index))
-        self._show(connection, new_target)
+        self._views.create(connection, new_target)
         renamed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
         connection.execute(renamed.values(**_row_of(layout)))
         self._targets.pop(layout.definition.id, None)
@@ -305,52 +286,6 @@ class Catalog:
 
     def _closed_name(self, name: str, table_id: UUID) -> str:
         return f"{name}__dropped_{table_id.hex[:8]}"
-
-    def _show(self, connection: sa.Connection, target: Target) -> None:
-        query = view_query(target.layout, target.rows, target.static)
-        text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
-        create = "CREATE OR REPLACE VIEW" if self._dialect.name == MYSQL else "CREATE VIEW"
-        connection.exec_driver_sql(f"{create} {self._quote(target.layout.name)} AS {text}")
-
-    def _show_changed(self, connection: sa.Connection, target: Target, old: Layout) -> None:
-        """Make the view anew. Where others' views build on it, it is widened instead, and keeps dropped columns.
-
-        PostgreSQL neither drops a view that others use nor lets it lose a column; the others know no such ties.
-        """
-        if self._dialect.name == MYSQL:  # it would commit, and forget its savepoints
-            self._show(connection, target)
-            return
-        try:
-            with connection.begin_nested():
-                self._hide(connection, target.layout.name)
-                self._show(connection, target)
-        except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) != _IN_USE:
-                raise
-            self._show_widened(connection, target, old)
-
-    def _show_widened(self, connection: sa.Connection, target: Target, old: Layout) -> None:
-        name = target.layout.name
-        pairs = zip(old.columns, target.layout.columns, strict=False)
-        renamed = [(was.shown, now.shown) for was, now in pairs if was.shown != now.shown]
-        between = [(f"{KEY}_{i}", now) for i, (_, now) in enumerate(renamed)]  # names may have changed places
-        for was, now in [*((was, free) for (was, _), (free, _) in zip(renamed, between, strict=True)), *between]:
-            change = f"ALTER TABLE {self._quote(name)} RENAME COLUMN {self._quote(was)} TO {self._quote(now)}"
-            connection.exec_driver_sql(change)
-        query_columns = view_query(target.layout, target.rows, target.static).subquery("shown")
-        specs = {place.shown: SqlType(place.spec) for place in target.layout.columns}
-        view_columns = [column["name"] for column in sa.inspect(connection).get_columns(name)]
-        columns = [
-            query_columns.c[column] if column in query_columns.c else sa.cast(sa.null(), specs[column]).label(column)
-            for column in view_columns
-        ]
-        query = sa.select(*columns, *[column for column in query_columns.c if column.name not in view_columns])
-        text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
-        connection.exec_driver_sql(f"CREATE OR REPLACE VIEW {self._quote(name)} AS {text}")
-        log.warning("view %s: other views depend on it, so new columns come last and dropped ones stay empty", name)
-
-    def _hide(self, connection: sa.Connection, name: str) -> None:
-        connection.exec_driver_sql(f"DROP VIEW {self._quote(name)}")
 
     def _quote(self, name: str) -> str:
         return self._dialect.identifier_preparer.quote(name)
@@ -399,6 +334,3 @@ def _layout_of(row: sa.Row[tuple[str, ...]]) -> Layout:
     columns = [ColumnPlace(ColumnKind(kind), *rest) for kind, *rest in json.loads(row.columns)]
     definition = json.loads(row.definition)
     return Layout(table_from_json(definition), row.name, tuple(columns), definition.get("announced", -1))
-
-
-__all__ = ["DEAD_LETTERS", "TABLES", "Catalog", "OnDrop", "TakenError", "Target", "target_of"]

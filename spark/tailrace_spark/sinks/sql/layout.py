@@ -176,3 +176,19 @@ def view_query(layout: Layout, rows: sa.Table, static: sa.Table | None) -> sa.Se
 
 def _nothing(place: ColumnPlace) -> sa.ColumnElement[object]:
     return sa.type_coerce(sa.null(), SqlType(place.spec))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The tables of one layout. `static` is None for a table that never had static columns."""
+
+    layout: Layout
+    state: sa.Table
+    rows: sa.Table
+    static: sa.Table | None
+
+
+def target_of(layout: Layout) -> Target:
+    """The tables of a layout, as SQLAlchemy describes them."""
+    metadata = sa.MetaData()
+    return Target(layout, state_table(layout, metadata), rows_table(layout, metadata), static_table(layout, metadata))

@@ -33,8 +33,7 @@ from tailrace_spark.rowstate.deletions import (
     truncate_deletions,
 )
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.sql.catalog import Target
-from tailrace_spark.sinks.sql.layout import ColumnPlace
+from tailrace_spark.sinks.sql.layout import ColumnPlace, Target
 from tailrace_spark.sinks.sql.row_builder import NewRow, RowBuilder, RowMerge, RowUpdate, new_rows
 from tailrace_spark.sinks.sql.row_writer import RowWriter
 from tailrace_spark.sinks.sql.rows_table import VisibleTable

@@ -12,8 +12,7 @@ from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
-from tailrace_spark.sinks.sql.catalog import Target
-from tailrace_spark.sinks.sql.layout import ColumnPlace
+from tailrace_spark.sinks.sql.layout import ColumnPlace, Target
 from tailrace_spark.sinks.sql.render import Renderer
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.state_table import CHUNK

@@ -26,9 +26,10 @@ from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.sinks.protocol import Capabilities
-from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop, Target
+from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, gather_deferred
+from tailrace_spark.sinks.sql.layout import Target
 from tailrace_spark.sinks.sql.merge import PreparedBatch
 from tailrace_spark.sinks.sql.progress import read_progress, write_progress
 from tailrace_spark.sinks.sql.table_merges import TableMerges, refusal_of

@@ -13,8 +13,9 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder, gather
-from tailrace_spark.sinks.sql.catalog import Catalog, TakenError, Target
+from tailrace_spark.sinks.sql.catalog import Catalog, TakenError
 from tailrace_spark.sinks.sql.deferred import DeferredChange
+from tailrace_spark.sinks.sql.layout import Target
 from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
 from tailrace_spark.sinks.state_store.engine import is_of_one_table, refuses_a_value, remedy, said
 from tailrace_spark.sinks.state_store.state_table import chunks
