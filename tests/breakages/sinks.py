@@ -137,7 +137,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-history-that-comes-again-does-not-look-out-for-replays",
         promise="a replay that dies at any step loses and doubles none",
-        file="spark/tailrace_spark/sinks/lake/history.py",
+        file="spark/tailrace_spark/sinks/lake/history_table.py",
         old="        if any(self._end(*at) < self.lettered(*at) for at in self.ends.moved):\n",
         new="        if any(self._end(*at) > self.lettered(*at) for at in self.ends.moved):\n",
         needs=Needs.NOTHING,

@@ -8,7 +8,7 @@ from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.lake.history import DEAD_LETTERS
+from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored

@@ -19,17 +19,8 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.history import (
-    DEAD_LETTERS,
-    LETTERS,
-    PLACE,
-    REPLAYS,
-    HistoryBatch,
-    LakeHistory,
-    Writing,
-    letter_rows,
-    replays,
-)
+from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory
+from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS, LETTERS, PLACE, REPLAYS, Writing, letter_rows, replays
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.store import Condition, LakeStore, LakeTable, Number
 from tailrace_spark.sinks.protocol import Capabilities, ReachableSink

@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 from urllib.parse import quote
 
-import pyarrow as pa
-
-from tailrace_schemas.change import record_times
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, RecordId, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.sinks.arrow.change_batch import change_batch
-from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, fill
-from tailrace_spark.sinks.arrow.date_range import within
-from tailrace_spark.sinks.arrow.relabel import relabelled_batch
+from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
-from tailrace_spark.sinks.arrow.types import DAY, conform, grown, history_schema, sayable
-from tailrace_spark.sinks.changelog.days import day_of
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, stream_value
+from tailrace_spark.sinks.arrow.types import DAY, grown, history_schema
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
+from tailrace_spark.sinks.lake.history_table import (
+    DEAD_LETTERS,
+    LETTERS,
+    Route,
+    Writing,
+    application,
+    letter_rows,
+    rows_of,
+)
 from tailrace_spark.sinks.lake.names import distinct, names_of
 from tailrace_spark.sinks.lake.spool import Spool
-from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
+from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.table_faults import Refusals, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
 
-DEAD_LETTERS: Final = "tailrace.dead-letters"  # no CQL name has a hyphen
-LETTERS: Final = pa.schema(
-    [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("schema", pa.string()),
-     ("reason", pa.string()), ("message", pa.binary())]
-)  # fmt: skip
-PLACE: Final = ("topic", "partition", "offset")
-REPLAYS: Final = "tailrace/letters"
-"""The application id under which a history counts what may have written places of dead letters: of two one fails."""
 _GROUP_RECORDS: Final = 2_000
 _GROUP_CHANGES: Final = 10_000
 _GROUP_BYTES: Final = 64 << 20
@@ -56,7 +50,7 @@ class LakeHistory:
     def __init__(self, store: LakeStore) -> None:
         self.refusals = Refusals()
         self._store = store
-        self._routes: dict[int, _Route] = {}
+        self._routes: dict[int, Route] = {}
         self._forms = ChangeForms()
         self._lettered: dict[tuple[str, int], int] = {}
 
@@ -67,7 +61,7 @@ class LakeHistory:
     def begin(self) -> Batch:
         return HistoryBatch(self, self._store)
 
-    def route(self, table: Table, batch: HistoryBatch) -> _Route:
+    def route(self, table: Table, batch: HistoryBatch) -> Route:
         """Where the changes of a definition go: the first of NAME, NAME-2, ... whose columns it fits.
 
         Raises TableRefusedError where the store refused that a moment ago.
@@ -78,7 +72,7 @@ class LakeHistory:
         self.refusals.check(known.name)
         return known
 
-    def _fitting(self, table: Table, numbers: Any, batch: HistoryBatch) -> _Route:
+    def _fitting(self, table: Table, numbers: Any, batch: HistoryBatch) -> Route:
         name = table_name(table)
         for number in count(1):
             candidate = name if number == 1 else f"{name}-{number}"
@@ -88,7 +82,7 @@ class LakeHistory:
             labels = distinct(numbers, {} if schema is None else names_of(schema))
             wanted = self._store.typed(history_schema(labels))
             if schema is None or grown(schema, wanted) is not None:
-                return _Route(table, numbers, labels, wanted, candidate)
+                return Route(table, numbers, labels, wanted, candidate)
         raise AssertionError("numbers do not end")
 
     def record(self, one: Delivered) -> OutgoingRecord:
@@ -119,92 +113,11 @@ def table_name(table: Table) -> str:
     return f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}"
 
 
-def application(topic: str, partition: int) -> str:
-    """The application id under which a table notes the next offset of a partition of Kafka."""
-    return f"tailrace/{topic}/{partition}"
-
-
-def replays(topic: str, partition: int) -> str:
-    """That under which it notes how far replays of dead letters wrote changes of one, each by its place."""
-    return f"tailrace/letters/{topic}/{partition}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    """Where a definition's changes go; `numbers` is what a record is in Arrow, `schema` what it is in the lake.
-
-    `labels` is `numbers` with the lake's names.
-    """
-
-    table: Table  # kept, so that its id stays its own
-    numbers: Any
-    labels: Any
-    schema: Any
-    name: str
-
-
-@dataclass(slots=True)
-class Writing:
-    """One table of a batch: as it was when it was opened, what goes in, and how far that moves each partition.
-
-    `lettered`: behind which offset a topic's partition has no dead letters.
-    """
-
-    name: str
-    stored: LakeTable | None
-    says: str
-    spool: Spool
-    partitioned_by: str | None = None
-    lettered: Callable[[str, int], int] = lambda *_: 0
-    route: _Route | None = None
-    waiting: list[OutgoingRecord] = field(default_factory=list)
-    ends: Ends = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ends = Ends(self._end, self._replayed)
-
-    def take(self, record_id: RecordId) -> bool:
-        """Whether a record is not there yet; then it moves the end of its partition."""
-        new = self.ends.new(record_id)
-        if new:
-            self.ends.move(record_id)
-        return new
-
-    @property
-    def moved(self) -> dict[str, int]:
-        """What is noted with the rows: the next offset of each partition of Kafka that some of them come from.
-
-        Where a dead letter may be of a place among them, as when a batch comes again and is understood now, a replay
-        of it may be under way: then also what makes one of both fail.
-        """
-        noted = {application(*at): end for at, end in self.ends.moved.items()}
-        if any(self._end(*at) < self.lettered(*at) for at in self.ends.moved):
-            noted[REPLAYS] = self.noted(REPLAYS) + 1
-        return noted
-
-    def noted(self, application: str) -> int:
-        """What the table notes under an application id; 0: nothing."""
-        return 0 if self.stored is None else self.stored.version_of(application) or 0
-
-    def _end(self, topic: str, partition: int) -> int:
-        return self.noted(application(topic, partition))
-
-    def _replayed(self, topic: str, partition: int) -> Collection[int]:
-        """The offsets at the end and behind it that a replay of dead letters wrote."""
-        end, upto = self._end(topic, partition), self.noted(replays(topic, partition))
-        if self.stored is None or upto <= end:
-            return ()
-        offset = Number("offset")
-        which = Number("partition").equals(partition) & offset.above(end - 1) & offset.at_most(upto - 1)
-        found = self.stored.read(PLACE, which).to_pylist()
-        return frozenset(row["offset"] for row in found if row["topic"] == topic)
-
-
 @dataclass(slots=True)
 class _Filling:
     """Changes of one definition on their way into a table's spool, column by column."""
 
-    route: _Route
+    route: Route
     writing: Writing
     columns: ChangeColumns
 
@@ -275,7 +188,7 @@ class HistoryBatch(Batch):
             self._add_each(filling.writing, route, [columns.taken[row] for row in odd])
         filling.columns = ChangeColumns(route.table, columns.capacity, columns.octets)
 
-    def _add_each(self, writing: Writing, route: _Route, changes: Sequence[Delivered]) -> None:
+    def _add_each(self, writing: Writing, route: Route, changes: Sequence[Delivered]) -> None:
         """Put changes into the spool as the records that they are, or set them aside."""
         records: list[OutgoingRecord] = []
         for one in changes:
@@ -287,7 +200,7 @@ class HistoryBatch(Batch):
                 self.set_aside(DeadLetter(one.record_id, reason_of(error), one.message))
         self._add(writing, route, records)
 
-    def _add(self, writing: Writing, route: _Route, records: Sequence[OutgoingRecord]) -> None:
+    def _add(self, writing: Writing, route: Route, records: Sequence[OutgoingRecord]) -> None:
         """Put records into the spool; where there is no way to say one, halves of them, until that stands alone."""
         if not records:
             return
@@ -305,10 +218,10 @@ class HistoryBatch(Batch):
         else:
             writing.spool.add(rows)
 
-    def _writing(self, route: _Route) -> Writing:
+    def _writing(self, route: Route) -> Writing:
         return self._tables.get(route.name) or self._open(route.name, route.schema, f"Changes of {route.table}", DAY)
 
-    def _widen(self, writing: Writing, route: _Route) -> None:
+    def _widen(self, writing: Writing, route: Route) -> None:
         if not writing.spool.widen(route.schema):
             raise ServiceError(f"{route.name} has other columns than before: {route.table} will be placed again")
 
@@ -386,26 +299,3 @@ class HistoryBatch(Batch):
     def _close(self) -> None:
         for writing in self._tables.values():
             writing.spool.close()
-
-
-def rows_of(route: _Route, records: Sequence[OutgoingRecord]) -> Any:
-    """The RecordBatch of a definition's changes, one row each."""
-    rows = [{**one.record_id.to_json(), **stream_value(one.assignment), **one.record} for one in records]
-    days = pa.array([date.fromisoformat(day_of(record_times(one.change)[0])) for one in records], pa.date32())
-    batch = _arrow(rows, route.numbers)
-    if not all(map(sayable, batch.columns)):
-        batch = _arrow([within(route.table, row) for row in rows], route.numbers)
-    batch = relabelled_batch(batch, route.labels)
-    batch = conform(batch, pa.schema([route.schema.field(name) for name in route.numbers.names]))
-    return pa.RecordBatch.from_arrays([*batch.columns, days], schema=route.schema)
-
-
-def _arrow(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
-    arrays = [pa.array([row.get(field.name) for row in rows], type=field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def letter_rows(letters: Sequence[DeadLetter]) -> Any:
-    """The RecordBatch of dead letters, one row each."""
-    rows = [{**one.record_id.to_json(), "reason": one.reason, "message": one.message} for one in letters]
-    return pa.RecordBatch.from_pylist(rows, schema=LETTERS)

@@ -28,13 +28,14 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OutgoingRecord
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake import history as lake_history
-from tailrace_spark.sinks.lake.history import LakeHistory, rows_of
+from tailrace_spark.sinks.lake.history import LakeHistory
+from tailrace_spark.sinks.lake.history_table import Route, rows_of
 from tailrace_spark.sinks.lake.records import change_records
 from tests.unit.schemas.avro.test_messages import COLUMNS, SOURCE, TABLE, row_changes, seconds, times
 from tests.unit.spark.cassandra import Log
 
 NUMBERS = arrow_schema(TABLE)
-ROUTE = lake_history._Route(TABLE, NUMBERS, NUMBERS, history_schema(NUMBERS), "ks.t")
+ROUTE = Route(TABLE, NUMBERS, NUMBERS, history_schema(NUMBERS), "ks.t")
 FORM = ChangeJson(TABLE)
 LARGE = 1 << 20
 SIMPLE = [column for column in COLUMNS.values() if not column.type.multicell]

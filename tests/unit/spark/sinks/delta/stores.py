@@ -17,7 +17,8 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.dead_letters import ReplayableCurrent, ReplayableHistory
-from tailrace_spark.sinks.lake.history import DEAD_LETTERS, LakeHistory
+from tailrace_spark.sinks.lake.history import LakeHistory
+from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.store import LakeStore
