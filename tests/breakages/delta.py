@@ -31,8 +31,8 @@ BREAKAGES: Final = (
         name="names-go-by-the-definition-s-order",
         promise="names that differ by case stay what they are, whatever columns come later",
         file="spark/tailrace_spark/sinks/lake/names.py",
-        old="        elif name in there and name not in own:\n",
-        new="        elif name in there and not place:\n",
+        old="        elif name in there and name not in own_names:\n",
+        new="        elif name in there and not index:\n",
         needs=Needs.NOTHING,
         reds=(
             Red(
@@ -64,7 +64,7 @@ BREAKAGES: Final = (
         name="rows-that-are-there-are-appended",
         promise="a table reads as SELECT, whatever comes in what order how often",
         file="spark/tailrace_spark/sinks/lake/row_changes.py",
-        old="        new = new and part.at.keys().isdisjoint(put)\n",
+        old="        new = new and stored_rows.at.keys().isdisjoint(put)\n",
         new="",
         needs=Needs.NOTHING,
         reds=(
@@ -93,8 +93,8 @@ BREAKAGES: Final = (
         name="only-the-first-part-of-a-batch-is-looked-for",
         promise="a table reads as SELECT, whatever comes in what order how often",
         file="spark/tailrace_spark/sinks/lake/row_changes.py",
-        old="        new = new and part.at",
-        new="        new = part.at",
+        old="        new = new and stored_rows.at",
+        new="        new = stored_rows.at",
         needs=Needs.NOTHING,
         reds=(Red(READING, "test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none", ASSERTED),),
     ),

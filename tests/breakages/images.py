@@ -16,10 +16,10 @@ BREAKAGES: Final = (
         name="images-are-made-again",
         promise="what is delivered again has the images that it had",
         file=STORE,
-        old="        given = self._given(connection, changes, seen)\n",
+        old="        former = self._given(connection, changes, seen)\n",
         new=(
             "        connection.execute(GIVEN.delete().where(GIVEN.c.stream == self._stream))\n"
-            "        given = self._given(connection, changes, seen)\n"
+            "        former = self._given(connection, changes, seen)\n"
         ),
         needs=Needs.NOTHING,
         reds=(
@@ -44,8 +44,8 @@ BREAKAGES: Final = (
         name="images-of-now",
         promise="rows are looked at as they were when their change was merged",
         file=STORE,
-        old="made[_place(one)] = table.maker.of(partition, one.change, now, covering)",
-        new="made[_place(one)] = table.maker.of(partition, one.change, 0, covering)",
+        old="images[_place(delivered)] = table.maker.of(partition, delivered.change, now, covering)",
+        new="images[_place(delivered)] = table.maker.of(partition, delivered.change, 0, covering)",
         needs=Needs.NOTHING,
         reds=(Red(STORED, "test_rows_are_looked_at_as_they_are_then", ASSERTED),),
     ),

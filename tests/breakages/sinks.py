@@ -49,7 +49,7 @@ BREAKAGES: Final = (
         promise="of two writers neither loses what the other wrote",
         file=CLIENT,
         old='    action = "index" if op.version is not None or op.unchecked else "create"\n',
-        new='    where, action = {"_id": op.id}, "index"\n',
+        new='    target, action = {"_id": op.id}, "index"\n',
         needs=Needs.NOTHING,
         reds=(
             Red(CRASHES, "test_of_two_writers_neither_loses_what_the_other_wrote", ASSERTED),
@@ -60,8 +60,8 @@ BREAKAGES: Final = (
         name="a-partition-is-not-pending",
         promise="after a crash at any request a search finds what SELECT returns",
         file=MERGE,
-        old="self._head_op(read, key, replace(head, pending=True), shown or None)",
-        new="self._head_op(read, key, head, shown or None)",
+        old="self._head_op(read, key, replace(head, pending=True), source or None)",
+        new="self._head_op(read, key, head, source or None)",
         needs=Needs.NOTHING,
         reds=(Red(CRASHES, "test_a_deletion_cut_off_at_any_request_is_brought_to_its_end", ASSERTED),),
     ),
@@ -138,8 +138,8 @@ BREAKAGES: Final = (
         name="a-history-that-comes-again-does-not-look-out-for-replays",
         promise="a replay that dies at any step loses and doubles none",
         file="spark/tailrace_spark/sinks/lake/history_table.py",
-        old="        if any(self._end(*at) < self.lettered(*at) for at in self.ends.moved):\n",
-        new="        if any(self._end(*at) > self.lettered(*at) for at in self.ends.moved):\n",
+        old="        if any(self._end(*source) < self.lettered(*source) for source in self.ends.moved):\n",
+        new="        if any(self._end(*source) > self.lettered(*source) for source in self.ends.moved):\n",
         needs=Needs.NOTHING,
         reds=(Red(LETTERS, "test_of_a_history_and_a_replay_one_fails", ASSERTED),),
     ),
@@ -190,12 +190,12 @@ BREAKAGES: Final = (
         promise="nothing older comes to life again",
         file="spark/tailrace_spark/sinks/opensearch/purge.py",
         old="""    if purged:
-        known = index.entry.purged_to
+        former = index.entry.purged_to
 """,
         new="""    gone = len(client.bulk(index.write_alias, ops).done) if ops else 0
     ops = ops[:0]
     if purged and gone:
-        known = index.entry.purged_to
+        former = index.entry.purged_to
 """,
         needs=Needs.NOTHING,
         reds=(Red(PURGE, "test_a_purge_cut_off_at_any_request_brings_nothing_back", ASSERTED),),

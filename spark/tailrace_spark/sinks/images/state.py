@@ -67,12 +67,12 @@ class ScopeState:
                 partition.deletions = head.deletions
                 if head.static is not None:
                     partition.rows[None] = PartitionRow((), head.static.state)
-        wanted = {row_key for change in changes for row_key in self._rows_of(change)}
-        for (key, at), row in self._named(connection, sorted(wanted)):
-            loaded.partitions[key].rows[at[len(ROW) :]] = row
+        row_keys = {row_key for change in changes for row_key in self._rows_of(change)}
+        for (key, clustering), row in self._named(connection, sorted(row_keys)):
+            loaded.partitions[key].rows[clustering[len(ROW) :]] = row
         for key, low, high in {area for change in changes for area in _areas(change)}:
-            for (_, at), row in self._between(connection, self._scope + key, low, high):
-                loaded.partitions[key].rows[at[len(ROW) :]] = row
+            for (_, clustering), row in self._between(connection, self._scope + key, low, high):
+                loaded.partitions[key].rows[clustering[len(ROW) :]] = row
         for key, partition in loaded.partitions.items():
             loaded.rows[key], loaded.deletions[key] = dict(partition.rows), partition.deletions
         return loaded
@@ -81,23 +81,25 @@ class ScopeState:
         """Write what changed; `at` in seconds since the epoch. What `erased` covers is not kept."""
         rows: dict[RowKey, PartitionRow] = {}
         statics: dict[RowKey, RowState] = {}
-        gone: list[RowKey] = []
+        removed: list[RowKey] = []
         for key, partition in loaded.partitions.items():
-            before, stored = loaded.rows[key], self._scope + key
+            loaded_rows, stored = loaded.rows[key], self._scope + key
             if partition.deletions != loaded.deletions[key]:
                 self._state.write_deletions(connection, stored, loaded.deletions[key], partition.deletions, at)
-            for place, known in partition.rows.items():
-                if before.get(place) is not known:
-                    left = known if erased is None else _left(known, erased)
-                    if place is None:
+            for clustering, row in partition.rows.items():
+                if loaded_rows.get(clustering) is not row:
+                    left = row if erased is None else _left(row, erased)
+                    if clustering is None:
                         statics[stored, STATIC] = left.state
                     elif left.state.empty:
-                        gone.append((stored, ROW + place))
+                        removed.append((stored, ROW + clustering))
                     else:
-                        rows[stored, ROW + place] = left
-            gone += [(stored, _clustering(place)) for place in before if place not in partition.rows]
+                        rows[stored, ROW + clustering] = left
+            removed += [
+                (stored, _clustering(clustering)) for clustering in loaded_rows if clustering not in partition.rows
+            ]
         self._state.write(connection, statics, at)
-        self._state.remove(connection, gone)
+        self._state.remove(connection, removed)
         self._write_rows(connection, rows, at)
 
     def every(self, connection: sa.Connection) -> Iterator[tuple[bytes, Partition]]:
@@ -109,15 +111,15 @@ class ScopeState:
         named = sa.or_(c.clustering >= ROW, c.clustering == STATIC)
         query = self._selected().where(named, c.key >= self._scope, c.key < self._above)
         query = query.order_by(c.key, c.clustering).limit(CHUNK)
-        found = connection.execute(query).all()
-        while found:
-            for key, some in groupby(found, key=lambda row: bytes(row.key)):
+        stored = connection.execute(query).all()
+        while stored:
+            for key, some in groupby(stored, key=lambda row: bytes(row.key)):
                 rows = {
                     None if row.clustering == STATIC else bytes(row.clustering)[len(ROW) :]: _known(row) for row in some
                 }
                 yield key[len(self._scope) :], Partition(NOTHING_DELETED, rows)
-            further = sa.tuple_(c.key, c.clustering) > sa.tuple_(found[-1].key, found[-1].clustering)
-            found = connection.execute(query.where(further)).all()
+            further = sa.tuple_(c.key, c.clustering) > sa.tuple_(stored[-1].key, stored[-1].clustering)
+            stored = connection.execute(query.where(further)).all()
 
     def due(self, connection: sa.Connection, at: int) -> Iterator[tuple[bytes, Partition, int]]:
         """Rows that read otherwise by `at`, in seconds, by expiry alone: each by its partition key, as a partition of
@@ -125,12 +127,12 @@ class ScopeState:
         c = STATE.c
         query = self._selected().add_columns(c.next_expiry).where(c.key >= self._scope, c.key < self._above)
         query = query.where(c.next_expiry <= at).order_by(c.next_expiry, c.key, c.clustering).limit(CHUNK)
-        while found := connection.execute(query).all():
-            rows = {(bytes(row.key), bytes(row.clustering)): (_known(row), row.next_expiry - 1) for row in found}
+        while due_rows := connection.execute(query).all():
+            rows = {(bytes(row.key), bytes(row.clustering)): (_known(row), row.next_expiry - 1) for row in due_rows}
             self._write_rows(connection, {row_key: known for row_key, (known, _) in rows.items()}, at)
             for (key, clustering), (known, since) in rows.items():
-                place = None if clustering == STATIC else clustering[len(ROW) :]
-                yield key[len(self._scope) :], Partition(NOTHING_DELETED, {place: known}), since
+                clustering_bytes = None if clustering == STATIC else clustering[len(ROW) :]
+                yield key[len(self._scope) :], Partition(NOTHING_DELETED, {clustering_bytes: known}), since
 
     def erase(self, connection: sa.Connection, floor: Deletion, at: int) -> None:
         """Take away what a truncation covers for certain, deletions too."""
@@ -166,8 +168,8 @@ class ScopeState:
         if not keys:
             return
         stage(connection, KEYS, keys)
-        same = sa.and_(STATE.c.key == KEYS.c.key, STATE.c.clustering == KEYS.c.clustering)
-        for row in connection.execute(self._selected().join_from(KEYS, STATE, same)):
+        same_row = sa.and_(STATE.c.key == KEYS.c.key, STATE.c.clustering == KEYS.c.clustering)
+        for row in connection.execute(self._selected().join_from(KEYS, STATE, same_row)):
             yield (bytes(row.key)[len(self._scope) :], bytes(row.clustering)), _known(row)
 
     def _between(

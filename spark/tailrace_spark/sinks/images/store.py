@@ -128,12 +128,12 @@ class ImageStore:
         with. Each piece's state and images are committed before it is given. Raises ServiceError; then the batch is to
         be delivered again, and gets the same images.
         """
-        seen: set[tuple[str, int]] = set()
+        started: set[tuple[str, int]] = set()
         for piece in pieces:
             with self._transaction() as connection:
-                changes, letters = self._imaged(connection, piece.changes, seen)
+                changes, letters = self._imaged(connection, piece.changes, started)
             yield replace(piece, changes=changes, dead_letters=(*piece.dead_letters, *letters))
-        if self._merge_horizon is not None and seen:
+        if self._merge_horizon is not None and started:
             with self._transaction() as connection:
                 self._purge(connection, self._merge_horizon)
 
@@ -164,16 +164,16 @@ class ImageStore:
     def _imaged(
         self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]
     ) -> tuple[tuple[Delivered, ...], list[DeadLetter]]:
-        given = self._given(connection, changes, seen)
-        made: dict[tuple[str, int, int], RowImages] = {}
+        former = self._given(connection, changes, seen)
+        new_images: dict[tuple[str, int, int], RowImages] = {}
         expired: dict[tuple[str, int, int], tuple[RowImage, ...]] = {}
         letters: list[DeadLetter] = []
         shapes: dict[UUID, Table] = {}
         for table_id, some in group_by_table(changes).items():
-            fresh = [one for one in some if _place(one) not in given]
+            fresh = [delivered for delivered in some if _place(delivered) not in former]
             try:
                 with connection.begin_nested():
-                    table, images, gone = self._table_images(connection, some, fresh)
+                    table, images, expired_images = self._table_images(connection, some, fresh)
             except Exception as error:
                 if not is_of_one_table(error):
                     raise
@@ -182,23 +182,23 @@ class ImageStore:
                 set_aside(some[0].change.table, some, error, letters)
                 continue
             shapes[table_id] = table
-            made.update(images)
-            if gone:
-                expired[_place(fresh[0])] = gone
+            new_images.update(images)
+            if expired_images:
+                expired[_place(fresh[0])] = expired_images
         insert(
             connection,
             GIVEN,
             _GIVEN,
             [
-                (self._stream, *place, images_text(images), images_text(expired.get(place)))
-                for place, images in made.items()
+                (self._stream, *record_key, images_text(images), images_text(expired.get(record_key)))
+                for record_key, images in new_images.items()
             ],
         )
-        given |= {place: (images, expired.get(place, ())) for place, images in made.items()}
+        former |= {record_key: (images, expired.get(record_key, ())) for record_key, images in new_images.items()}
         imaged = tuple(
-            replace(one, images=Imaged(shapes[one.change.table.id], *given[_place(one)]))
-            for one in changes
-            if one.change.table.id in shapes
+            replace(delivered, images=Imaged(shapes[delivered.change.table.id], *former[_place(delivered)]))
+            for delivered in changes
+            if delivered.change.table.id in shapes
         )
         return imaged, letters
 
@@ -207,8 +207,8 @@ class ImageStore:
     ) -> tuple[Table, dict[tuple[str, int, int], RowImages], tuple[RowImage, ...]]:
         """The definition of one table now, the images of its changes that have had none, and of what expired before."""
         table, now = self._follow(connection, changes), int(self._clock())
-        gone = self._expire(connection, table, now) if fresh else ()
-        return table.maker.table, self._make(connection, table, fresh, now), gone
+        expired = self._expire(connection, table, now) if fresh else ()
+        return table.maker.table, self._make(connection, table, fresh, now), expired
 
     def _given(
         self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]
@@ -217,40 +217,42 @@ class ImageStore:
 
         Those of before this batch are forgotten, partition by partition.
         """
-        found: dict[tuple[str, int, int], tuple[RowImages, tuple[RowImage, ...]]] = {}
+        images: dict[tuple[str, int, int], tuple[RowImages, tuple[RowImage, ...]]] = {}
         c = GIVEN.c
         for (topic, partition), some in groupby(
             changes, key=lambda one: (one.record_id.topic, one.record_id.partition)
         ):
-            offsets = [one.record_id.offset for one in some]
-            own = sa.and_(c.stream == self._stream, c.topic == topic, c.partition == partition)
+            offsets = [delivered.record_id.offset for delivered in some]
+            of_partition = sa.and_(c.stream == self._stream, c.topic == topic, c.partition == partition)
             if (topic, partition) not in seen:
                 seen.add((topic, partition))
-                connection.execute(GIVEN.delete().where(own, c.offset < offsets[0]))
+                connection.execute(GIVEN.delete().where(of_partition, c.offset < offsets[0]))
             query = sa.select(c.offset, c.images, c.expired)
-            for row in connection.execute(query.where(own, c.offset >= min(offsets), c.offset <= max(offsets))):
+            for row in connection.execute(
+                query.where(of_partition, c.offset >= min(offsets), c.offset <= max(offsets))
+            ):
                 expired = images_of_text(row.expired) or ()
-                found[topic, partition, row.offset] = images_of_text(row.images), expired
-        return found
+                images[topic, partition, row.offset] = images_of_text(row.images), expired
+        return images
 
     def _follow(self, connection: sa.Connection, changes: Sequence[Delivered]) -> _Followed:
         """A table with the definition that these changes and those before have together."""
         table, announced = newest_definition(changes)
-        known = self._followed.get(table.id) or self._load(connection, table.id)
-        if known is None:
-            known = self._table(connection, table, announced)
+        followed = self._followed.get(table.id) or self._load(connection, table.id)
+        if followed is None:
+            followed = self._table(connection, table, announced)
         else:
-            before = known.maker.table
-            table = merge_definitions(before, table, second_newer=announced >= known.announced)
-            if table == before and announced <= known.announced:
-                self._followed[table.id] = known
-                return known
-            known = self._table(connection, table, max(announced, known.announced))
-        definition = json.dumps({**table_to_json(table), "announced": known.announced}, sort_keys=True)
+            former = followed.maker.table
+            table = merge_definitions(former, table, second_newer=announced >= followed.announced)
+            if table == former and announced <= followed.announced:
+                self._followed[table.id] = followed
+                return followed
+            followed = self._table(connection, table, max(announced, followed.announced))
+        definition = json.dumps({**table_to_json(table), "announced": followed.announced}, sort_keys=True)
         names = ("scope", "stream", "table_id", "definition")
-        overwrite(connection, TABLES, names, [(str(known.id), self._stream, str(table.id), definition)])
-        self._followed[table.id] = known
-        return known
+        overwrite(connection, TABLES, names, [(str(followed.id), self._stream, str(table.id), definition)])
+        self._followed[table.id] = followed
+        return followed
 
     def _load(self, connection: sa.Connection, table_id: UUID) -> _Followed | None:
         query = sa.select(TABLES.c.definition).where(TABLES.c.scope == str(_scope(self._stream, table_id)))
@@ -271,24 +273,24 @@ class ImageStore:
     ) -> dict[tuple[str, int, int], RowImages]:
         """The images of changes that have had none: merged in their order."""
         purged_to = self._purges.purged_to(connection, table.id)
-        made: dict[tuple[str, int, int], RowImages] = {}
+        images: dict[tuple[str, int, int], RowImages] = {}
         for truncation, some in groupby(changes, key=lambda one: one.change.op is Op.TRUNCATE):
             if truncation:
-                for one in some:
-                    made[_place(one)] = self._truncate(connection, table, one.change, now)
+                for delivered in some:
+                    images[_place(delivered)] = self._truncate(connection, table, delivered.change, now)
                 continue
             together = list(some)
-            merged = [one for one in together if not _untold(one.change, purged_to)]
-            loaded = table.state.load(connection, [one.change for one in merged])
-            made.update({_place(one): None for one in together})
+            merged = [delivered for delivered in together if not _untold(delivered.change, purged_to)]
+            loaded = table.state.load(connection, [delivered.change for delivered in merged])
+            images.update({_place(delivered): None for delivered in together})
             covering = table.truncations.covering()
-            for one in merged:
-                if one.change.key is not None:
-                    partition = loaded.partitions[one.change.key]
-                    made[_place(one)] = table.maker.of(partition, one.change, now, covering)
+            for delivered in merged:
+                if delivered.change.key is not None:
+                    partition = loaded.partitions[delivered.change.key]
+                    images[_place(delivered)] = table.maker.of(partition, delivered.change, now, covering)
             table.state.save(connection, loaded, now, table.truncations.erased)
         self._erase(connection, table, now)
-        return made
+        return images
 
     def _expire(self, connection: sa.Connection, table: _Followed, now: int) -> tuple[RowImage, ...]:
         """One image for each row that reads otherwise because something expired since it was last looked at."""
@@ -301,18 +303,18 @@ class ImageStore:
     def _truncate(self, connection: sa.Connection, table: _Followed, change: Change, now: int) -> RowImages:
         """One image for each row that reads otherwise by what another host, or a copy, says of a truncation."""
         truncations = table.truncations
-        before = truncations.covering()
+        former = truncations.covering()
         try:
             truncations.note(connection, truncated(truncation_of(change)))
         except ValueError:
             return None
-        after = truncations.covering()
-        if after == before:
+        covering = truncations.covering()
+        if covering == former:
             return ()
         images: list[RowImage] = []
         try:
             for key, partition in table.state.every(connection):
-                images += table.maker.truncated(key, partition, before, after, now)
+                images += table.maker.truncated(key, partition, former, covering, now)
         except DecodeError:
             return None
         return tuple(images)
@@ -343,8 +345,8 @@ def images_for(name: str, settings: ImagesSection, around: Surroundings) -> Imag
 
 
 def _place(delivered: Delivered) -> tuple[str, int, int]:
-    place = delivered.record_id
-    return place.topic, place.partition, place.offset
+    record_id = delivered.record_id
+    return record_id.topic, record_id.partition, record_id.offset
 
 
 def _untold(change: Change, purged_to: int | None) -> bool:

@@ -165,24 +165,24 @@ class LakeCurrent:
             definition = merge_definitions(entry.definition, table, second_newer=newer)
             entry = replace(entry, definition=definition, announced=max(announced, entry.announced))
         entry = replace(entry, names=_names(entry))
-        at = int(self._clock())
+        now = int(self._clock())
         with gc_paused():
             try:
-                with reading(followed.state, _keys_of(changes), entry.buckets) as known:
-                    return followed.merge(gather(changes), entry, at, self._ring_delay, known)
+                with reading(followed.state, _keys_of(changes), entry.buckets) as stored:
+                    return followed.merge(gather(changes), entry, now, self._ring_delay, stored)
             except DecodeError:
                 good = mergeable(changes, LakeRowRenderer(entry.definition, entry.buckets, entry.names), refused)
-                known = read_now(followed.state, _keys_of(good), entry.buckets)
-                return followed.merge(gather(good), entry, at, self._ring_delay, known)
+                stored = read_now(followed.state, _keys_of(good), entry.buckets)
+                return followed.merge(gather(good), entry, now, self._ring_delay, stored)
 
     def _followed(self, table: Table) -> tuple[str, CurrentTable | None]:
         """The name under which a source table stands, or is to be made: the first of NAME, NAME-2, ... that is its."""
-        known = self._names.get(table.id)
-        if known is not None and (followed := CurrentTable.open(self._store, known)) is not None:
-            return known, followed
+        known_name = self._names.get(table.id)
+        if known_name is not None and (followed := CurrentTable.open(self._store, known_name)) is not None:
+            return known_name, followed
         base = table_name(table)
-        for number in count(1):
-            name = base if number == 1 else f"{base}-{number}"
+        for suffix in count(1):
+            name = base if suffix == 1 else f"{base}-{suffix}"
             followed = CurrentTable.open(self._store, name)
             if followed is None:
                 if self._store.open(name) is not None:
@@ -209,7 +209,11 @@ class LakeCurrent:
 
 def _keys_of(changes: Sequence[Delivered]) -> set[bytes]:
     """The keys of the partitions that changes are of."""
-    return {one.change.key for one in changes if one.change.key is not None and one.change.op is not Op.TRUNCATE}
+    return {
+        delivered.change.key
+        for delivered in changes
+        if delivered.change.key is not None and delivered.change.op is not Op.TRUNCATE
+    }
 
 
 def _names(entry: TableEntry) -> Names:

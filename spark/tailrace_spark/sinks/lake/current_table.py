@@ -99,8 +99,8 @@ class CurrentTable:
         rows = state_rows(stored, removed, batch, entry.buckets) + entry_rows(entry)
         changes = pa.Table.from_pylist(rows, schema=WITH_GONE)
         self.store.merge(state_name(self.name), self.state.stored, changes, IDENTITY, {BATCH: batch})
-        nothing = pa.RecordBatchReader.from_batches(visible.schema, [])
-        self.store.append(self.name, visible, nothing, {BATCH: batch})
+        no_rows = pa.RecordBatchReader.from_batches(visible.schema, [])
+        self.store.append(self.name, visible, no_rows, {BATCH: batch})
         self.entry, self.state.batch = entry, batch
         return len(purgeable)
 
@@ -117,7 +117,7 @@ class CurrentTable:
             keys = {*batch.deletions, *batch.statics, *(key for key, _ in batch.rows), *self.state.all_keys()}
             stored = read_now(self.state, keys, entry.buckets)
         if erases or not merges_fast(entry.definition):
-            partitions = _joined(stored_partitions(part) for part in stored.all())
+            partitions = _joined(stored_partitions(stored_rows) for stored_rows in stored.all())
         else:
             partitions, rows = self._merge_fast(fast, batch, entry, now, stored)
             batch = replace(batch, rows=rows)
@@ -133,14 +133,14 @@ class CurrentTable:
     ) -> tuple[dict[bytes, StoredPartition], dict[RowKey, RowChanges]]:
         """Merge each part of the stored rows when it comes; gives the partitions and rows that need row states."""
         partitions, left = dict[bytes, StoredPartition](), dict[RowKey, RowChanges]()
-        for keys, part in stored:
+        for keys, stored_rows in stored:
             rows: Iterable[tuple[RowKey, RowChanges]] = (row for row in batch.rows.items() if row[0][0] in keys)
-            if not part.at:
+            if not stored_rows.at:
                 rows = sorted(rows, key=_row_key)  # in the order of the new file: like values side by side
-            intricate = {*batch.deletions, *batch.statics, *part.intricate(now)}
-            others = fast.merge(rows, part, intricate, entry.erased)
-            partitions |= stored_partitions(part, intricate, others)
-            left |= others
+            intricate = {*batch.deletions, *batch.statics, *stored_rows.intricate(now)}
+            slow_rows = fast.merge(rows, stored_rows, intricate, entry.erased)
+            partitions |= stored_partitions(stored_rows, intricate, slow_rows)
+            left |= slow_rows
         return partitions, left
 
     def _write_state(self, result: MergeResult[list[object]], fast: FastRows, entry: TableEntry, new: bool) -> bool:
@@ -191,8 +191,8 @@ class CurrentTable:
             self._show_all(renderer, visible, now)
             return
         if len(renderer.schema) > len(visible.schema):
-            nothing = pa.RecordBatchReader.from_batches(renderer.schema, [])
-            self.store.append(self.name, visible, nothing, {})
+            no_rows = pa.RecordBatchReader.from_batches(renderer.schema, [])
+            self.store.append(self.name, visible, no_rows, {})
             visible = self.store.open(self.name)
         if visible is None or (visible.version_of(BATCH) or 0) != batch:
             raise ServiceError(f"{self.store.uri(self.name)}: another writer came first, or it has gone")
@@ -226,8 +226,8 @@ class CurrentTable:
         keys = state.since(batch)
         rows = rows_of(renderer, state.partitions(keys, self.entry.buckets), now)
         buckets = sorted({bucket_of(key, self.entry.buckets) for key in keys})
-        shown = visible.read([KEY, CLUSTERING], Number(BUCKET).among(buckets), keys)
-        hidden = set(zip(shown[KEY].to_pylist(), shown[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
+        existing = visible.read([KEY, CLUSTERING], Number(BUCKET).among(buckets), keys)
+        hidden = set(zip(existing[KEY].to_pylist(), existing[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
         self._put(renderer, visible, VisibleChanges([renderer.arrow(list(rows.values()))], hidden, new=False))
 
     def _show_all(self, renderer: LakeRowRenderer, visible: LakeTable | None, now: int) -> None:
@@ -276,18 +276,18 @@ def _purged(
     stored: list[tuple[StateTableRow, Sequence[bytes | None] | None]] = []
     removed: list[RowKey] = []
     times: list[int] = []
-    for row_key, came, encoded, written_as in purgeable:
+    for row_key, arrived, encoded, written_as in purgeable:
         left, written = purge_stored(row_key[1], encoded, until * _MICROS)
         times += () if written is None else (written,)
         if left.empty:
             removed.append(row_key)
         else:
-            stored.append((state_row(row_key, left, now, came=came), written_as))
+            stored.append((state_row(row_key, left, now, came=arrived), written_as))
     return stored, removed, times
 
 
 def _joined(parts: Iterable[Mapping[bytes, StoredPartition]]) -> dict[bytes, StoredPartition]:
-    return {key: partition for part in parts for key, partition in part.items()}
+    return {key: partition for partitions in parts for key, partition in partitions.items()}
 
 
 def _widens(before: TableEntry, after: TableEntry) -> bool:
@@ -296,9 +296,9 @@ def _widens(before: TableEntry, after: TableEntry) -> bool:
     if old == new and before.names == after.names:
         return True
     existing = LakeRowRenderer(old, before.buckets, before.names).schema
-    wanted = LakeRowRenderer(new, after.buckets, after.names).schema
-    same = all(field.name in wanted.names and wanted.field(field.name) == field for field in existing)
-    return same and old.dropped == new.dropped and [c.name for c in old.key] == [c.name for c in new.key]
+    new_schema = LakeRowRenderer(new, after.buckets, after.names).schema
+    unchanged = all(field.name in new_schema.names and new_schema.field(field.name) == field for field in existing)
+    return unchanged and old.dropped == new.dropped and [c.name for c in old.key] == [c.name for c in new.key]
 
 
 def _marked(batch: Any, gone: bool) -> Any:

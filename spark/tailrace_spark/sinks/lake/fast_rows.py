@@ -54,7 +54,7 @@ class StoredRows:
         self.starts = starts
         self.written_as = written_as
         self.at: dict[RowKey, int] = {
-            row_key: place for place, row_key in enumerate(zip(keys, clusterings, strict=True))
+            row_key: index for index, row_key in enumerate(zip(keys, clusterings, strict=True))
         }
 
     def clustering_of(self, place: int) -> Clustering:
@@ -63,11 +63,11 @@ class StoredRows:
 
     def intricate(self, at: int) -> set[bytes]:
         """The keys of partitions of which more is known than rows, or where something reads otherwise by `at`."""
-        found: set[bytes] = set()
+        keys: set[bytes] = set()
         for key, clustering, expiry in zip(self.keys, self.clusterings, self.expiries, strict=True):
             if clustering < ROW or (expiry is not None and expiry <= at):
-                found.add(key)
-        return found
+                keys.add(key)
+        return keys
 
 
 class _VisibleColumn:
@@ -89,9 +89,9 @@ class VisibleRowColumns:
         self._key_types = tuple(column.type for column in table.partition_key)
         dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
         self._by_name: dict[bytes, _VisibleColumn] = {
-            column.name_bytes: _VisibleColumn(place, dropped.get(column.name_bytes, _LONG_AGO))
-            for column, place in zip(table.regular, self.columns, strict=True)
-            if not place.multicell
+            column.name_bytes: _VisibleColumn(values, dropped.get(column.name_bytes, _LONG_AGO))
+            for column, values in zip(table.regular, self.columns, strict=True)
+            if not values.multicell
         }
 
     @property
@@ -140,7 +140,7 @@ class VisibleRowColumns:
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     """The parts of some bytes: one from each of these places to the next."""
-    return [data[places[number] : places[number + 1]] for number in range(len(places) - 1)]
+    return [data[places[index] : places[index + 1]] for index in range(len(places) - 1)]
 
 
 class FastRows:

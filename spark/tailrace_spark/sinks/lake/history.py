@@ -66,23 +66,23 @@ class LakeHistory:
 
         Raises TableRefusedError where the store refused that a moment ago.
         """
-        known = self._routes.get(id(table))
-        if known is None:
-            known = self._routes[id(table)] = self._fitting(table, arrow_schema(table), batch)
-        self.refusals.check(known.name)
-        return known
+        route = self._routes.get(id(table))
+        if route is None:
+            route = self._routes[id(table)] = self._fitting(table, arrow_schema(table), batch)
+        self.refusals.check(route.name)
+        return route
 
     def _fitting(self, table: Table, numbers: Any, batch: HistoryBatch) -> Route:
         name = table_name(table)
-        for number in count(1):
-            candidate = name if number == 1 else f"{name}-{number}"
+        for suffix in count(1):
+            candidate = name if suffix == 1 else f"{name}-{suffix}"
             schema = batch.schema_of(candidate)
             if schema is not None and DAY not in schema.names:
                 raise SettingsError(f"{candidate} is a table of another kind: give this sink another path")
             labels = distinct(numbers, {} if schema is None else names_of(schema))
-            wanted = self._store.typed(history_schema(labels))
-            if schema is None or grown(schema, wanted) is not None:
-                return Route(table, numbers, labels, wanted, candidate)
+            columns = self._store.typed(history_schema(labels))
+            if schema is None or grown(schema, columns) is not None:
+                return Route(table, numbers, labels, columns, candidate)
         raise AssertionError("numbers do not end")
 
     def record(self, one: Delivered) -> OutgoingRecord:
@@ -93,11 +93,13 @@ class LakeHistory:
 
     def lettered(self, topic: str, partition: int) -> int:
         """The offset behind the last dead letter of a partition of Kafka; 0: there is none."""
-        at = topic, partition
-        if at not in self._lettered:
+        topic_partition = topic, partition
+        if topic_partition not in self._lettered:
             stored = self._store.open(DEAD_LETTERS)
-            self._lettered[at] = 0 if stored is None else stored.version_of(application(*at)) or 0
-        return self._lettered[at]
+            self._lettered[topic_partition] = (
+                0 if stored is None else stored.version_of(application(*topic_partition)) or 0
+            )
+        return self._lettered[topic_partition]
 
     def forget(self) -> None:
         """Look again where definitions fit, and dead letters end."""
@@ -145,8 +147,8 @@ class HistoryBatch(Batch):
         """As Batch says."""
         left: list[Delivered] = []
         by_table: dict[int, list[Delivered]] = {}
-        for one in changes:
-            by_table.setdefault(id(one.change.table), []).append(one)
+        for delivered in changes:
+            by_table.setdefault(id(delivered.change.table), []).append(delivered)
         with gc_paused():
             for some in by_table.values():
                 self._put_table(some, left)
@@ -154,7 +156,7 @@ class HistoryBatch(Batch):
 
     def _put_table(self, some: Sequence[Delivered], left: list[Delivered]) -> None:
         """Take changes of one definition; `left` gets what is to be put by itself, or set aside."""
-        at, table = 0, some[0].change.table
+        start, table = 0, some[0].change.table
         try:
             filling = self._fillings.get(id(table)) or self._filling(table)
         except BaseException as error:
@@ -162,7 +164,7 @@ class HistoryBatch(Batch):
                 raise
             left += some  # each of them says why
             return
-        while (at := fill(filling.columns, some, at, filling.writing.ends, left)) < len(some):
+        while (start := fill(filling.columns, some, start, filling.writing.ends, left)) < len(some):
             self._pour(filling)
 
     def _filling(self, table: Table) -> _Filling:
@@ -191,13 +193,13 @@ class HistoryBatch(Batch):
     def _add_each(self, writing: Writing, route: Route, changes: Sequence[Delivered]) -> None:
         """Put changes into the spool as the records that they are, or set them aside."""
         records: list[OutgoingRecord] = []
-        for one in changes:
+        for delivered in changes:
             try:
-                records.append(self._outlet.record(one))
+                records.append(self._outlet.record(delivered))
             except BaseException as error:
                 if not is_of_table(error):
                     raise
-                self.set_aside(DeadLetter(one.record_id, reason_of(error), one.message))
+                self.set_aside(DeadLetter(delivered.record_id, reason_of(error), delivered.message))
         self._add(writing, route, records)
 
     def _add(self, writing: Writing, route: Route, records: Sequence[OutgoingRecord]) -> None:

@@ -89,8 +89,8 @@ class Writing:
         Where a dead letter may be of a place among them, as when a batch comes again and is understood now, a replay
         of it may be under way: then also what makes one of both fail.
         """
-        noted = {application(*at): end for at, end in self.ends.moved.items()}
-        if any(self._end(*at) < self.lettered(*at) for at in self.ends.moved):
+        noted = {application(*source): end for source, end in self.ends.moved.items()}
+        if any(self._end(*source) < self.lettered(*source) for source in self.ends.moved):
             noted[REPLAYS] = self.noted(REPLAYS) + 1
         return noted
 
@@ -107,15 +107,15 @@ class Writing:
         if self.stored is None or upto <= end:
             return ()
         offset = Number("offset")
-        which = Number("partition").equals(partition) & offset.above(end - 1) & offset.at_most(upto - 1)
-        found = self.stored.read(PLACE, which).to_pylist()
-        return frozenset(row["offset"] for row in found if row["topic"] == topic)
+        condition = Number("partition").equals(partition) & offset.above(end - 1) & offset.at_most(upto - 1)
+        rows = self.stored.read(PLACE, condition).to_pylist()
+        return frozenset(row["offset"] for row in rows if row["topic"] == topic)
 
 
 def rows_of(route: Route, records: Sequence[OutgoingRecord]) -> Any:
     """The RecordBatch of a definition's changes, one row each."""
-    rows = [{**one.record_id.to_json(), **stream_value(one.assignment), **one.record} for one in records]
-    days = pa.array([date.fromisoformat(day_of(record_times(one.change)[0])) for one in records], pa.date32())
+    rows = [{**record.record_id.to_json(), **stream_value(record.assignment), **record.record} for record in records]
+    days = pa.array([date.fromisoformat(day_of(record_times(record.change)[0])) for record in records], pa.date32())
     batch = _arrow(rows, route.numbers)
     if not all(map(sayable, batch.columns)):
         batch = _arrow([within(route.table, row) for row in rows], route.numbers)
@@ -131,5 +131,5 @@ def _arrow(rows: Sequence[Mapping[str, Any]], schema: Any) -> Any:
 
 def letter_rows(letters: Sequence[DeadLetter]) -> Any:
     """The RecordBatch of dead letters, one row each."""
-    rows = [{**one.record_id.to_json(), "reason": one.reason, "message": one.message} for one in letters]
+    rows = [{**letter.record_id.to_json(), "reason": letter.reason, "message": letter.message} for letter in letters]
     return pa.RecordBatch.from_pylist(rows, schema=LETTERS)

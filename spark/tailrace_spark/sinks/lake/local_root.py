@@ -12,7 +12,7 @@ from tailrace_schemas.errors import ServiceError
 def require_writable(path: str) -> None:
     """See that a directory may be written, or made. Raises ServiceError."""
     root = PurePath(path)
-    nearest = next(place for place in (root, *root.parents) if os.path.exists(place))
+    nearest = next(folder for folder in (root, *root.parents) if os.path.exists(folder))
     if not (os.path.isdir(nearest) and os.access(nearest, os.W_OK)):
         raise ServiceError(f"{nearest} is no directory that this user may write")
 

@@ -56,26 +56,26 @@ def source_names(schema: Any) -> Any:
 
 
 def _distinct(fields: Sequence[Any], there: Names, ours: int, longest: int | None = None) -> list[Any]:
-    own = {field.name for field in fields[len(fields) - ours :]}
-    taken = {name.lower() for name in (*there, *own)}
+    own_names = {field.name for field in fields[len(fields) - ours :]}
+    used_names = {name.lower() for name in (*there, *own_names)}
     named: dict[int, str] = {}
-    wanted = [(field.name, spelled(field.name)) for field in fields]
+    spellings = [(field.name, spelled(field.name)) for field in fields]
     if longest is not None:
-        wanted = [(fit(first, longest), fit(second, longest)) for first, second in wanted]
-    for place, (name, other) in enumerate(wanted):
-        if place >= len(fields) - ours:
-            named[place] = name
-        elif other in there and other != name:
-            named[place] = other
-        elif name in there and name not in own:
-            named[place] = name
-    for place, (name, other) in enumerate(wanted):
-        if place not in named:
-            named[place] = other if name.lower() in taken else name
-            taken.add(named[place].lower())
+        spellings = [(fit(first, longest), fit(second, longest)) for first, second in spellings]
+    for index, (name, escaped) in enumerate(spellings):
+        if index >= len(fields) - ours:
+            named[index] = name
+        elif escaped in there and escaped != name:
+            named[index] = escaped
+        elif name in there and name not in own_names:
+            named[index] = name
+    for index, (name, escaped) in enumerate(spellings):
+        if index not in named:
+            named[index] = escaped if name.lower() in used_names else name
+            used_names.add(named[index].lower())
     return [
-        pa.field(named[place], _distinct_type(field.type, there.get(named[place], {})))
-        for place, field in enumerate(fields)
+        pa.field(named[index], _distinct_type(field.type, there.get(named[index], {})))
+        for index, field in enumerate(fields)
     ]
 
 

@@ -26,27 +26,36 @@ class VisibleChanges:
 
 
 def visible_changes(
-    shown: LakeRowRenderer, plain: FastRows, merged: MergeResult[list[object]], stored: Sequence[StoredRows], at: int
+    renderer: LakeRowRenderer, fast: FastRows, result: MergeResult[list[object]], stored: Sequence[StoredRows], now: int
 ) -> VisibleChanges:
     """Raises DecodeError as rendering does."""
-    rows = shown.plain_arrow(plain, at)
-    if merged.visible:
-        rows.append(shown.arrow(list(merged.visible.values())))
+    rows = renderer.plain_arrow(fast, now)
+    if result.visible:
+        rows.append(renderer.arrow(list(result.visible.values())))
     # What has no state is not shown, as both are told by the same batch.
-    hidden = {row_key for row_key in (*plain.hidden, *merged.hidden) if any(row_key in part.at for part in stored)}
-    kept = [(row[0], row[1]) for row, _ in merged.stored]
+    hidden = {
+        row_key
+        for row_key in (*fast.hidden, *result.hidden)
+        if any(row_key in stored_rows.at for stored_rows in stored)
+    }
+    stored_keys = [(row[0], row[1]) for row, _ in result.stored]
     new = not hidden
-    for part in stored:
-        put = chain(zip(plain.keys, plain.clusterings, strict=True), kept, merged.removed, merged.visible)
-        new = new and part.at.keys().isdisjoint(put)
+    for stored_rows in stored:
+        put = chain(zip(fast.keys, fast.clusterings, strict=True), stored_keys, result.removed, result.visible)
+        new = new and stored_rows.at.keys().isdisjoint(put)
     return VisibleChanges(rows, hidden, new)
 
 
-def rows_of(shown: LakeRowRenderer, partitions: Mapping[bytes, StoredPartition], at: int) -> dict[RowKey, list[object]]:
+def rows_of(
+    renderer: LakeRowRenderer, partitions: Mapping[bytes, StoredPartition], now: int
+) -> dict[RowKey, list[object]]:
     """What these partitions show."""
     rows: dict[RowKey, list[object]] = {}
-    for key, known in partitions.items():
-        static = None if known.static is None else known.static.state
-        states = [(at_, (decode_stored(*row.stored).state, row.written_as)) for at_, row in known.rows.items()]
-        rows.update(shown.partition(key, static, states, at))
+    for key, partition in partitions.items():
+        static = None if partition.static is None else partition.static.state
+        states = [
+            (clustering, (decode_stored(*row.stored).state, row.written_as))
+            for clustering, row in partition.rows.items()
+        ]
+        rows.update(renderer.partition(key, static, states, now))
     return rows

@@ -78,12 +78,12 @@ class StateTable:
         rows = {row["clustering"]: row for row in self._rows(Number("bucket").equals(_WHOLE_TABLE))}
         if _DEFINITION not in rows:
             return None
-        said = json.loads(rows[_DEFINITION]["state"])
+        fields = json.loads(rows[_DEFINITION]["state"])
         since = max(row["batch"] for row in rows.values())
-        names = said.get("names")
+        names = fields.get("names")
         entry = TableEntry(
-            table_from_json(said), said["announced"], said["buckets"], since=since, names=names,
-            purged_to=said.get("purged_to"),
+            table_from_json(fields), fields["announced"], fields["buckets"], since=since, names=names,
+            purged_to=fields.get("purged_to"),
         )  # fmt: skip
         truncations = rows.get(_TRUNCATIONS)
         if truncations is None:
@@ -112,8 +112,8 @@ class StateTable:
 
     def bucket(self, number: int) -> dict[bytes, StoredPartition]:
         """All partitions of a bucket."""
-        found = None if self.stored is None else self.stored.read(_NEEDED, Number("bucket").equals(number))
-        return stored_partitions(stored_rows(found))
+        table = None if self.stored is None else self.stored.read(_NEEDED, Number("bucket").equals(number))
+        return stored_partitions(stored_rows(table))
 
     def due(self, at: int) -> set[bytes]:
         """The keys of partitions in which something reads otherwise by `at`, in seconds."""
@@ -127,8 +127,10 @@ class StateTable:
         """States in which something deletes that was written and came by `until`, in seconds, the oldest first."""
         if self.stored is None:
             return []
-        which = Number("deletes_from").at_most(until) & _IN_TABLE
-        rows = self.stored.read([*_NEEDED, "deletes_from"], which).sort_by("deletes_from").slice(0, limit).to_pylist()
+        condition = Number("deletes_from").at_most(until) & _IN_TABLE
+        rows = (
+            self.stored.read([*_NEEDED, "deletes_from"], condition).sort_by("deletes_from").slice(0, limit).to_pylist()
+        )
         return [
             (
                 (row["key"], row["clustering"]),
@@ -186,31 +188,33 @@ def state_rows(kept: Iterable[RowToStore], gone: Iterable[RowKey], batch: int, b
 
 def entry_rows(entry: TableEntry) -> list[dict[str, Any]]:
     """What is known of a whole table, as `state_rows`."""
-    said = {**table_to_json(entry.definition), "announced": entry.announced, "buckets": entry.buckets}
+    fields = {**table_to_json(entry.definition), "announced": entry.announced, "buckets": entry.buckets}
     if entry.names is not None:
-        said["names"] = entry.names
+        fields["names"] = entry.names
     if entry.purged_to is not None:
-        said["purged_to"] = entry.purged_to
-    definition = json.dumps(said, sort_keys=True).encode()
+        fields["purged_to"] = entry.purged_to
+    definition = json.dumps(fields, sort_keys=True).encode()
     erased = None if entry.erased is None else entry.erased.written
-    one = {"key": b"", "batch": entry.since, "bucket": _WHOLE_TABLE, "gone": False}
+    row = {"key": b"", "batch": entry.since, "bucket": _WHOLE_TABLE, "gone": False}
     return [
-        {**one, "clustering": _DEFINITION, "state": definition},
-        {**one, "clustering": _TRUNCATIONS, "state": encode_truncations(entry.truncations), "newest": erased},
+        {**row, "clustering": _DEFINITION, "state": definition},
+        {**row, "clustering": _TRUNCATIONS, "state": encode_truncations(entry.truncations), "newest": erased},
     ]
 
 
 def fast_state_rows(plain: FastRows, batch: int) -> Any:
     """The states of these rows, as a pyarrow Table of SCHEMA and `gone`."""
     rows = len(plain.keys)
-    made = {
+    columns = {
         "key": plain.keys, "clustering": plain.clusterings, "newest": plain.newest, "state": plain.states,
         "generation": plain.generations, "stream_id": plain.streams, "written_as": plain.written_as,
         "bucket": plain.buckets,
     }  # fmt: skip
-    same = {"batch": batch, "gone": False}
+    constants = {"batch": batch, "gone": False}
     arrays = [
-        pa.array(made[of.name], of.type) if of.name in made else pa.repeat(pa.scalar(same.get(of.name), of.type), rows)
+        pa.array(columns[of.name], of.type)
+        if of.name in columns
+        else pa.repeat(pa.scalar(constants.get(of.name), of.type), rows)
         for of in WITH_GONE
     ]
     return pa.Table.from_arrays(arrays, schema=WITH_GONE)
@@ -223,23 +227,23 @@ def stored_partitions(
     heads: dict[bytes, list[HeadRow]] = {}
     expiries: dict[bytes, int | None] = {}
     inner: dict[bytes, dict[bytes, StoredRow]] = {}
-    for row_key, place in stored.at.items():
+    for row_key, index in stored.at.items():
         key, clustering = row_key
         if whole is not None and key not in whole and row_key not in rows:
             continue
-        encoded = (stored.states[place], stored.generations[place], stored.streams[place])
-        expiry = stored.expiries[place]
+        encoded = (stored.states[index], stored.generations[index], stored.streams[index])
+        expiry = stored.expiries[index]
         if clustering < ROW:
             heads.setdefault(key, []).append((clustering, *encoded))
             if expiry is not None:  # only a static row has one
                 expiries[key] = expiry
         else:
-            inner.setdefault(key, {})[clustering] = StoredRow(encoded, stored.clustering_of(place), expiry)
-    found = {}
+            inner.setdefault(key, {})[clustering] = StoredRow(encoded, stored.clustering_of(index), expiry)
+    partitions = {}
     for key in {*heads, *inner}:
         head = head_of(sorted(heads.get(key, ()), key=lambda one: one[0]))
-        found[key] = StoredPartition(head.deletions, head.static, expiries.get(key), inner.get(key, {}))
-    return found
+        partitions[key] = StoredPartition(head.deletions, head.static, expiries.get(key), inner.get(key, {}))
+    return partitions
 
 
 def _octets(column: Any) -> list[Any]:
@@ -247,8 +251,8 @@ def _octets(column: Any) -> list[Any]:
     array = column.combine_chunks()
     if not len(array):
         return []
-    _, places, data = array.buffers()
-    offsets = np.frombuffer(places, np.int32)[array.offset : array.offset + len(array) + 1]
+    _, offset_buffer, data = array.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[array.offset : array.offset + len(array) + 1]
     first, last = int(offsets[0]), int(offsets[-1])
     octets = b"" if data is None else data.slice(first, last - first).to_pybytes()
     return _with_nulls(array, cut(octets, (offsets - first).tolist()))

@@ -30,9 +30,9 @@ class StateReading:
     def __iter__(self) -> Iterator[Part]:
         """Raises ServiceError where the store does not answer."""
         for keys, result in self._found:
-            part = stored_rows(result())
-            self.parts.append(part)
-            yield keys, part
+            rows = stored_rows(result())
+            self.parts.append(rows)
+            yield keys, rows
 
     def all(self) -> list[StoredRows]:
         """All parts."""
@@ -56,8 +56,8 @@ def reading(state: StateTable, keys: Collection[bytes], buckets: int) -> Iterato
     halves = _halves(keys, buckets)
     pool = ThreadPoolExecutor(1, "tailrace-state")
     try:
-        begun = [(part, pool.submit(state.find, part, within).result) for part, within in halves]
-        yield StateReading(iter(begun))
+        reads = [(part_keys, pool.submit(state.find, part_keys, within).result) for part_keys, within in halves]
+        yield StateReading(iter(reads))
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -67,6 +67,6 @@ def _halves(keys: Collection[bytes], buckets: int) -> list[tuple[Collection[byte
     bucket = {key: bucket_of(key, buckets) for key in keys}
     if len(keys) < _WORTH_A_PART:
         return [(keys, set(bucket.values()))]
-    first = {key for key, number in bucket.items() if number < buckets // 2}
+    first = {key for key, bucket_index in bucket.items() if bucket_index < buckets // 2}
     second = bucket.keys() - first
-    return [(part, {bucket[key] for key in part}) for part in (first, second) if part]
+    return [(part_keys, {bucket[key] for key in part_keys}) for part_keys in (first, second) if part_keys]

@@ -76,17 +76,17 @@ class LakeRowRenderer:
         """
         statics = None if static is None else self._static.values(static, None, at)
         shared = [None] * len(self._static.columns) if statics is None else statics
-        found: dict[RowKey, list[object]] = {}
+        visible: dict[RowKey, list[object]] = {}
         for clustering, (state, values) in rows:
             regular = self._regular.values(state, None, at)
             if regular is not None:
                 row_key = key, clustering
-                found[row_key] = [*self._keys(key, values), *shared, *regular, *self._name(row_key)]
-        if not found and statics is not None:
-            nothing = [None] * len(self.table.clustering)
+                visible[row_key] = [*self._keys(key, values), *shared, *regular, *self._name(row_key)]
+        if not visible and statics is not None:
+            no_clustering = [None] * len(self.table.clustering)
             empty = [None] * len(self._regular.columns)
-            found[key, STATIC] = [*self._keys(key, nothing), *shared, *empty, *self._name((key, STATIC))]
-        return found
+            visible[key, STATIC] = [*self._keys(key, no_clustering), *shared, *empty, *self._name((key, STATIC))]
+        return visible
 
     def arrow(self, rows: Sequence[Sequence[object]]) -> Any:
         """The RecordBatch of these rows, in `schema`."""
@@ -101,16 +101,16 @@ class LakeRowRenderer:
 
     def plain_arrow(self, plain: FastRows, at: int | None) -> list[Any]:
         """The RecordBatches of what these rows show, in `schema`. Raises DecodeError."""
-        columns, found = plain.visible, list[Any]()
+        columns, batches = plain.visible, list[Any]()
         if not columns.rows:
-            return found
+            return batches
         arrays, odd = [], None
         for column, field in zip((*columns.keys, *columns.columns), self._plain, strict=False):
-            array, more = column_array(column, field.type, columns.rows)
+            array, inexact = column_array(column, field.type, columns.rows)
             arrays.append(array)
-            odd = either(odd, more)
+            odd = either(odd, inexact)
         keys, clusterings = [key for key, _ in columns.row_keys], [clustering for _, clustering in columns.row_keys]
-        buckets = [plain.buckets[place] for place in plain.places]
+        buckets = [plain.buckets[index] for index in plain.places]
         arrays += [pa.array(keys, pa.binary()), pa.array(clusterings, pa.binary()), pa.array(buckets, pa.int32())]
         arrays = [relabelled(array, field.type) for array, field in zip(arrays, self.schema, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -122,9 +122,9 @@ class LakeRowRenderer:
     def _arrow(self, rows: Sequence[Sequence[object]]) -> Any:
         renamed = [renaming(column.type, True) for column in self._columns]
         arrays = []
-        for number, field in enumerate(self._plain):
-            rename = renamed[number] if number < len(renamed) else None
-            values = [row[number] for row in rows]
+        for index, field in enumerate(self._plain):
+            rename = renamed[index] if index < len(renamed) else None
+            values = [row[index] for row in rows]
             if rename is not None:
                 values = [None if value is None else rename(value) for value in values]
             arrays.append(pa.array(values, type=field.type))
@@ -132,7 +132,9 @@ class LakeRowRenderer:
 
     def _keys(self, key: bytes, clustering: Clustering) -> list[object]:
         parts = (*split_key(self._key_types, key), *clustering)
-        return [None if part is None else decode(part) for decode, part in zip(self._decoders, parts, strict=True)]
+        return [
+            None if octets is None else decode(octets) for decode, octets in zip(self._decoders, parts, strict=True)
+        ]
 
     def _name(self, row_key: RowKey) -> tuple[bytes, bytes, int]:
         return (*row_key, bucket_of(row_key[0], self._buckets))
@@ -140,11 +142,11 @@ class LakeRowRenderer:
 
 def _older(schema: Any) -> Any:
     """The Schema with the names of columns that versions gave which knew no others: NAME_2 where one was taken."""
-    taken = set(HIDDEN)
+    used_names = set(HIDDEN)
     fields = []
     columns = list(schema)[: len(schema) - len(HIDDEN)]
     for field in columns:
-        name = claim(field.name, _LONGEST_NAME, taken)
-        taken.add(name.lower())
+        name = claim(field.name, _LONGEST_NAME, used_names)
+        used_names.add(name.lower())
         fields.append(field.with_name(name))
     return pa.schema([*fields, *list(schema)[len(columns) :]])

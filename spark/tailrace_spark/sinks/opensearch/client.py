@@ -104,12 +104,12 @@ class SearchClient:
     def documents(self, index: str, ids: Sequence[str], *, source: bool = False) -> dict[str, StoredDocument]:
         """These documents, the newest whether searches see them yet or not; those that are not there are left out."""
         path = f"/{name(index)}/_mget?stored_fields={STATE}&_source={json.dumps(source)}"
-        found: dict[str, StoredDocument] = {}
-        for at in range(0, len(ids), self._settings.bulk_documents):
-            body = {"ids": ids[at : at + self._settings.bulk_documents]}
+        documents: dict[str, StoredDocument] = {}
+        for start in range(0, len(ids), self._settings.bulk_documents):
+            body = {"ids": ids[start : start + self._settings.bulk_documents]}
             answer = self._json("POST", path, body, check=self._require_answers)
-            found |= {one["_id"]: _found(one) for one in answer["docs"] if one["found"]}
-        return found
+            documents |= {hit["_id"]: _found(hit) for hit in answer["docs"] if hit["found"]}
+        return documents
 
     def search(self, index: str, query: Mapping[str, Any], *, source: bool = False) -> Iterator[list[StoredDocument]]:
         """All documents of a query as they were when it began, in pages and in no order. `refresh` before."""
@@ -166,13 +166,13 @@ class SearchClient:
 
         def send() -> None:
             nonlocal left
-            answer = self._request("POST", path, b"".join(lines[at] for at in left), "application/x-ndjson")
+            answer = self._request("POST", path, b"".join(lines[index] for index in left), "application/x-ndjson")
             if answer.status_code == _TOO_LARGE:
                 raise _TooLargeError
             again: list[int] = []
             words = ""
             items = self._decoded(answer)["items"]
-            for at, item in zip(left, items, strict=True):
+            for index, item in zip(left, items, strict=True):
                 [result] = item.values()
                 status, identity = result["status"], result["_id"]
                 if status < 300:
@@ -182,7 +182,7 @@ class SearchClient:
                 elif status == 400:
                     written.refused[identity] = _said(result)
                 elif status in _TRIED_AGAIN:
-                    again.append(at)
+                    again.append(index)
                     words = _said(result)
                 else:
                     raise self._failed(f"{alias}: HTTP {status}: {_said(result)}")
@@ -230,9 +230,9 @@ class SearchClient:
         except httpx2.RequestError as error:
             raise RetryableError(str(error) or type(error).__name__) from error
         if answer.status_code in _TRIED_AGAIN:
-            after = retry_after(answer.headers.get("Retry-After"), lambda: datetime.now(UTC))
-            asks = "" if after is None else f"; it asks to come again in {after:.0f} s"
-            raise RetryableError(f"HTTP {answer.status_code}: {answer.text[:_SHOWN]}{asks}", after)
+            retry_seconds = retry_after(answer.headers.get("Retry-After"), lambda: datetime.now(UTC))
+            asks = "" if retry_seconds is None else f"; it asks to come again in {retry_seconds:.0f} s"
+            raise RetryableError(f"HTTP {answer.status_code}: {answer.text[:_SHOWN]}{asks}", retry_seconds)
         return answer
 
     def _decoded(self, answer: Any) -> Any:
@@ -241,22 +241,22 @@ class SearchClient:
         except ValueError:
             decoded = None
         if answer.status_code in (401, 403):
-            what = _said(decoded) if isinstance(decoded, dict) else answer.text[:_SHOWN]
+            words = _said(decoded) if isinstance(decoded, dict) else answer.text[:_SHOWN]
             advice = "look at username and password, or api_key, and what they may do"
-            raise self._failed(f"HTTP {answer.status_code}: {what}; {advice}")
+            raise self._failed(f"HTTP {answer.status_code}: {words}; {advice}")
         if answer.status_code >= 300 or decoded is None:
-            what = _said(decoded) if isinstance(decoded, dict) else answer.text[:_SHOWN]
+            words = _said(decoded) if isinstance(decoded, dict) else answer.text[:_SHOWN]
             if answer.status_code == _REFUSED:
-                raise TableRefusedError(f"{self._settings.location}: HTTP {answer.status_code}: {what}")
-            raise self._failed(f"HTTP {answer.status_code}: {what}")
+                raise TableRefusedError(f"{self._settings.location}: HTTP {answer.status_code}: {words}")
+            raise self._failed(f"HTTP {answer.status_code}: {words}")
         return decoded
 
     def _require_answers(self, answer: Mapping[str, Any]) -> None:
         """Of each document: the request succeeds also where shards are not there yet."""
-        for one in answer["docs"]:
-            if "error" in one:
-                words = f"{one['_index']}: {_said(one)}"
-                if one["error"].get("type") == "index_not_found_exception":
+        for document in answer["docs"]:
+            if "error" in document:
+                words = f"{document['_index']}: {_said(document)}"
+                if document["error"].get("type") == "index_not_found_exception":
                     raise self._failed(words)
                 raise RetryableError(words)
 
@@ -278,14 +278,14 @@ def name(index: str) -> str:
 
 
 def _lines(op: Op) -> bytes:
-    where: dict[str, object] = {"_id": op.id}
+    target: dict[str, object] = {"_id": op.id}
     if op.version is not None:
-        where["if_seq_no"], where["if_primary_term"] = op.version
+        target["if_seq_no"], target["if_primary_term"] = op.version
     if op.document is None:
-        return json.dumps({"delete": where}).encode() + b"\n"
+        return json.dumps({"delete": target}).encode() + b"\n"
     action = "index" if op.version is not None or op.unchecked else "create"
     document = json.dumps(op.document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return json.dumps({action: where}).encode() + b"\n" + document.encode() + b"\n"
+    return json.dumps({action: target}).encode() + b"\n" + document.encode() + b"\n"
 
 
 def _found(one: Mapping[str, Any]) -> StoredDocument:

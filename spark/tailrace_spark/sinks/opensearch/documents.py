@@ -53,22 +53,22 @@ class Documents:
             name: field_of(column.type) for name, column in zip(names, columns, strict=True)
         }
         """The mapping's fields of the source's columns, in its order."""
-        shown = [(name, render(column.type)) for name, column in zip(names, columns, strict=True)]
+        fields = [(name, render(column.type)) for name, column in zip(names, columns, strict=True)]
         keys, statics = len(table.key), len(self._static.columns)
-        self._key_shown = shown[:keys]
-        self._static_shown = shown[keys : keys + statics]
-        self._regular_shown = shown[keys + statics :]
+        self._key_shown = fields[:keys]
+        self._static_shown = fields[keys : keys + statics]
+        self._regular_shown = fields[keys + statics :]
         self._codecs: list[Codec] = [codec(column.type) for column in table.key]
         self._key_types = tuple(column.type for column in table.partition_key)
         self._telling = all(column.type.kind in _TELLING for column in table.key)
 
     @property
     def whole_partitions(self) -> bool:
-        """See `Shows`."""
+        """See `RowRenderer`."""
         return bool(self.table.static)
 
     def row(self, row_key: RowKey, state: ClusteredState, at: int | None) -> Document | None:
-        """See `Shows`; without what is the sink's own."""
+        """See `RowRenderer`; without what is the sink's own."""
         values = self._regular.values(state[0], None, at)
         if values is None:
             return None
@@ -79,19 +79,19 @@ class Documents:
     def partition(
         self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], at: int | None
     ) -> dict[RowKey, Document]:
-        """See `Shows`."""
+        """See `RowRenderer`."""
         statics = None if static is None else self._static.values(static, None, at)
-        found: dict[RowKey, Document] = {}
+        documents: dict[RowKey, Document] = {}
         for clustering, state in rows:
             document = self.row((key, clustering), state, at)
             if document is not None:
                 _put(document, self._static_shown, statics or ())
-                found[key, clustering] = document
-        if not found and statics is not None:
+                documents[key, clustering] = document
+        if not documents and statics is not None:
             document = self._keys(key, [None] * len(self.table.clustering))
             _put(document, self._static_shown, statics)
-            found[key, STATIC] = document
-        return found
+            documents[key, STATIC] = document
+        return documents
 
     def id_of(self, row_key: RowKey, written_as: Clustering) -> str:
         """The id of a row's document: its key's values as they are shown, or a digest.
@@ -106,20 +106,22 @@ class Documents:
         values: list[object] = []
         try:
             parts = (*split_key(self._key_types, key), *written_as)
-            for part, of, (_, convert) in zip(parts, self._codecs, self._key_shown, strict=True):
-                value = None if part is None else of.decode(part)
-                if value is None or of.encode(value) != part:
+            for encoded, of, (_, convert) in zip(parts, self._codecs, self._key_shown, strict=True):
+                value = None if encoded is None else of.decode(encoded)
+                if value is None or of.encode(value) != encoded:
                     return None
                 values.append(value if convert is None else convert(value))
         except DecodeError:
             return None
-        [first, *others] = values
-        text = json.dumps(values, ensure_ascii=False, separators=(",", ":")) if others else str(first)
+        [first, *more_values] = values
+        text = json.dumps(values, ensure_ascii=False, separators=(",", ":")) if more_values else str(first)
         return text if text and text[0] != "#" and len(text.encode()) <= _LONGEST_ID else None
 
     def _keys(self, key: bytes, clustering: Clustering) -> Document:
         parts = (*split_key(self._key_types, key), *clustering)
-        values = [None if part is None else of.decode(part) for of, part in zip(self._codecs, parts, strict=True)]
+        values = [
+            None if encoded is None else of.decode(encoded) for of, encoded in zip(self._codecs, parts, strict=True)
+        ]
         document: Document = {}
         _put(document, self._key_shown, values)
         return document
@@ -132,11 +134,11 @@ def head_id(key: bytes) -> str:
 
 def digest(*parts: bytes) -> str:
     """Forty hexadecimal digits for some bytes, in parts whose limits count."""
-    found = blake2b(digest_size=20)
-    for part in parts:
-        found.update(len(part).to_bytes(4, "big"))
-        found.update(part)
-    return found.hexdigest()
+    hasher = blake2b(digest_size=20)
+    for octets in parts:
+        hasher.update(len(octets).to_bytes(4, "big"))
+        hasher.update(octets)
+    return hasher.hexdigest()
 
 
 def covers(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -173,10 +175,10 @@ def _put(document: Document, shown: list[tuple[str, Render | None]], values: Ite
 
 def _names(columns: Iterable[Column]) -> list[str]:
     """The columns' names, none of them twice or a name of the server's."""
-    taken = set(_RESERVED)
+    used_names = set(_RESERVED)
     names = []
     for column in columns:
-        name = claim(avro_name(column.name), _LONGEST_NAME, taken)
-        taken.add(name.lower())
+        name = claim(avro_name(column.name), _LONGEST_NAME, used_names)
+        used_names.add(name.lower())
         names.append(name)
     return names

@@ -21,7 +21,7 @@ def merge_groups(
     index: TableIndex,
     documents: Documents,
     at: int,
-    found: BatchChanges,
+    batch: BatchChanges,
     *,
     size: int,
     at_once: int,
@@ -30,19 +30,19 @@ def merge_groups(
 
     Raises as `DocumentMerge.run` does, when no request is under way any more.
     """
-    if at_once == 1 or documents.whole_partitions or len(found.rows) <= size:
-        return DocumentMerge(client, index, documents, at).run(found)
+    if at_once == 1 or documents.whole_partitions or len(batch.rows) <= size:
+        return DocumentMerge(client, index, documents, at).run(batch)
 
     def merged(group: BatchChanges) -> MergeOutcome:
         return DocumentMerge(client, index, documents, at).run(group)
 
-    together = {*found.deletions, *found.statics} if documents.table.clustering else set[bytes]()
+    together = {*batch.deletions, *batch.statics} if documents.table.clustering else set[bytes]()
     outcome = MergeOutcome()
     with ThreadPoolExecutor(at_once, thread_name_prefix="tailrace-search") as pool:
-        under_way = [pool.submit(merged, group) for group in groups(found, size, together)]
+        under_way = [pool.submit(merged, group) for group in groups(batch, size, together)]
         try:
-            for one in under_way:
-                done = one.result()
+            for future in under_way:
+                done = future.result()
                 outcome.rows |= done.rows
                 outcome.refused |= done.refused
         except BaseException:
@@ -51,32 +51,32 @@ def merge_groups(
     return outcome
 
 
-def groups(found: BatchChanges, size: int, together: Collection[bytes] = ()) -> Iterator[BatchChanges]:
+def groups(batch: BatchChanges, size: int, together: Collection[bytes] = ()) -> Iterator[BatchChanges]:
     """What was gathered, cut between partitions into parts of `size` rows, or more where one partition has more.
 
     The partitions `together` are one part, the first: what they need of the index is then searched for once.
     """
     first, keys = BatchChanges(), dict[bytes, BatchChanges]()
-    for key in dict.fromkeys((*found.deletions, *found.statics, *(key for key, _ in found.rows))):
+    for key in dict.fromkeys((*batch.deletions, *batch.statics, *(key for key, _ in batch.rows))):
         keys[key] = first if key in together else BatchChanges()
-        if key in found.deletions:
-            keys[key].deletions[key] = found.deletions[key]
-        if key in found.statics:
-            keys[key].statics[key] = found.statics[key]
-    for row_key, said in found.rows.items():
-        keys[row_key[0]].rows[row_key] = said
+        if key in batch.deletions:
+            keys[key].deletions[key] = batch.deletions[key]
+        if key in batch.statics:
+            keys[key].statics[key] = batch.statics[key]
+    for row_key, changes in batch.rows.items():
+        keys[row_key[0]].rows[row_key] = changes
     if together:
         yield first
-    part, count = BatchChanges(), 0
-    for key, one in keys.items():
+    group, count = BatchChanges(), 0
+    for key, partition in keys.items():
         if key in together:
             continue
-        part.deletions |= one.deletions
-        part.statics |= one.statics
-        part.rows |= one.rows
-        count += len(one.rows) or 1
+        group.deletions |= partition.deletions
+        group.statics |= partition.statics
+        group.rows |= partition.rows
+        count += len(partition.rows) or 1
         if count >= size:
-            yield part
-            part, count = BatchChanges(), 0
+            yield group
+            group, count = BatchChanges(), 0
     if count:
-        yield part
+        yield group

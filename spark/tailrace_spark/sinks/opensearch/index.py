@@ -92,39 +92,39 @@ class Indexes:
 
     def of(self, table: Table) -> TableIndex | None:
         """The index of a table; None where there is none yet."""
-        found = self._known.get(table.id)
-        if found is None:
-            _, found = self._find(table)
-            if found is not None:
-                self._known[table.id] = found
-        return found
+        index = self._known.get(table.id)
+        if index is None:
+            _, index = self._find(table)
+            if index is not None:
+                self._known[table.id] = index
+        return index
 
     def all(self) -> Iterator[TableIndex]:
         """Those of all tables that were ever followed under this sink's names."""
         pattern = name(self._settings.index.format(keyspace="*", table="*")).replace("%2A", "*")
         aliases = self._client.get(f"/_alias/{pattern}") or {}
-        ours = self._client.get(f"/{pattern}/_mapping?filter_path=*.mappings._meta.{_META}") or {}
-        for index in sorted(aliases.keys() & ours.keys()):
+        mappings = self._client.get(f"/{pattern}/_mapping?filter_path=*.mappings._meta.{_META}") or {}
+        for index in sorted(aliases.keys() & mappings.keys()):
             for alias in aliases[index]["aliases"]:
-                found = None if alias.endswith(_WRITE) else self._open(alias, index)
-                if found is not None:
-                    yield self._known.setdefault(found.entry.definition.id, found)
+                table_index = None if alias.endswith(_WRITE) else self._open(alias, index)
+                if table_index is not None:
+                    yield self._known.setdefault(table_index.entry.definition.id, table_index)
 
     def make(self, table: Table, announced: int) -> TableIndex:
         """The index of a table that has none."""
-        alias, found = self._find(table)
-        if found is None:
+        alias, index = self._find(table)
+        if index is None:
             documents = Documents(table)
             self._create(f"{alias}-000001", alias, documents)
-            found = TableIndex(self._client, alias, f"{alias}-000001", TableEntry(table, announced), None)
-            found.note(found.entry)
-        self._known[table.id] = found
-        return found
+            index = TableIndex(self._client, alias, f"{alias}-000001", TableEntry(table, announced), None)
+            index.note(index.entry)
+        self._known[table.id] = index
+        return index
 
     def successor(self, old: TableIndex, documents: Documents) -> TableIndex:
         """A new, empty index that no reader sees yet, in which a table is to be made anew."""
-        stem, _, number = old.index.rpartition("-")
-        index = f"{stem}-{int(number) + 1:06d}"
+        stem, _, generation = old.index.rpartition("-")
+        index = f"{stem}-{int(generation) + 1:06d}"
         self._client.delete(f"/{name(index)}")  # of one who died making it
         self._create(index, None, documents)
         return TableIndex(self._client, old.alias, index, old.entry, None)
@@ -143,18 +143,18 @@ class Indexes:
         """The name under which a table stands, or is to stand: the first of NAME, NAME-2, ... that is its."""
         named = self._settings.index.format(keyspace=table.keyspace.lower(), table=table.name.lower())
         base = fit(named.lstrip("-_+"), _LONGEST_NAME)
-        for number in count(1):
-            alias = base if number == 1 else f"{base}-{number}"
-            said = self._client.get(f"/_alias/{name(alias)}")
-            if said is None:
+        for suffix in count(1):
+            alias = base if suffix == 1 else f"{base}-{suffix}"
+            indexes = self._client.get(f"/_alias/{name(alias)}")
+            if indexes is None:
                 if self._client.get(f"/{name(alias)}") is not None:
                     raise self._foreign(alias)
                 return alias, None
-            if len(said) != 1:
-                raise SettingsError(f"{self._settings.location}: {alias} names several indexes: {', '.join(said)}")
-            [index] = said
-            found = self._open(alias, index)
-            if found is None:
+            if len(indexes) != 1:
+                raise SettingsError(f"{self._settings.location}: {alias} names several indexes: {', '.join(indexes)}")
+            [index] = indexes
+            table_index = self._open(alias, index)
+            if table_index is None:
                 meta = self._meta(index)
                 if meta is None:
                     raise self._foreign(alias)
@@ -162,8 +162,8 @@ class Indexes:
                     continue
                 # Made by one who died before it said what it is.
                 return alias, TableIndex(self._client, alias, index, TableEntry(table, -1), None)
-            if found.entry.definition.id == table.id:
-                return alias, found
+            if table_index.entry.definition.id == table.id:
+                return alias, table_index
         raise AssertionError
 
     def _foreign(self, alias: str) -> SettingsError:
@@ -174,15 +174,15 @@ class Indexes:
     def _open(self, alias: str, index: str) -> TableIndex | None:
         if self._meta(index) is None:
             return None
-        there = self._client.documents(index, [TABLE_ID]).get(TABLE_ID)
-        if there is None:
+        document = self._client.documents(index, [TABLE_ID]).get(TABLE_ID)
+        if document is None:
             return None
-        return TableIndex(self._client, alias, index, decode_entry(there.state), there.version)
+        return TableIndex(self._client, alias, index, decode_entry(document.state), document.version)
 
     def _meta(self, index: str) -> str | None:
         mapping = self._client.get(f"/{name(index)}/_mapping") or {}
-        for said in mapping.values():
-            meta: Any = said["mappings"].get("_meta", {}).get(_META)
+        for mapping_of_index in mapping.values():
+            meta: Any = mapping_of_index["mappings"].get("_meta", {}).get(_META)
             return None if meta is None else str(meta["table"])
         return None
 
@@ -209,12 +209,12 @@ class Indexes:
 def settled(index: TableIndex, definition: Table, announced: int) -> tuple[TableEntry, bool]:
     """What is known with another definition, and whether the index has but to be widened for it."""
     entry = replace(index.entry, definition=definition, announced=announced)
-    before = index.entry.definition
-    if before == definition:
+    former = index.entry.definition
+    if former == definition:
         return entry, True
-    there, wanted = Documents(before).properties, Documents(definition).properties
-    same_keys = [column.name for column in before.key] == [column.name for column in definition.key]
-    return entry, same_keys and before.dropped == definition.dropped and covers(there, wanted)
+    existing, new = Documents(former).properties, Documents(definition).properties
+    same_keys = [column.name for column in former.key] == [column.name for column in definition.key]
+    return entry, same_keys and former.dropped == definition.dropped and covers(existing, new)
 
 
 _FILTER: Final = {"term": {f"{OWN}.there": True}}

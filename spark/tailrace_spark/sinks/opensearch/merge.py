@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 from tailrace_schemas.cql.order import clustering_key
@@ -70,13 +71,13 @@ class _Read:
 
     def version(self, identity: str) -> Version | None:
         """That of a document; None: there is none."""
-        there = self.found.get(identity)
-        return None if there is None else there.version
+        document = self.found.get(identity)
+        return None if document is None else document.version
 
     def shows(self, identity: str, document: Document | None) -> bool:
         """Whether searches see this of a document already."""
-        there = self.found.get(identity)
-        return (document or {}) == ({} if there is None else there.source or {})
+        stored = self.found.get(identity)
+        return (document or {}) == ({} if stored is None else stored.source or {})
 
 
 class DocumentMerge:
@@ -95,52 +96,54 @@ class DocumentMerge:
         self._headed = bool(self._table.clustering)
         self._outcome = MergeOutcome()
 
-    def run(self, found: BatchChanges, rows: Mapping[RowKey, Clustering] | None = None) -> MergeOutcome:
+    def run(self, batch: BatchChanges, rows: Mapping[RowKey, Clustering] | None = None) -> MergeOutcome:
         """Merge what was gathered; `rows` are looked at too, under STATIC a partition.
 
         Raises StaleError where another writer changed what is known of the whole table, ServiceError, and DecodeError
         where something cannot be shown; then it may be partly done, and is to be done again.
         """
-        asked = dict(rows or {})
+        clusterings = dict(rows or {})
         if not self._headed:
-            found = _without_heads(found, self._table)
+            batch = _without_heads(batch, self._table)
         for _ in range(_TRIES):
-            lost = self._once(found, asked)
+            lost = self._once(batch, clusterings)
             if not lost:
                 return self._outcome
-            found = _within(found, lost)
-            asked = {row_key: at for row_key, at in asked.items() if row_key[0] in lost}
+            batch = _within(batch, lost)
+            clusterings = {row_key: clustering for row_key, clustering in clusterings.items() if row_key[0] in lost}
         raise ServiceError(f"{self._index.index}: other writers change the same documents again and again")
 
-    def _once(self, found: BatchChanges, asked: Mapping[RowKey, Clustering]) -> set[bytes]:
+    def _once(self, batch: BatchChanges, clusterings: Mapping[RowKey, Clustering]) -> set[bytes]:
         """Do it all once; the keys of partitions in which another writer came first."""
-        read = self._read(found, asked)
-        heads = self._merged_heads(read, found)
+        read = self._read(batch, clusterings)
+        heads = self._merged_heads(read, batch)
         lost = self._announce(read, heads)
         anew = {key for key in read.heads if key not in lost and (key in heads or read.heads[key].pending)}
         anew |= heads.keys() - lost
-        keys = {*found.deletions, *found.statics, *(key for key, _ in (*found.rows, *asked))} - lost
-        whole = keys if self._documents.whole_partitions else anew
-        if whole:
-            self._load(read, whole, {} if self._documents.whole_partitions else _bounds(found, read, anew))
-        known = {key: _known(read.head(key), read.rows.get(key, {})) for key in keys}
+        keys = {*batch.deletions, *batch.statics, *(key for key, _ in (*batch.rows, *clusterings))} - lost
+        loaded = keys if self._documents.whole_partitions else anew
+        if loaded:
+            self._load(read, loaded, {} if self._documents.whole_partitions else _bounds(batch, read, anew))
+        stored = {key: _known(read.head(key), read.rows.get(key, {})) for key in keys}
         merge = PartitionMerge[Document](
-            self._documents, self._index.entry.erased, self._at, everything=self._everything, whole=whole
+            self._documents, self._index.entry.erased, self._at, everything=self._everything, whole=loaded
         )
-        merged = merge.merge(known, _within(found, keys))
-        wrote = self._write_rows(read, known, merged, lost)
+        merged = merge.merge(stored, _within(batch, keys))
+        wrote = self._write_rows(read, stored, merged, lost)
         settled = self._settle(read, heads, merged, keys - lost, lost)
         if wrote:
             self._look_back(read, keys - lost - settled, lost)
         return lost
 
-    def _read(self, found: BatchChanges, asked: Mapping[RowKey, Clustering]) -> _Read:
+    def _read(self, batch: BatchChanges, asked: Mapping[RowKey, Clustering]) -> _Read:
         read = _Read()
-        clusterings = {**asked, **{row_key: said.clustering for row_key, said in found.rows.items()}}
-        keys = {*found.deletions, *found.statics, *(key for key, _ in clusterings)}
+        clusterings = {**asked, **{row_key: changes.clustering for row_key, changes in batch.rows.items()}}
+        keys = {*batch.deletions, *batch.statics, *(key for key, _ in clusterings)}
         heads = {head_id(key): key for key in keys} if self._headed else {}
         read.ids = {
-            row_key: self._documents.id_of(row_key, at) for row_key, at in clusterings.items() if row_key[1] >= ROW
+            row_key: self._documents.id_of(row_key, clustering)
+            for row_key, clustering in clusterings.items()
+            if row_key[1] >= ROW
         }
         # The table's last: who forgets deletions notes that there before it takes them away.
         ids = [*heads, *read.ids.values(), TABLE_ID]
@@ -148,33 +151,33 @@ class DocumentMerge:
         if read.version(TABLE_ID) != self._index.version:
             raise StaleError
         for identity, key in heads.items():
-            there = read.found.get(identity)
-            if there is not None:
-                read.heads[key] = decode_head(there.state)[1]
+            document = read.found.get(identity)
+            if document is not None:
+                read.heads[key] = decode_head(document.state)[1]
         for row_key, identity in read.ids.items():
-            there = read.found.get(identity)
-            if there is not None:
-                read.rows.setdefault(row_key[0], {})[row_key[1]] = decode_row(there.state)[1]
+            document = read.found.get(identity)
+            if document is not None:
+                read.rows.setdefault(row_key[0], {})[row_key[1]] = decode_row(document.state)[1]
         return read
 
-    def _merged_heads(self, read: _Read, found: BatchChanges) -> dict[bytes, PartitionDocument]:
+    def _merged_heads(self, read: _Read, batch: BatchChanges) -> dict[bytes, PartitionDocument]:
         """What becomes of partitions' heads, where that is anything else."""
         if not self._headed:
             return {}
-        of_heads = {key: _known(there, {}) for key, there in read.heads.items()}
+        of_heads = {key: _known(head_document, {}) for key, head_document in read.heads.items()}
         merge = PartitionMerge[Document](
             self._documents, self._index.entry.erased, self._at, everything=self._everything
         )
-        merged = merge.merge(of_heads, BatchChanges(found.deletions, found.statics))
+        merged = merge.merge(of_heads, BatchChanges(batch.deletions, batch.statics))
         heads: dict[bytes, PartitionDocument] = {}
         for row, _ in merged.stored:
             head = heads.get(row[0], read.head(row[0]))
             rows = {**head.rows, row[1]: (row[1], row[3], row[4], row[5])}
             heads[row[0]] = PartitionDocument(rows, False, row[6] if row[1] == STATIC else head.expires)
-        for key, at in merged.removed:
+        for key, clustering in merged.removed:
             head = heads.get(key, read.head(key))
-            rows = {place: said for place, said in head.rows.items() if place != at}
-            heads[key] = PartitionDocument(rows, False, None if at == STATIC else head.expires)
+            rows = {state_key: head_row for state_key, head_row in head.rows.items() if state_key != clustering}
+            heads[key] = PartitionDocument(rows, False, None if clustering == STATIC else head.expires)
         return heads
 
     def _announce(self, read: _Read, heads: Mapping[bytes, PartitionDocument]) -> set[bytes]:
@@ -182,13 +185,13 @@ class DocumentMerge:
         ops = {}
         for key, head in heads.items():
             identity = head_id(key)
-            there = read.found.get(identity)
-            shown = dict(there.source or {}) if there is not None else {}
-            ops[identity] = key, self._head_op(read, key, replace(head, pending=True), shown or None)
+            document = read.found.get(identity)
+            source = dict(document.source or {}) if document is not None else {}
+            ops[identity] = key, self._head_op(read, key, replace(head, pending=True), source or None)
         written = self._client.bulk(self._index.write_alias, [op for _, op in ops.values()])
         for identity, version in written.done.items():
-            there = read.found.get(identity)
-            read.found[identity] = StoredDocument(identity, version, b"", None if there is None else there.source)
+            document = read.found.get(identity)
+            read.found[identity] = StoredDocument(identity, version, b"", None if document is None else document.source)
         for identity, why in written.refused.items():
             self._outcome.refused[ops[identity][0], STATIC] = why
         return {ops[identity][0] for identity in written.conflicts}
@@ -196,53 +199,54 @@ class DocumentMerge:
     def _load(self, read: _Read, keys: Collection[bytes], bounds: Mapping[bytes, tuple[bytes, bytes | None]]) -> None:
         """All rows of partitions; of those with bounds, the rows between."""
         self._client.refresh(self._index.index)
-        whole = [digest(key) for key in keys if key not in bounds]
+        digests = [digest(key) for key in keys if key not in bounds]
         queries: list[dict[str, object]] = [
-            {"terms": {f"{OWN}.partition": whole[at : at + _TERMS]}} for at in range(0, len(whole), _TERMS)
+            {"terms": {f"{OWN}.partition": digests[start : start + _TERMS]}} for start in range(0, len(digests), _TERMS)
         ]
         parts = [_between(key, *ends) for key, ends in bounds.items()]
-        queries += [{"bool": {"should": parts[at : at + _TERMS]}} for at in range(0, len(parts), _TERMS)]
+        queries += [{"bool": {"should": parts[start : start + _TERMS]}} for start in range(0, len(parts), _TERMS)]
         for query in queries:
             of_rows = {"bool": {"filter": [{"term": {f"{OWN}.kind": KIND_ROW}}, query]}}
             pages = self._client.search(self._index.index, of_rows, source=self._documents.whole_partitions)
-            for document in (one for page in pages for one in page):
+            for document in chain.from_iterable(pages):
                 key, row = decode_row(document.state)
-                at = ROW + clustering_key(self._table, row.written_as)
+                state_key = ROW + clustering_key(self._table, row.written_as)
                 read.found[document.id] = document
-                read.ids[key, at] = document.id
-                read.rows.setdefault(key, {})[at] = row
+                read.ids[key, state_key] = document.id
+                read.rows.setdefault(key, {})[state_key] = row
 
     def _write_rows(
         self, read: _Read, known: Mapping[bytes, StoredPartition], merged: MergeResult[Document], lost: set[bytes]
     ) -> bool:
         """Write rows; whether any was. Notes what became of them."""
-        kept = {(row[0], row[1]): _known_row(row, at) for row, at in merged.stored if row[1] >= ROW}
-        gone = {row_key for row_key in merged.removed if row_key[1] >= ROW}
+        stored_rows = {(row[0], row[1]): _known_row(row, at) for row, at in merged.stored if row[1] >= ROW}
+        deletes = {(row[0], row[1]): row[7] for row, _ in merged.stored}
+        removed = {row_key for row_key in merged.removed if row_key[1] >= ROW}
         ops: dict[str, Op] = {}
         named: dict[str, RowKey] = {}
-        for row_key in sorted({*kept, *gone, *merged.visible, *merged.hidden}):
+        for row_key in sorted({*stored_rows, *removed, *merged.visible, *merged.hidden}):
             if row_key[1] < ROW:
                 continue
-            row = kept.get(row_key)
-            if row is None and row_key not in gone:
+            row = stored_rows.get(row_key)
+            if row is None and row_key not in removed:
                 row = known[row_key[0]].rows.get(row_key[1])
             identity = read.ids.get(row_key) or self._documents.id_of(row_key, () if row is None else row.written_as)
-            shown = merged.visible.get(row_key)
+            visible = merged.visible.get(row_key)
             version = read.version(identity)
-            if row is None or row_key in gone:
+            if row is None or row_key in removed:
                 if version is not None:
                     ops[identity] = Op(identity, version, None)
-            elif row_key in kept or not read.shows(identity, shown):
+            elif row_key in stored_rows or not read.shows(identity, visible):
                 encoded = encode_row(row_key[0], row)
                 fields = own(
-                    KIND_ROW, encoded, there=shown is not None, row_key=row_key, expires=row.next_expiry,
-                    deletes=row_deletes(row, self._at),
+                    KIND_ROW, encoded, there=visible is not None, row_key=row_key, expires=row.next_expiry,
+                    deletes=deletes[row_key] if row_key in deletes else row_deletes(row, self._at),
                 )  # fmt: skip
-                ops[identity] = Op(identity, version, {**(shown or {}), OWN: fields})
+                ops[identity] = Op(identity, version, {**(visible or {}), OWN: fields})
             named[identity] = row_key
         written = self._client.bulk(self._index.write_alias, list(ops.values()))
         lost |= {named[identity][0] for identity in written.conflicts}
-        self._outcome.rows |= {named[at] for at in written.done if named[at] in kept or named[at] in gone}
+        self._outcome.rows |= {named[at] for at in written.done if named[at] in stored_rows or named[at] in removed}
         self._outcome.refused |= {named[identity]: why for identity, why in written.refused.items()}
         return bool(ops)
 
@@ -259,12 +263,12 @@ class DocumentMerge:
             return set()
         ops: dict[str, tuple[bytes, Op]] = {}
         for key in sorted(keys):
-            there = read.head(key)
-            head = replace(heads.get(key, there), pending=False)
-            shown = merged.visible.get((key, STATIC))
+            head_document = read.head(key)
+            head = replace(heads.get(key, head_document), pending=False)
+            visible = merged.visible.get((key, STATIC))
             identity = head_id(key)
-            if key in heads or there.pending or not read.shows(identity, shown):
-                ops[identity] = key, self._head_op(read, key, head, shown)
+            if key in heads or head_document.pending or not read.shows(identity, visible):
+                ops[identity] = key, self._head_op(read, key, head, visible)
         written = self._client.bulk(self._index.write_alias, [op for _, op in ops.values()])
         lost |= {ops[identity][0] for identity in written.conflicts}
         for identity, why in written.refused.items():
@@ -287,7 +291,7 @@ class DocumentMerge:
         """See that what the rows were merged by was still there when they were written."""
         heads = {head_id(key): key for key in keys} if self._headed else {}
         now = self._client.documents(self._index.index, [TABLE_ID, *heads])
-        versions = {identity: one.version for identity, one in now.items()}
+        versions = {identity: document.version for identity, document in now.items()}
         if versions.get(TABLE_ID) != self._index.version:
             raise StaleError
         lost |= {key for identity, key in heads.items() if versions.get(identity) != read.version(identity)}
@@ -302,37 +306,37 @@ def _known_row(row: StateTableRow, written_as: Clustering | None) -> StoredRow:
     return StoredRow((row[3], row[4], row[5]), tuple(written_as or ()), row[6])
 
 
-def _within(found: BatchChanges, keys: Collection[bytes]) -> BatchChanges:
+def _within(batch: BatchChanges, keys: Collection[bytes]) -> BatchChanges:
     """What was gathered of some partitions."""
     return BatchChanges(
-        {key: said for key, said in found.deletions.items() if key in keys},
-        {key: said for key, said in found.statics.items() if key in keys},
-        {row_key: said for row_key, said in found.rows.items() if row_key[0] in keys},
+        {key: changes for key, changes in batch.deletions.items() if key in keys},
+        {key: changes for key, changes in batch.statics.items() if key in keys},
+        {row_key: changes for row_key, changes in batch.rows.items() if row_key[0] in keys},
     )
 
 
-def _without_heads(found: BatchChanges, table: Table) -> BatchChanges:
+def _without_heads(batch: BatchChanges, table: Table) -> BatchChanges:
     """The same of a table whose partitions are one row each: their deletions are rows' own."""
-    at = ROW + clustering_key(table, ())
-    rows = dict(found.rows)
-    for key, partition in found.deletions.items():
+    state_key = ROW + clustering_key(table, ())
+    rows = dict(batch.rows)
+    for key, partition in batch.deletions.items():
         state = RowState(deletion=partition.deletion)
         state.assign(partition.assignment)
-        said = rows.get((key, at))
-        if said is not None:
-            state.absorb(said.state)
-        rows[key, at] = RowChanges((), None, state)
+        changes = rows.get((key, state_key))
+        if changes is not None:
+            state.absorb(changes.state)
+        rows[key, state_key] = RowChanges((), None, state)
     return BatchChanges({}, {}, rows)
 
 
-def _bounds(found: BatchChanges, read: _Read, anew: Collection[bytes]) -> dict[bytes, tuple[bytes, bytes | None]]:
+def _bounds(batch: BatchChanges, read: _Read, anew: Collection[bytes]) -> dict[bytes, tuple[bytes, bytes | None]]:
     """Of partitions in which nothing but ranges is deleted now: between which clustering values that is."""
     bounds = {}
     for key in anew:
-        said = found.deletions.get(key)
-        if said is None or said.deletion is not None or not said.ranges or read.head(key).pending:
+        deletions = batch.deletions.get(key)
+        if deletions is None or deletions.deletion is not None or not deletions.ranges or read.head(key).pending:
             continue
-        bounds[key] = said.ranges[0].start, said.ranges[-1].end
+        bounds[key] = deletions.ranges[0].start, deletions.ranges[-1].end
     return bounds
 
 

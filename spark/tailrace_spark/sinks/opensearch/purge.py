@@ -53,8 +53,8 @@ def forget(client: SearchClient, index: TableIndex, until: int, at: int, limit: 
     ops: list[Op] = []
     purged: list[int] = []
     for page in client.search(index.index, due, source=True):
-        for one in page:
-            op, written = _forgotten(one, index.entry.definition, until * _MICROS, at)
+        for document in page:
+            op, written = _forgotten(document, index.entry.definition, until * _MICROS, at)
             if written is not None:
                 purged.append(written)
             if op is not None:
@@ -62,8 +62,8 @@ def forget(client: SearchClient, index: TableIndex, until: int, at: int, limit: 
         if len(ops) >= limit:
             break
     if purged:
-        known = index.entry.purged_to
-        index.note(replace(index.entry, purged_to=max([*purged, *(() if known is None else (known,))])))
+        former = index.entry.purged_to
+        index.note(replace(index.entry, purged_to=max([*purged, *(() if former is None else (former,))])))
     return len(client.bulk(index.write_alias, ops).done) if ops else 0
 
 
@@ -91,14 +91,14 @@ def _head(one: StoredDocument, horizon: int, at: int) -> tuple[Op | None, int | 
     rows: dict[bytes, HeadRow] = {}
     purged: list[int] = []
     expires = None
-    for place, said in head.rows.items():
-        state, written = purge_stored(place, said[1:], horizon)
+    for state_key, head_row in head.rows.items():
+        state, written = purge_stored(state_key, head_row[1:], horizon)
         purged += () if written is None else (written,)
-        if place == STATIC and not state.empty:
-            rows[place] = place, encode_state(state), said[2], said[3]
+        if state_key == STATIC and not state.empty:
+            rows[state_key] = state_key, encode_state(state), head_row[2], head_row[3]
             expires = state.next_expiry(after=at)
-        elif place != STATIC and written is None:
-            rows[place] = said
+        elif state_key != STATIC and written is None:
+            rows[state_key] = head_row
     newest = max(purged, default=None)
     if not rows:
         return Op(one.id, one.version, None), newest

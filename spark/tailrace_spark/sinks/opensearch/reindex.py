@@ -46,8 +46,8 @@ class _Copy:
     def run(self) -> None:
         of_heads = {"term": {f"{OWN}.kind": KIND_HEAD}}
         for page in self._client.search(self._old.index, of_heads):
-            for one in page:
-                key, head = decode_head(one.state)
+            for document in page:
+                key, head = decode_head(document.state)
                 self._put(self._partition(key, head))
         of_rows = {"term": {f"{OWN}.kind": KIND_ROW}}
         for page in self._client.search(self._old.index, of_rows):
@@ -55,7 +55,7 @@ class _Copy:
 
     def _partition(self, key: bytes, head: PartitionDocument) -> Iterator[Op]:
         """A head, and where it has static columns the partition's rows."""
-        shown: dict[RowKey, Document] = {}
+        visible: dict[RowKey, Document] = {}
         static = head.head.static
         if static is not None:
             rows: dict[bytes, StoredRow] = {}
@@ -63,12 +63,14 @@ class _Copy:
                 "bool": {"filter": [{"term": {f"{OWN}.kind": KIND_ROW}}, {"term": {f"{OWN}.partition": digest(key)}}]}
             }
             for page in self._client.search(self._old.index, within):
-                rows |= {self._place(row): row for _, row in (decode_row(one.state) for one in page)}
-            states = [(place, (decode_stored(*row.stored).state, row.written_as)) for place, row in rows.items()]
-            shown = self._documents.partition(key, static.state, states, self._at)
-            for place, row in rows.items():
-                yield self._row((key, place), row, shown.get((key, place)))
-        alone = shown.get((key, STATIC))
+                rows |= {self._place(row): row for _, row in (decode_row(document.state) for document in page)}
+            states = [
+                (clustering, (decode_stored(*row.stored).state, row.written_as)) for clustering, row in rows.items()
+            ]
+            visible = self._documents.partition(key, static.state, states, self._at)
+            for clustering, row in rows.items():
+                yield self._row((key, clustering), row, visible.get((key, clustering)))
+        alone = visible.get((key, STATIC))
         encoded = encode_head(key, head)
         fields = own(
             KIND_HEAD, encoded, there=alone is not None, row_key=(key, STATIC), expires=head.expires,
@@ -78,20 +80,20 @@ class _Copy:
 
     def _rows(self, page: list[StoredDocument]) -> Iterator[Op]:
         """Rows of partitions without static columns."""
-        decoded = [decode_row(one.state) for one in page]
+        decoded = [decode_row(document.state) for document in page]
         with_statics: set[bytes] = set()
         if self._documents.whole_partitions:
             heads = {head_id(key): key for key, _ in decoded}
-            for identity, there in self._client.documents(self._old.index, list(heads)).items():
-                if decode_head(there.state)[1].head.static is not None:
+            for identity, stored_row in self._client.documents(self._old.index, list(heads)).items():
+                if decode_head(stored_row.state)[1].head.static is not None:
                     with_statics.add(heads[identity])
         for key, row in decoded:
             if key not in with_statics:
                 row_key = key, self._place(row)
-                shown = self._documents.partition(
+                visible = self._documents.partition(
                     key, None, [(row_key[1], (decode_stored(*row.stored).state, row.written_as))], self._at
                 )
-                yield self._row(row_key, row, shown.get(row_key))
+                yield self._row(row_key, row, visible.get(row_key))
 
     def _row(self, row_key: RowKey, row: StoredRow, shown: Document | None) -> Op:
         encoded = encode_row(row_key[0], row)

@@ -112,10 +112,10 @@ class OpensearchSink:
         if self._clock() < self._swept + self._settings.sweep_seconds:
             return 0
         self._swept = self._clock()
-        at, swept = int(self._clock()), 0
+        now, swept = int(self._clock()), 0
         try:
             for index in list(self._indexes.all()):
-                swept += self._sweep_index(index, at)
+                swept += self._sweep_index(index, now)
         except StaleError:
             self._indexes.forget()
         except BaseException:
@@ -164,30 +164,30 @@ class OpensearchSink:
             return 0
         index = self._define(index, table, announced)
         documents = Documents(index.entry.definition)
-        at = int(self._clock())
+        now = int(self._clock())
         try:
-            found = gather(changes)
-            erased = self._truncate(index, documents, found.truncations, at)
-            outcome = self._merge(index, documents, at, found)
+            batch = gather(changes)
+            erased = self._truncate(index, documents, batch.truncations, now)
+            outcome = self._merge(index, documents, now, batch)
         except DecodeError:
             changes = mergeable(changes, documents, refused)
-            found = gather(changes)
-            erased = self._truncate(index, documents, found.truncations, at)
-            outcome = self._merge(index, documents, at, found)
+            batch = gather(changes)
+            erased = self._truncate(index, documents, batch.truncations, now)
+            outcome = self._merge(index, documents, now, batch)
         refused += _refused(changes, outcome)
         return erased + len(outcome.rows)
 
-    def _merge(self, index: TableIndex, documents: Documents, at: int, found: BatchChanges) -> MergeOutcome:
+    def _merge(self, index: TableIndex, documents: Documents, at: int, batch: BatchChanges) -> MergeOutcome:
         rows = -(-self._settings.bulk_documents // 2)  # a group's rows and partitions are then read by one request
         at_once = self._settings.bulk_requests
-        return merge_groups(self._client, index, documents, at, found, size=rows, at_once=at_once)
+        return merge_groups(self._client, index, documents, at, batch, size=rows, at_once=at_once)
 
     def _define(self, index: TableIndex, table: Table, announced: int) -> TableIndex:
         """The index with all columns of a definition, and of those before."""
-        known = index.entry
-        definition = merge_definitions(known.definition, table, second_newer=announced >= known.announced)
-        entry, widens = settled(index, definition, max(announced, known.announced))
-        if entry == known and index.version is not None:
+        former = index.entry
+        definition = merge_definitions(former.definition, table, second_newer=announced >= former.announced)
+        entry, widens = settled(index, definition, max(announced, former.announced))
+        if entry == former and index.version is not None:
             return index
         documents = Documents(definition)
         if not widens:
@@ -196,7 +196,7 @@ class OpensearchSink:
             new.note(entry)
             self._indexes.switch(index, new)
             return new
-        if definition != known.definition or index.version is None:
+        if definition != former.definition or index.version is None:
             index.widen(documents)
         index.note(entry)
         return index
@@ -253,11 +253,11 @@ class OpensearchSink:
         changed = 0
         for page in self._client.search(index.index, query):
             rows: dict[RowKey, Clustering] = {}
-            for one in page:
-                if one.id.startswith("#partition-"):
-                    rows[decode_head(one.state)[0], STATIC] = ()
+            for document in page:
+                if document.id.startswith("#partition-"):
+                    rows[decode_head(document.state)[0], STATIC] = ()
                 else:
-                    key, row = decode_row(one.state)
+                    key, row = decode_row(document.state)
                     rows[key, ROW + clustering_key(documents.table, row.written_as)] = row.written_as
             merge = DocumentMerge(self._client, index, documents, at, everything=everything)
             changed += len(merge.run(BatchChanges(), rows).rows)
@@ -269,10 +269,10 @@ def _refused(changes: Iterable[Delivered], outcome: MergeOutcome) -> list[DeadLe
     if not outcome.refused:
         return []
     letters = []
-    for one in changes:
-        why = outcome.refused.get(_row_key(one))
+    for delivered in changes:
+        why = outcome.refused.get(_row_key(delivered))
         if why is not None:
-            letters.append(DeadLetter(one.record_id, why, one.message))
+            letters.append(DeadLetter(delivered.record_id, why, delivered.message))
     return letters
 
 

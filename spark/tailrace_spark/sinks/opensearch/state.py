@@ -67,7 +67,7 @@ class PartitionDocument:
     @property
     def head(self) -> PartitionHead:
         """What it says."""
-        return head_of([self.rows[at] for at in sorted(self.rows)])
+        return head_of([self.rows[state_key] for state_key in sorted(self.rows)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ def encode_row(key: bytes, row: StoredRow) -> bytes:
     _put_assignment(out, stored[1], stored[2])
     _put_expiry(out, row.next_expiry)
     out.write(write_unsigned(len(row.written_as)))
-    for part in row.written_as:
-        _put(out, part)
+    for octets in row.written_as:
+        _put(out, octets)
     out.write(stored[0])
     return out.getvalue()
 
@@ -119,8 +119,8 @@ def encode_head(key: bytes, head: PartitionDocument) -> bytes:
     out.append(head.pending)
     _put_expiry(out, head.expires)
     out.write(write_unsigned(len(head.rows)))
-    for at in sorted(head.rows):
-        clustering, state, generation, stream_id = head.rows[at]
+    for state_key in sorted(head.rows):
+        clustering, state, generation, stream_id = head.rows[state_key]
         _put(out, clustering)
         _put(out, state)
         _put_assignment(out, generation, stream_id)
@@ -142,7 +142,7 @@ def decode_head(encoded: bytes) -> tuple[bytes, PartitionDocument]:
 
 def encode_entry(entry: TableEntry) -> bytes:
     """The bytes kept of a table."""
-    said = {
+    fields = {
         "definition": table_to_json(entry.definition),
         "announced": entry.announced,
         "truncations": encode_truncations(entry.truncations).hex(),
@@ -150,20 +150,20 @@ def encode_entry(entry: TableEntry) -> bytes:
         "pending": entry.pending,
         "purged_to": entry.purged_to,
     }
-    return bytes((VERSION,)) + json.dumps(said, sort_keys=True).encode()
+    return bytes((VERSION,)) + json.dumps(fields, sort_keys=True).encode()
 
 
 def decode_entry(encoded: bytes) -> TableEntry:
     """What these bytes say. Raises DecodeError."""
-    said = json.loads(_Reader(encoded).rest())
-    erased = said["erased"]
+    fields = json.loads(_Reader(encoded).rest())
+    erased = fields["erased"]
     return TableEntry(
-        table_from_json(said["definition"]),
-        said["announced"],
-        decode_truncations(bytes.fromhex(said["truncations"])),
+        table_from_json(fields["definition"]),
+        fields["announced"],
+        decode_truncations(bytes.fromhex(fields["truncations"])),
         None if erased is None else Deletion(erased, erased // _MICROS),
-        said["pending"],
-        said.get("purged_to"),
+        fields["pending"],
+        fields.get("purged_to"),
     )
 
 
@@ -196,10 +196,10 @@ def row_deletes(row: StoredRow, at: int) -> int | None:
 
 def head_deletes(head: PartitionDocument, at: int) -> int | None:
     """The same of a partition."""
-    said = head.head
-    found = [seconds(part.deletion.written) for part in deletion_rows(said.deletions).values()]
-    static = None if said.static is None else deletes_from(said.static.state)
-    return _later(min([*found, *(() if static is None else (static,))], default=None), at)
+    head_state = head.head
+    times = [seconds(deletion.deletion.written) for deletion in deletion_rows(head_state.deletions).values()]
+    static = None if head_state.static is None else deletes_from(head_state.static.state)
+    return _later(min([*times, *(() if static is None else (static,))], default=None), at)
 
 
 def _later(deletes: int | None, at: int) -> int | None:
