@@ -13,7 +13,7 @@ from tailrace_spark.batch.delivery import Delivered
 def merge_definitions(first: Table, second: Table, *, second_newer: bool = True) -> Table:
     """The definition that both know together, of one table id.
 
-    A column was dropped when the definition that knows its latest drop says so; with no drop between them, a column
+    A column was dropped when the definition that knows its latest drop says so. With no drop between them, a column
     that one of them has was added. Of two types the wider holds: user types only ever gain fields. What was renamed,
     key columns and fields of user types, has the name that the newer one gives it: the second, unless told otherwise.
     All but these names comes out the same in every order.

@@ -1,6 +1,6 @@
 """The row state that images are made from, of one table of one stream: read into partitions, and written back.
 
-All tables of all streams share one state table (`state_store.tables.state_named`), which nobody else reads: a
+All tables of all streams share one state table (`state_store.tables.state_named`), which nobody else reads. A
 partition key stands in it behind the 16 bytes of its `scope`. So no DDL follows the source, and a transaction
 holds all.
 """
@@ -122,8 +122,10 @@ class ScopeState:
             stored = connection.execute(query.where(further)).all()
 
     def due(self, connection: sa.Connection, at: int) -> Iterator[tuple[bytes, Partition, int]]:
-        """Rows that read otherwise by `at`, in seconds, by expiry alone: each by its partition key, as a partition of
-        its own, and a moment at which it read as when it was last looked at. From now on they were looked at then."""
+        """Rows that read otherwise by `at`, in seconds, by expiry alone. From now on they were looked at then.
+
+        Each has its partition key, a partition of its own, and a moment at which it read as when last looked at.
+        """
         c = STATE.c
         query = self._selected().add_columns(c.next_expiry).where(c.key >= self._scope, c.key < self._above)
         query = query.where(c.next_expiry <= at).order_by(c.next_expiry, c.key, c.clustering).limit(CHUNK)

@@ -45,8 +45,8 @@ _PURGES_IN_A_HORIZON: Final = 100
 class LakeCurrent:
     """Follows source tables; see `Sink` and `SweepingSink` for the promises.
 
-    Of a batch one table may be done and another not when it fails: it is then written again, and every row comes out
-    as if once.
+    When a batch fails, some of its tables may be written and others not. The batch is then written again, which
+    changes nothing in the former.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """One current table of a lake: the table that users read, and its state table, which has what later merges need.
 
-A batch is one commit of each, the state first. Each row of the state has the number of the batch that last wrote it,
-and the visible table notes up to which batch it shows the state. What a crash between both commits left out is made
-from the state when the table is next opened.
+A batch is one commit of each, the state first. Each row of the state has the number of the batch that last wrote it.
+The visible table notes up to which batch it shows the state. What a crash between both commits left out is rendered
+from the state when the table is next written.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ class Writing:
     def moved(self) -> dict[str, int]:
         """What is noted with the rows: the next offset of each partition of Kafka that some of them come from.
 
-        Where a dead letter may be of a place among them, as when a batch comes again and is understood now, a replay
-        of it may be under way: then also what makes one of both fail.
+        A dead letter may be of a record among them, if a redelivered batch can be decoded now, and its replay under
+        way. Then this has also what makes one of both fail.
         """
         noted = {application(*source): end for source, end in self.ends.moved.items()}
         if any(self._end(*source) < self.lettered(*source) for source in self.ends.moved):

@@ -1,9 +1,9 @@
 """Names of columns and fields in a lake: told apart though Delta and most readers fold case, and kept for ever.
 
 CQL tells `Val` from `val`. Whichever a table gets first has its own name, as Avro writes it (avro.names). In the name
-of another, upper-case letters are written as Avro writes what it has not in names, `_x`, the code point and `_`; where
-there are none, all letters. So `avro.names.cql_name` gives the source's name of either, and what a table has tells
-which is whose: no later column changes that.
+of another, upper-case letters are written as Avro writes other characters in names: `_x`, the code point and `_`.
+Where there are none, all letters are. So `avro.names.cql_name` gives the source's name of either. What a table has
+tells which is whose: no later column changes that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The state table of a followed table of a lake: what later merges need, by partition, read and put in place.
+"""The state table of a current table of a lake: what later merges need, by partition, read and put in place.
 
-`bucket` is that of the partition. `clustering` and what stands under it is as in `state_store.state_table`;
-`written_as` has a row's clustering columns as they were written, `batch` the number of the last commit that wrote it.
-What is said of the whole table stands under the bucket -1, an empty key and a name.
+`bucket` is that of the partition. `clustering` and the states are as in `state_store.state_table`. `written_as` has a
+row's clustering columns as they were written, `batch` the number of the last commit that wrote it. The table's entry
+stands under the bucket -1, an empty key and a name.
 """
 
 from __future__ import annotations

@@ -92,9 +92,9 @@ class LakeTable(Protocol):
 class LakeStore(Protocol):
     """The tables below one root. Everything raises ServiceError where the store does not answer.
 
-    What is written is one commit, which also notes a version for each application id. `table` is as `open` gave it;
-    where another writer noted a version of one of these ids since, or made the table, ServiceError is raised, and
-    nothing of it is there.
+    What is written is one commit, which also notes a version for each application id. `table` is as `open` gave it.
+    Where another writer noted a version of one of these ids since, or made the table, nothing is written, and
+    ServiceError is raised.
     """
 
     def reach(self) -> None:

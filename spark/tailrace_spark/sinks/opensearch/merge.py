@@ -2,9 +2,8 @@
 
 Of a row one document has what is shown and the state that later merges need: a write changes both or neither. What is
 deleted in a partition beside its rows' own deletions, and its static row, stand in a document of the partition. Where
-these change it is written first, as pending, so that whoever writes a row of the partition from then on sees it;
-then come the rows that are there, and last it is settled. What a crash leaves pending, the next
-write of the partition brings to an end.
+these change it is written first, as pending, so that whoever writes a row of the partition from then on sees it. Then
+come the stored rows, and last it is settled. What a crash leaves pending, the next write of the partition completes.
 """
 
 from __future__ import annotations
@@ -99,8 +98,8 @@ class DocumentMerge:
     def run(self, batch: BatchChanges, rows: Mapping[RowKey, Clustering] | None = None) -> MergeOutcome:
         """Merge what was gathered; `rows` are looked at too, under STATIC a partition.
 
-        Raises StaleError where another writer changed what is known of the whole table, ServiceError, and DecodeError
-        where something cannot be shown; then it may be partly done, and is to be done again.
+        Raises StaleError where another writer changed the table's entry, ServiceError, and DecodeError for what
+        cannot be rendered. Then it may be partly done, and is to be done again.
         """
         clusterings = dict(rows or {})
         if not self._headed:

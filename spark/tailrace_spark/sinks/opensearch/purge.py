@@ -1,8 +1,8 @@
 """Forgets tombstones in the documents of one table: those of deleted rows go, others lose what only deletes.
 
 The rule is the SQL sink's (docs/contracts.md section 6): what was written and came a merge horizon ago. How far is
-noted first, in the table's own document; whoever merges by what it said before finds that out, and so does who was
-given a document that is gone.
+noted first, in the table's own document. So a writer that merges by its former entry finds that out, as does one that
+was given a document that is gone.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 def field_of(cql_type: CqlType) -> Field:
     """The field of a column. What has no line is binary.
 
-    A list or set is its elements' field, as every field may have several values; of those with parts, and of maps,
+    A list or set is its elements' field, as every field may have several values. Of those with parts, and of maps,
     each element is a nested document, so that its parts are searched together.
     """
     match cql_type.kind:

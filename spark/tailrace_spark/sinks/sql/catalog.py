@@ -301,8 +301,10 @@ def _taken(layouts: Iterable[Layout]) -> set[str]:
 
 
 def _read_anew(old: Layout, new: Layout) -> list[ColumnPlace]:
-    """The places whose stored values read otherwise by the new definition: a user type's fields are others, or the
-    column was dropped and added again since, with no write between that would have told."""
+    """The columns whose stored values read otherwise by the new definition.
+
+    The fields of a user type are others, or the column was dropped and added again since, with no write between.
+    """
     old_readings, new_readings = _readings(old.definition), _readings(new.definition)
     columns = [now for was, now in zip(old.columns, new.columns, strict=False) if was.live and now.live]
     named = [(column, (column.kind, column.source)) for column in columns]

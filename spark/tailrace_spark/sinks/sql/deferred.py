@@ -1,7 +1,7 @@
 """Changes of tables that the database refuses for now, kept in it until it takes them: the other tables go on.
 
-Each change is kept by its place in Kafka, so one that is delivered again is kept once, and as row state, whose merging
-asks for no order: what waited and what has come since may be merged in any.
+Each change is stored under its place in Kafka, so a redelivered one is stored once. It is stored as row state, which
+merges in any order: deferred changes and later ones may be mixed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The tables that follow one source table, and the catalog that remembers them.
+"""The tables of one source table.
 
-For a source table named NAME: the view NAME, which reads as CQL's SELECT; NAME__rows and, where there are static
-columns, NAME__static, which it shows; NAME__state, what later merges need. A view, because the rows' own key is
-Cassandra's bytes: a zero-length int, 1.0 beside 1.00 or a NaN are distinct keys there and not in SQL.
+The view NAME reads as CQL's SELECT. It shows NAME__rows and, where there are static columns, NAME__static.
+NAME__state has what later merges need. It is a view, because the rows' own key is Cassandra's bytes. A zero-length int,
+1.0 beside 1.00 or a NaN are distinct keys there and not in SQL.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from tailrace_spark.sinks.state_store.state_table import StateTable
 class RowWriter:
     """Writes in the caller's transaction.
 
-    PostgreSQL gets changed rows once, in a temporary table with the columns of both, and updates each from there:
-    an update leaves the indexes alone where there is room in the row's page.
+    PostgreSQL gets changed rows once, in a temporary table with the columns of both, and updates each from there.
+    Where a row's page has room, an update leaves the indexes alone.
     """
 
     def __init__(self, state: StateTable, shown: VisibleTable) -> None:

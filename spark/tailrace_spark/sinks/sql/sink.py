@@ -75,9 +75,9 @@ class SqlSink:
     """Follows source tables in one database; see `Sink` for the promises, `layout` for the tables.
 
     A micro-batch is one transaction. A change that the database refuses (U+0000 in PostgreSQL, a key too long for
-    its index) goes to `tailrace_dead_letters`; all others are merged. Those of a table that the database refuses as a
-    whole, which somebody dropped or altered, or lets this user write no more, are kept in `tailrace_held_changes` and
-    merged once it takes them; the other tables go on.
+    its index) goes to `tailrace_dead_letters`; all others are merged. The changes of a
+    table that the database refuses as a whole, since somebody altered it or took a right away, are deferred in
+    `tailrace_held_changes`. They are merged once the database takes them; the other tables go on.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class SqlSink:
     ) -> Summary:
         """Merge changes of one table, or keep them where the database refuses it for now."""
         table_id, refused = changes[0].change.table.id, list[DeadLetter]()
-        rows = held = 0
+        rows = deferred = 0
         in_time, late = self._purges.split(connection, changes)
         if late:
             letters += late
@@ -230,10 +230,12 @@ class SqlSink:
             if why:
                 self._waits[table_id] = _Wait(why, self._clock() + _FIRST_WAIT_SECONDS)
         if table_id in self._waits:
-            held = self._keep(connection, changes, refused, self._waits[table_id].why)
+            deferred = self._keep(connection, changes, refused, self._waits[table_id].why)
         letters += refused
-        reasons = {str(changes[0].change.table): self._waits[table_id].why} if held else refusals_of(changes, refused)
-        return Summary(len(changes) - len(refused) - held, rows, len(refused) + len(late), held, reasons)
+        reasons = (
+            {str(changes[0].change.table): self._waits[table_id].why} if deferred else refusals_of(changes, refused)
+        )
+        return Summary(len(changes) - len(refused) - deferred, rows, len(refused) + len(late), deferred, reasons)
 
     def _attempt(
         self, connection: sa.Connection, letters: list[DeadLetter], run: Callable[[], int]
@@ -261,22 +263,22 @@ class SqlSink:
         self, connection: sa.Connection, changes: Sequence[Delivered], letters: list[DeadLetter], why: str
     ) -> int:
         table, announced = newest_definition(changes)
-        kept: list[DeferredChange] = []
-        for one in changes:
+        deferred: list[DeferredChange] = []
+        for delivered in changes:
             try:
-                kept.append(deferred_change(one))
+                deferred.append(deferred_change(delivered))
             except Exception as error:
                 if not is_of_table(error):
                     raise
-                letters.append(DeadLetter(one.record_id, reason_of(error), one.message))
-        self._held.keep(connection, table, announced, kept, why, int(self._clock()))
+                letters.append(DeadLetter(delivered.record_id, reason_of(error), delivered.message))
+        self._held.keep(connection, table, announced, deferred, why, int(self._clock()))
         log.warning(
             "%s: deferred %d changes to tailrace_held_changes, other tables go on; will retry: %s",
             table,
-            len(kept),
+            len(deferred),
             why,
         )
-        return len(kept)
+        return len(deferred)
 
     def _give_back(self, connection: sa.Connection) -> int:
         """Try the tables again that wait and are due; how many rows that changed."""

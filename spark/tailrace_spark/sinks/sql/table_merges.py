@@ -60,8 +60,8 @@ class TableMerges:
             return None
         builder = BatchChangesBuilder()
         try:
-            for part in chunks(changes, _AT_A_TIME):
-                builder.add(part)
+            for chunk in chunks(changes, _AT_A_TIME):
+                builder.add(chunk)
             return merge.prepare(builder.build(), int(self._clock()))
         except Exception as error:
             if not is_of_one_table(error):

@@ -1,8 +1,8 @@
 """CQL types and values as SQL's: natural where the database holds every value, exact text where it does not.
 
 TYPES is the table of what becomes of which type, as docs/sinks/sql.md shows it. In JSON, maps are objects with text
-keys as in CQL's SELECT JSON, tuples arrays, user types objects, sets arrays in Cassandra's order; decimals and varints
-are strings, so that no reader rounds them; blobs are 0x and hex digits.
+keys as in CQL's SELECT JSON, tuples arrays, user types objects, sets arrays in Cassandra's order. Decimals and varints
+are strings, so that no reader rounds them. Blobs are 0x and hex digits.
 """
 
 from __future__ import annotations

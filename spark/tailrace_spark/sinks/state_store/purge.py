@@ -68,8 +68,8 @@ def forget(
 ) -> list[tuple[RowKey, int | None]]:
     """Take out of a state what only deletes, or has expired, and was written and came by `until`; of so many rows.
 
-    Both times in seconds. What is shown stays. Gives which rows it was, and the largest write time of what went of
-    each, in microseconds: what is as old must not be merged any more.
+    Both times in seconds. What is shown stays. Gives the row keys, and for each the largest
+    write time that went, in microseconds. What is as old must not be merged any more.
     """
     states: dict[RowKey, RowState] = {}
     arrived: dict[RowKey, int] = {}

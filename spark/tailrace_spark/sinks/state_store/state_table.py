@@ -1,10 +1,10 @@
-"""The state table: what stands under which clustering value, read and written in chunks.
+"""The state table: the states of rows and of partitions, read and written in chunks.
 
-`clustering` starts with one of four bytes, so that what is said of a whole partition sorts before its rows and a
-range of rows is a BETWEEN: 00 the partition's deletion; 01 the static row; 02 and a range's start: that range's
-deletion; 03 and the order-preserving clustering bytes: a row.
+`clustering` starts with one of four bytes. So the states of a whole partition sort before its rows, and a range of rows
+is a BETWEEN. 00: the partition's deletion; 01: the static row. 02 and a range's start: that range's deletion. 03 and
+the order-preserving clustering bytes: a row.
 
-`stream_id` and `generation` are those of the change that wrote the newest of what stands there.
+`stream_id` and `generation` are those of the change that wrote the newest cell or deletion of the state.
 """
 
 from __future__ import annotations

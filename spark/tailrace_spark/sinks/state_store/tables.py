@@ -27,10 +27,10 @@ def state_named(name: str, metadata: sa.MetaData, *more: sa.Column[Any]) -> sa.T
     """NAME__state. `clustering` is one of the reserved values of `state_table`, or a row's own.
 
     `newest` is the newest write time in `state`, so that older rows are found without reading them. The change that
-    wrote that belongs to the stream `stream_id` (16 bytes) of the generation of the timestamp `generation`
-    (milliseconds); both are null for what was merged before this table had them. `next_expiry` is when, in seconds
-    since the epoch, the row reads otherwise by expiry alone. `deletes_from` is when, in seconds, the first of what only
-    deletes in it was written, or expires, but not before the last of it came: null where there is nothing of the kind.
+    wrote it belongs to the stream `stream_id` (16 bytes) of the generation of the timestamp `generation`
+    (milliseconds); an older version left both null. `next_expiry` is when, in seconds since the epoch, the row reads
+    otherwise by expiry alone. `deletes_from` is when, in seconds, the first tombstone in it was written, or cell
+    expires, but no earlier than its last change arrived; null without any.
     """
     table = sa.Table(
         name + "__state",
