@@ -1,14 +1,17 @@
 """What a proposal's chunks hold, joined: predecessor, ring and entries as bytes, and back.
 
-Version 2 is a zlib stream of a length (4 bytes), a header of that many bytes, {"predecessor": ms | null, "nodes":
-[[host, datacenter], ...], "entries": E, "streams": S} as JSON, and columns one after the other, numbers big-endian. Per
-entry: the end of its range (8 bytes, signed), which node holds that token (4), how many streams it has (4), ignore_msb
-(1); then the stream ids (16), the entries in turn, each in shard order. A column stands byte by byte: the first byte of
-all its elements, then the second of all, and so on. So what can be compressed is, and the random bits are not hindered:
-1,000 nodes with 256 tokens and 8 streams an entry take 17 MB, of which 10 are random.
+Version 2 is a zlib stream of a length (4 bytes), a header of that many bytes, and columns one after the other, numbers
+big-endian. The header is JSON:
 
-Entries are written out, not derived from ring and seed, so that a later version that draws streams otherwise reads the
-old ones as they were. Neither uuid nor timestamp is among the bytes: proposals that compete for one ring have equals.
+    {"predecessor": ms | null, "nodes": [[host, datacenter], ...], "entries": E, "streams": S}
+
+Per entry: the end of its range (8 bytes, signed), the node that holds that token (4), its number of streams (4),
+ignore_msb (1). Then come the stream ids (16), the entries in turn, each in shard order. A column stands byte by byte:
+the first byte of all its elements, then the second of all, and so on. So the random bits do not hinder compression of
+the others. 1,000 nodes with 256 tokens and 8 streams an entry take 17 MB, of which 10 are random.
+
+Entries are written out, not derived from ring and seed. So a later version that draws streams otherwise reads the old
+ones as they were. Neither uuid nor timestamp is among the bytes: proposals that compete for one ring have equals.
 
 Version 1, which is only read, is a zlib stream of {"predecessor", "nodes": [[host, datacenter, [token, ...]], ...],
 "entries": [[range end, ignore_msb, ["32 hex digits", ...]], ...]} as JSON.

@@ -22,7 +22,7 @@ def change_digest(change: Change) -> bytes:
     """16 bytes of BLAKE2b over the table id, the op and the fields below, each with a u32 length.
 
     Fields, in order: partition key; for a range the kind and values of both bounds, else the clustering values; row
-    marker (written, ttl, expiry); deletion (written, local); then cells and collection deletions sorted by column
+    marker (written, ttl, expiry); deletion (written, local). Then come cells and collection deletions, sorted by column
     name and path: name, path, written, ttl, expiry or local deletion time, kind, bytes. An absent field has length
     2^32-1; integers are 8 bytes big-endian; clustering values have a length each within their field.
     docs/contracts.md section 3. Taken before filters and masks, over cells of dropped columns too.

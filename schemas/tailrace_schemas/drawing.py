@@ -22,8 +22,8 @@ def draw_entries(range_ends: Sequence[int], per_entry: int, ignore_msb: int, see
 
     A stream's token is the first of the range that its shard owns, or, when it owns none there, the range's end. Its
     random bits are the upper 38 of every 40 of SHAKE-256 over "tailrace streams <seed>", in the order of entries, then
-    shards; if that makes an id twice, the later one takes the next free number. Per entry it costs a microsecond, and
-    per stream half of one; memory is three times that of the result, at most.
+    shards. Of two equal ids the later one takes the next free number. Per entry it costs a microsecond, and per stream
+    half of one; memory is three times that of the result, at most.
     """
     ends = array("q", range_ends)
     ids = bytearray(STREAM_ID_BYTES * len(ends) * per_entry)
@@ -36,8 +36,11 @@ def draw_entries(range_ends: Sequence[int], per_entry: int, ignore_msb: int, see
 
 
 class _Sharding:
-    """Where the shards' tokens begin: without its highest bits the ring is 2^ignore_msb equal blocks, and in each of
-    them a shard owns one run of tokens, or none where there are more shards than tokens."""
+    """Where the shards' tokens begin.
+
+    Without its highest bits the ring is 2^ignore_msb equal blocks. In each of them a shard owns one run of tokens, or
+    none where there are more shards than tokens.
+    """
 
     def __init__(self, n: int, ignore_msb: int) -> None:
         self.n = n

@@ -1,7 +1,7 @@
 """The generations topic: proposals to records, and records in their order to the generations that are valid.
 
-A proposal is n chunk records, key `<uuid>/<i>`, and then one commit record, key `<uuid>`, a line of JSON each; behind a
-chunk's line stand its bytes:
+A proposal is n chunk records, key `<uuid>/<i>`, and then one commit record, key `<uuid>`. Each is a line of JSON; a
+chunk's bytes follow its line:
 
     chunk   {"version": 2, "predecessor": ms | null, "i": i, "n": n, "sha256": hex of the bytes}, 0A, the bytes
     commit  {"version": 2, "uuid": "...", "timestamp": ms, "n": n, "sha256": hex of all bytes in order}
@@ -120,8 +120,8 @@ def commit_at(commit: tuple[bytes, bytes], timestamp: int) -> tuple[bytes, bytes
 def encode_expired(oldest: int, retention_ms: int) -> tuple[bytes, bytes]:
     """Key and value of the record that lets every generation before `oldest` go, as no change of so long ago is kept.
 
-    It holds if and only if the generation of that timestamp is valid and not gone, and operated for `retention_ms`
-    when the record was appended, by the broker's clock (contracts.md 5).
+    It holds if and only if the generation of that timestamp is valid and not gone. It must also have operated for
+    `retention_ms` when the record was appended, by the broker's clock (contracts.md 5).
     """
     return _EXPIRED, to_json({"version": EXPIRED_VERSION, "oldest": oldest, "retention": retention_ms})
 
@@ -129,10 +129,10 @@ def encode_expired(oldest: int, retention_ms: int) -> tuple[bytes, bytes]:
 class GenerationLog:
     """The valid generations among the topic's records, which are fed in order of their offsets.
 
-    A proposal is valid if and only if its predecessor is the latest valid generation, its timestamp is later than
-    that one's, its commit record was appended LEEWAY_MS before its timestamp or earlier (not asked of the first), and
-    all its chunks precede the commit record, whole (contracts.md 5). Old ones go when an `expired` record says so.
-    All else is ignored, by every reader alike.
+    A proposal is valid if and only if four rules hold (contracts.md 5). Its predecessor is the latest valid generation.
+    Its timestamp is later than that one's. Its commit record was appended LEEWAY_MS before its timestamp or earlier,
+    except for the first generation. All its chunks precede the commit record, whole. Old ones go when an `expired`
+    record says so. All else is ignored, by every reader alike.
     """
 
     def __init__(self) -> None:

@@ -21,8 +21,8 @@ class Progress:
     `at`: the agent's clock, in milliseconds. `caught_up`: nothing else had been released to the agent by then.
     `durable`: up to there no crash of the node can take changes back. `parked` mutations wait for a definition or a
     topic, and are published later; `quarantined` segments are read up to their damage only. `complete_to`: what had
-    been released to the agent by then, in milliseconds of its clock, is at or below `position`; None where the agent
-    has not come so far yet, or is of an earlier version.
+    been released to the agent by then, in milliseconds of its clock, is at or below `position`. It is None where the
+    agent has not come so far yet, or is of an earlier version.
     """
 
     cluster: str

@@ -9,9 +9,9 @@ def keep_from(timestamps: Sequence[int], now_ms: int, retentions_ms: Iterable[in
     """The timestamp of the oldest generation to keep; None where all are kept.
 
     `timestamps` (milliseconds) ascend. A generation may go when its successor operates, and every change of its time is
-    older than every table's retention: `retentions_ms`, None for a table that keeps its changes for ever (docs/
-    stream-ids.md 3: finished). So the one that operated at now - the longest retention stays, with all later ones.
-    Where nothing is known of any table, none goes.
+    older than every table's retention (stream-ids.md 3: finished). Of `retentions_ms`, None is for a table that keeps
+    its changes for ever. So the one that operated at now - the longest retention stays, with all later ones. Where
+    nothing is known of any table, none goes.
     """
     longest = 0
     any_known = False

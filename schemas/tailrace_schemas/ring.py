@@ -63,8 +63,8 @@ class Ring:
 def ring_seed(ring: Ring, predecessor: int | None) -> int:
     """The seed of a generation's random bits: SHA-256(ring, predecessor's timestamp in milliseconds, None for none).
 
-    Hashed as JSON without spaces, {"nodes": [[host, datacenter, [token, ...]], ...], "predecessor": ms | null}, so
-    that every proposer of one ring after one predecessor draws the same stream ids (contracts.md 5).
+    Hashed as JSON without spaces, {"nodes": [[host, datacenter, [token, ...]], ...], "predecessor": ms | null}. So
+    every proposer of one ring after one predecessor draws the same stream ids (contracts.md 5).
     """
     nodes = [[node.host, node.datacenter, list(node.tokens)] for node in ring.nodes]
     text = json.dumps({"nodes": nodes, "predecessor": predecessor}, separators=(",", ":"))

@@ -83,8 +83,8 @@ def operating(timestamps: Sequence[int], written: int, known_until: int | None =
     """The generation that operated at a write time (microseconds): the last whose timestamp is at or before it.
 
     `timestamps` are milliseconds, ascending, at least one; a write time belongs to the millisecond floor(w / 1000).
-    `known_until` (milliseconds) is how far the reader knows all generations: the time of reading + LEEWAY_MS, since
-    later ones are valid only when announced that long ahead (contracts.md 5); None for readers to whom it is settled.
+    `known_until` (milliseconds) is how far the reader knows all generations: the time of reading + LEEWAY_MS. Later
+    ones are valid only when announced that long ahead (contracts.md 5). None is for readers to whom it is settled.
     """
     millisecond = written // 1000
     index = bisect_right(timestamps, millisecond) - 1

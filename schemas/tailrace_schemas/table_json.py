@@ -36,8 +36,11 @@ def table_to_json(table: Table) -> dict[str, object]:
 
 
 def table_from_json(value: Mapping[str, Any]) -> Table:
-    """The table of a `table_to_json` value. Raises ValueError for another format and for types that are too deep,
-    KeyError or another LookupError for a missing part, TypeError or AttributeError for a part of another kind."""
+    """The table of a `table_to_json` value.
+
+    Raises ValueError for another format and for types that are too deep, KeyError or another LookupError for a missing
+    part. Raises TypeError or AttributeError for a part of another kind.
+    """
     if value["format"] not in (FORMAT, FORMAT_WITH_TYPES):
         raise ValueError(f"table definition of format {value['format']}; this version reads up to {FORMAT_WITH_TYPES}")
     user_types: list[CqlType] = []

@@ -21,10 +21,10 @@ _HALF: Final = 1 << 31
 def token(key: bytes) -> int:
     """The token of a serialized partition key, as Murmur3Partitioner.getToken of Cassandra computes it.
 
-    MurmurHash3 x64 128 with seed 0, its first word, signed; but the bytes of the tail (the last `len(key) % 16`) are
-    sign-extended before they are shifted (MurmurHash.hash3_x64_128), the result -2^63 becomes 2^63 - 1, and the empty
-    key, which CQL cannot write, has the minimum token. A single-column key is the column's bytes; a composite one is,
-    per component, two bytes of length, the bytes, and 0x00.
+    The first word, signed, of MurmurHash3 x64 128 with seed 0, with three differences. The bytes of the tail (the last
+    `len(key) % 16`) are sign-extended before they are shifted (MurmurHash.hash3_x64_128). The result -2^63 becomes 2^63
+    - 1. The empty key, which CQL cannot write, has the minimum token. A single-column key is the column's bytes; a
+    composite one is, per component, two bytes of length, the bytes, and 0x00.
     """
     if not key:
         return MIN_TOKEN

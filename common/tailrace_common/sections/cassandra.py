@@ -69,8 +69,8 @@ class CassandraSettings(Section):
         """What these settings say of TLS, None where they want none. Raises SettingsError that names the section."""
         if not self.tls:
             return None
-        own = None
+        certificate = None
         if self.tls_certificate_file is not None:
             password = None if self.tls_key_password is None else self.tls_key_password.get_secret_value()
-            own = ClientCertificate(self.tls_certificate_file, self.tls_key_file, password)
-        return tls_context(section, self.tls_ca_file, own=own, verify_host=self.tls_verify_host)
+            certificate = ClientCertificate(self.tls_certificate_file, self.tls_key_file, password)
+        return tls_context(section, self.tls_ca_file, own=certificate, verify_host=self.tls_verify_host)

@@ -67,8 +67,8 @@ class SchemaDestinations:
     def announce(self, table_id: UUID, schemas: list[tuple[bytes, bytes]], *, newest: bool = False) -> None:
         """Append what was not announced yet, acknowledged; the value's schema, the first, comes last.
 
-        The `newest` definition of a table is appended again unless it is the table's last record, of those that were
-        read at the start or appended here. What other agents append does not count: two that lag would answer each
+        The `newest` definition of a table is appended again unless it is the last of the table's records that were read
+        at the start or appended here. What other agents append does not count: two that lag would answer each
         other for ever (contracts.md 3).
         """
         (value_id, _), *_ = schemas

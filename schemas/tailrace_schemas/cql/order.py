@@ -8,7 +8,7 @@ A component is one byte that says what follows, then the value's comparable form
     FD, FC .. empty and value of a DESC column: all bytes inverted (ReversedType)
 
 No component is a prefix of another, and none starts with 00 or FF. So keys of several columns compare column by
-column, and with FF behind it a prefix of a key is above every key that starts with it.
+column. With FF behind it, a prefix of a key is above every key that starts with it.
 """
 
 from __future__ import annotations

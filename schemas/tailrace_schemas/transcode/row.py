@@ -21,10 +21,10 @@ class RowCells:
     """What one row of a partition update holds; filled again for each row, so that nothing is allocated.
 
     Cells stand in wire order, those of a column together. `column[i]` is an index into the header's columns, `written`
-    microseconds, `ttl` seconds or NONE, `expires` seconds since the epoch or NONE (of a tombstone: its local deletion
-    time). `path_start` to `path_end` and `start` to `end` are offsets into the payload, or NULL. Likewise the deletions
-    of multi-cell columns, and the clustering values. Only the first `count`, `deletions` and `clusterings` count.
-    `row_written` and its like are the marker's where `marked`, `deleted_written` the row's own deletion's where
+    microseconds, `ttl` seconds or NONE. `expires` is seconds since the epoch or NONE; of a tombstone it is the local
+    deletion time. `path_start` to `path_end` and `start` to `end` are offsets into the payload, or NULL. Likewise the
+    deletions of multi-cell columns, and the clustering values. Only the first `count`, `deletions` and `clusterings`
+    count. `row_written` and its like are the marker's where `marked`, `deleted_written` the row's own deletion's where
     `deleted`.
     """
 

@@ -77,10 +77,10 @@ def replay_(
     """Publish the changes of kept segments once more, as the agent would, with origin = replay; or print them.
 
     Of tables with cdc = true, or of those that are named. Into Kafka they go by the definitions of the time, as far as
-    .schema-history has them for this host; into a file, and with --schema, by those that hold now. Digests are those of
-    the first time, so sinks that merge come to the same state. In transactions; the agent's position stays. A TIME is
-    ISO 8601 (UTC where it says no zone) or microseconds. Where an index is kept, only what it releases. Exit code 3
-    when mutations were left out or a segment is damaged.
+    .schema-history has them for this host. Into a file, and with --schema, they go by those that hold now. Digests are
+    those of the first time, so sinks that merge come to the same state. In transactions; the agent's position stays. A
+    TIME is ISO 8601 (UTC where it says no zone) or microseconds. Where an index is kept, only what it releases. Exit
+    code 3 when mutations were left out or a segment is damaged.
 
     Example: tailrace replay /backup/cdc_raw --table shop.orders --written-since 2026-11-01T00:00:00Z
     """
