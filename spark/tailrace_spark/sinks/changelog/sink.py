@@ -79,7 +79,7 @@ class Batch(Protocol):
         """
 
     def abandon(self) -> None:
-        """Let go of what is not out yet; what is may stay."""
+        """Drop what is not out yet; what is out may stay."""
 
 
 class Outlet(Protocol):
@@ -168,7 +168,7 @@ class ChangeLogSink:
             batch.set_aside(DeadLetter(delivered.record_id, reason, message))
 
     def close(self) -> None:
-        """Let go of the outlet, and of the images."""
+        """Close the outlet, and the store of images."""
         self._outlet.close()
         if self._imaging is not None:
             self._imaging.close()

@@ -130,7 +130,7 @@ class _Rows:
             self._open[file.path] = file.begin + file.records, records
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._open.clear()
 
     def _records(self, file: CommittedFile) -> Iterator[dict[str, Any]]:
