@@ -47,3 +47,11 @@ def test_the_words_of_the_glossary_are_sorted_into_short_rows(section: str) -> N
 
 def test_the_glossary_has_sixty_words_at_most() -> None:
     assert len(re.findall(r"(?m)^\| (?!word|class|---)", GLOSSARY)) <= 60
+
+
+def test_the_classes_of_the_glossary_exist() -> None:
+    rows = re.findall(r"(?m)^\| (`\w+`(?:, `\w+`)*) \|", GLOSSARY.partition("## Classes")[2])
+    named = {name for row in rows for name in re.findall(r"\w+", row)}
+    assert len(named) > 5
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "spark").rglob("*.py"))
+    assert named <= set(re.findall(r"(?m)^class (\w+)", sources))
