@@ -52,6 +52,7 @@ from tailrace.segments.unindexed import Unindexed
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays
 from tailrace.topology.thread import KeeperThread
+from tailrace_common.kafka import Pace
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
@@ -82,8 +83,8 @@ class Stop:
     def __call__(self) -> bool:
         return self.asked
 
-    def ask(self, number: int, _frame: object) -> None:
-        _LOG.info("%s: ending after the current transaction", signal.Signals(number).name)
+    def ask(self, signal_number: int, _frame: object) -> None:
+        _LOG.info("%s: ending after the current transaction", signal.Signals(signal_number).name)
         self.asked = True
         self._wakeup.set()
 
@@ -109,13 +110,13 @@ class AgentStart:
         hints: list[Callable[[], None]] = [self.wakeup.set]
         ring_hints: list[Callable[[bool], None]] = []
 
-        def changed(what: str) -> None:
-            _LOG.debug("schema event: %s", what)
+        def changed(event: str) -> None:
+            _LOG.debug("schema event: %s", event)
             for hint in hints:
                 hint()
 
-        def ring_changed(what: str, changed: bool) -> None:
-            _LOG.debug("ring event: %s", what)
+        def ring_changed(event: str, changed: bool) -> None:
+            _LOG.debug("ring event: %s", event)
             for hint in ring_hints:
                 hint(changed)
 
@@ -130,17 +131,7 @@ class AgentStart:
         read = partial(read_node_settings, cluster, node.release)
         if self._until_done(lambda: self._require_directory(read()), cassandra) is None:
             return
-        owned = self.stack.enter_context(
-            own_directory(self.settings, node.host, take_over=self.take_over, lost=self.stop.fenced)
-        )
-        directory, kept_segments = self.settings.agent.cdc_raw_directory, KeptSegments(Unindexed(self.keys))
-        care = Care(self.settings.agent, node.host, self.health, read, kept_segments)
-        if owned.taken_from is not None:
-            care.register.distrust()
-        log = self.stack.enter_context(closing(SchemaLog(directory, kept_segments, self.keys, care.spool)))
-        # From now on no segment comes and goes unseen, however long the services take.
-        self.stack.enter_context(Watch(directory, self.wakeup, kept_segments.keep, care.register.appeared))
-        self.stack.enter_context(closing(care.begin()))
+        care, log = self._own_directory(node, read)
         schema = LiveSchema(cluster, log)
         hints.insert(0, schema.hint)
         if self._until_done(lambda: (schema.learn(),), cassandra) is None:
@@ -168,6 +159,20 @@ class AgentStart:
         log_recreated(topic, words)
         self.health.count(topics_recreated=1)
         self.health.degrade(f"topic {topic}", words)
+
+    def _own_directory(self, node: LocalNode, read: Callable[[], NodeSettings]) -> tuple[Care, SchemaLog]:
+        """Own cdc_raw, and watch it: from now on no segment comes and goes unseen, however long the services take."""
+        owned = self.stack.enter_context(
+            own_directory(self.settings, node.host, take_over=self.take_over, lost=self.stop.fenced)
+        )
+        directory, kept_segments = self.settings.agent.cdc_raw_directory, KeptSegments(Unindexed(self.keys))
+        care = Care(self.settings.agent, node.host, self.health, read, kept_segments)
+        if owned.taken_from is not None:
+            care.register.distrust()
+        log = self.stack.enter_context(closing(SchemaLog(directory, kept_segments, self.keys, care.spool)))
+        self.stack.enter_context(Watch(directory, self.wakeup, kept_segments.keep, care.register.appeared))
+        self.stack.enter_context(closing(care.begin()))
+        return care, log
 
     def _router(self, node: LocalNode, topics: KafkaTopics, schema: LiveSchema) -> Router:
         """What this node publishes, of the tables that the settings select."""
@@ -214,28 +219,9 @@ class AgentStart:
     def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics, care: Care) -> Agent:
         settings, tenure = self.settings, Tenure(f"{gethostname()}, pid {getpid()}, {uuid4().hex}")
         pace = pace_of(settings)
-        cluster = settings.cluster.name or node.cluster
-
-        def publisher() -> KafkaPublisher:
-            topics.refresh_limits(INTERNAL_TOPICS)  # a refusal of theirs for its size ended the last one, perhaps
-            return KafkaPublisher(
-                settings.kafka.reveal(),
-                prefix=settings.topics.prefix,
-                cluster=cluster,
-                host=node.host,
-                clock=time.monotonic,
-                timeout=settings.agent.transaction_timeout_seconds,
-                sizes=sizes_of(settings, topics),
-                delivery=settings.agent.delivery,
-                tenure=tenure,
-                verify=topics.require_unchanged,
-                pace=pace,
-                stop=self._stopped,
-            )
-
         parts = Parts(
-            cluster=cluster,
-            publisher=publisher,
+            cluster=settings.cluster.name or node.cluster,
+            publisher=lambda: self._publisher(node, topics, tenure, pace),
             capture=lambda resume: care.capture(resume, self.keys),
             transcoder=Transcoder(settings.topics.prefix, settings.avro.forms()),
             routing=router,
@@ -257,6 +243,24 @@ class AgentStart:
             dead_letter_payloads=settings.agent.dead_letter_payloads,
         )
         return Agent(parts, node.host, node.datacenter, limits)
+
+    def _publisher(self, node: LocalNode, topics: KafkaTopics, tenure: Tenure, pace: Pace) -> KafkaPublisher:
+        topics.refresh_limits(INTERNAL_TOPICS)  # a refusal of theirs for its size ended the last one, perhaps
+        settings = self.settings
+        return KafkaPublisher(
+            settings.kafka.reveal(),
+            prefix=settings.topics.prefix,
+            cluster=settings.cluster.name or node.cluster,
+            host=node.host,
+            clock=time.monotonic,
+            timeout=settings.agent.transaction_timeout_seconds,
+            sizes=sizes_of(settings, topics),
+            delivery=settings.agent.delivery,
+            tenure=tenure,
+            verify=topics.require_unchanged,
+            pace=pace,
+            stop=self._stopped,
+        )
 
     def _stopped(self) -> bool:
         """Whether to stop, for what waits for Kafka: waiting is no standstill, however long a large mutation takes."""

@@ -20,11 +20,12 @@ from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.records import HistoryRecord, history_of, read_history
 from tailrace.history.schema import SchemaHistory
+from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.selection import Selection
 from tailrace.replay import Bounds, KafkaOutlet
 from tailrace.segments.printing import ChangesPrinter
 from tailrace_common.cli.console import say
-from tailrace_common.kafka import SUPPOSED, KafkaTransactions, TopicReader
+from tailrace_common.kafka import SUPPOSED, KafkaTransactions, Pace, TopicReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
@@ -85,9 +86,9 @@ def chosen(tables: tuple[Table, ...], names: list[str] | None) -> tuple[frozense
     return ids, tuple(replace(table, cdc=True) if table.id in ids else table for table in tables)
 
 
-def require_selected(tables: Iterable[Table], wanted: frozenset[UUID] | None, selection: Selection) -> None:
+def require_selected(tables: Iterable[Table], table_ids: frozenset[UUID] | None, selection: Selection) -> None:
     """Raise SettingsError where a table that was named is one that the settings keep out of Kafka."""
-    named = [table for table in tables if wanted is not None and table.id in wanted]
+    named = [table for table in tables if table_ids is not None and table.id in table_ids]
     hidden = sorted({str(table) for table in named if not selection.wants(table)})
     if hidden:
         raise SettingsError(f"--table: [tables] of the settings leaves {', '.join(hidden)} out; --to FILE prints it")
@@ -106,6 +107,20 @@ def history_of_host(kafka: Mapping[str, Scalar], prefix: str, host: str) -> Sche
     history = history_of(records)
     # All epochs are met: what an update rests on is there, or gone for good.
     return history.up_to(_ALL_EPOCHS) if any(record.metadata is not None for record in records) else history
+
+
+def _transactions(settings: Settings, topics: KafkaTopics, pace: Pace) -> KafkaTransactions:
+    prefix = settings.topics.prefix
+    return KafkaTransactions(
+        settings.kafka.reveal(),
+        f"{prefix}.replay.{uuid4()}",
+        internal_topic(prefix, Internal.OFFSETS),
+        clock=time.monotonic,
+        timeout=settings.agent.transaction_timeout_seconds,
+        sizes=sizes_of(settings, topics),
+        pace=pace,
+        fenced="somebody ended this replay's transactions: what it had not committed is not published",
+    )
 
 
 @contextmanager
@@ -129,19 +144,8 @@ def kafka_outlet(
         require_selected(tables, table_ids, selection)
         history = SchemaHistory() if present else history_of_host(kafka, prefix, origins.host)
         say(f"by the definitions {'of the time' if history.timelines else 'that hold now'}")
-        timeout = settings.agent.transaction_timeout_seconds
         pace = pace_of(settings, SUPPOSED)
-        transactions = KafkaTransactions(
-            kafka,
-            f"{prefix}.replay.{uuid4()}",
-            internal_topic(prefix, Internal.OFFSETS),
-            clock=time.monotonic,
-            timeout=timeout,
-            sizes=sizes_of(settings, topics),
-            pace=pace,
-            fenced="somebody ended this replay's transactions: what it had not committed is not published",
-        )
-        stack.enter_context(closing(transactions))
+        transactions = stack.enter_context(closing(_transactions(settings, topics, pace)))
         transactions.open()
         yield KafkaOutlet(
             transactions,
