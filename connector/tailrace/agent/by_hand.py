@@ -36,16 +36,16 @@ def publish_parked(
     routing: Routing,
     messages: Callable[[Entry], list[Message]],
     resume: Resume,
-    wanted: Callable[[Parked], bool],
+    chosen: Callable[[Parked], bool],
     pace: Pace,
 ) -> Outcome:
-    """Publish what can be of the lots that are `wanted`, in transactions that take it off the record at once.
+    """Publish what can be of the lots that are `chosen`, in transactions that take it off the record at once.
 
     `resume` is the host's record as the publisher has started from it; the publisher goes by `pace`. What still nothing
     explains waits on; so does what is gone, for the agent to report. Raises ServiceError.
     """
     lot, outcome, sent, sent_bytes = ParkingLot(resume.parked, 0), Outcome(), 0, 0
-    lots = [parked for parked in lot.lots if wanted(parked)]
+    lots = [parked for parked in lot.lots if chosen(parked)]
     lost: dict[Parked, tuple[int, ...]] = {}
     for entry, parked in reread(capture, lots, lost):
         try:

@@ -105,10 +105,10 @@ class Transaction:
         """All records of so many mutations were sent."""
         self._mutations += mutations
 
-    def note(self, which: Internal, key: bytes, value: bytes) -> None:
+    def note(self, topic: Internal, key: bytes, value: bytes) -> None:
         """A record of an internal topic."""
         self._begin()
-        self._publisher.note(which, key, value)
+        self._publisher.note(topic, key, value)
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord]) -> int:
         """Commit what was sent, with the position behind it; how many changes that were."""

@@ -125,8 +125,8 @@ class Translation:
         if self._definitions.history is self._parts.schema.history:
             self._definitions.prove(messages)
 
-    def plain(self, entries: Iterable[Entry], most: int, most_bytes: int) -> tuple[int, list[Record]]:
-        """How many of the first entries are plain, and their records: about `most` at most, and within `most_bytes`
+    def plain(self, entries: Iterable[Entry], most_records: int, most_bytes: int) -> tuple[int, list[Record]]:
+        """How many of the first entries are plain, and their records: about `most_records`, and within `most_bytes`
         unless it is one entry.
 
         A plain entry's tables all had a change in `records` before, under the present history. `records` is for all
@@ -141,24 +141,24 @@ class Translation:
         if (flushed := self._capture.durable) is not None:
             entries, sure = _of_one_kind(entries, flushed)
             node = replace(node, durable=sure)
-        done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most, most_bytes)
+        done, messages = self._definitions.messages(self._parts.transcoder, entries, node, most_records, most_bytes)
         try:
             return done, self._parts.routing.records(messages)
         except HeldError:
             self._careful = done  # one of them: which one shows when they come singly
             return 0, []
 
-    def truncation(self, one: Truncation) -> list[Record]:
+    def truncation(self, truncation: Truncation) -> list[Record]:
         """The records of a truncation. Raises ServiceError, HeldError."""
         history = self._parts.schema.history
-        table = history.table(one.table_id, one.position)
+        table = history.table(truncation.table_id, truncation.position)
         if table is None:
             return []
-        unsure = one.inferred or history.inferred(one.table_id, one.position)
-        source = source_at(self._node, one.position, self._parts.milliseconds())
-        durable = (flushed := self._capture.durable) is None or one.position <= flushed
+        unsure = truncation.inferred or history.inferred(truncation.table_id, truncation.position)
+        source = source_at(self._node, truncation.position, self._parts.milliseconds())
+        durable = (flushed := self._capture.durable) is None or truncation.position <= flushed
         source = replace(source, count=1, durable=durable, flags=SCHEMA_INFERRED if unsure else 0)
-        return self._parts.routing.truncation(table, one.written, source)
+        return self._parts.routing.truncation(table, truncation.written, source)
 
     def parked_records(self, entry: Entry) -> Outgoing:
         """The records of a mutation that was parked, by what is known now. Raises the same."""

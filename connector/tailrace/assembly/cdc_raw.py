@@ -41,12 +41,12 @@ class Care:
         host: str,
         health: HealthBoard,
         node: Callable[[], NodeSettings],
-        kept: KeptSegments | None = None,
+        kept_segments: KeptSegments | None = None,
     ) -> None:
         self._settings = settings
         self._host = host
         self._health = health
-        self._kept = kept
+        self._kept = kept_segments
         self._node = node
         self._limits = _Limits(node, health, time.monotonic)
         self.register = Register(lambda: self._limits().may_delete, time.monotonic)

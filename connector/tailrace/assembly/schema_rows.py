@@ -61,9 +61,9 @@ def rows_of_history(records: Iterable[HistoryRecord], names: Collection[str]) ->
     return list(rows.values())
 
 
-def lines_of(rows: Collection[KeyedRow], known: Iterable[KeyedRow]) -> Iterator[str]:
-    """The lines of a schema file (raw-dump.md). `known`: all rows of the node, which tell its release line."""
-    options = {row.row.get("column_name") for row in known if row.table == "columns" and row.owner == _OF_TABLES}
+def lines_of(rows: Collection[KeyedRow], all_rows: Iterable[KeyedRow]) -> Iterator[str]:
+    """The lines of a schema file (raw-dump.md). `all_rows`: those of the node, which tell its release line."""
+    options = {row.row.get("column_name") for row in all_rows if row.table == "columns" and row.owner == _OF_TABLES}
     telling = {name: None for name in _TELLING if name in options}
     for row in rows:
         values = {**row.row, **telling} if row.table == "tables" else row.row

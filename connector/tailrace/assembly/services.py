@@ -92,18 +92,18 @@ def open_router(
         )
 
 
-def schema_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> SchemaStore:
-    """Who names schemas, as the settings say; `known` is what `.schemas` has. Raises SettingsError."""
-    return OwnIds() if settings.store == "topic" else registry_store(settings, known)
+def schema_store(settings: SchemaSettings, announced: Mapping[bytes, SchemaEntry]) -> SchemaStore:
+    """Who names schemas, as the settings say; `announced` is what `.schemas` has. Raises SettingsError."""
+    return OwnIds() if settings.store == "topic" else registry_store(settings, announced)
 
 
-def registry_store(settings: SchemaSettings, known: Mapping[bytes, SchemaEntry]) -> RegistryStore:
+def registry_store(settings: SchemaSettings, announced: Mapping[bytes, SchemaEntry]) -> RegistryStore:
     """The registry that the settings name. Raises SettingsError."""
     try:
         from tailrace.publish.registry import RegistryStore
     except ImportError as cause:
         raise SettingsError(f"schemas.store needs {cause.name}: pip install 'tailrace[registry]'") from None
-    return RegistryStore(settings.registry.reveal(), settings.subjects, settings.register_schemas, known)
+    return RegistryStore(settings.registry.reveal(), settings.subjects, settings.register_schemas, announced)
 
 
 def contact_of(settings: ClusterSettings) -> Contact:

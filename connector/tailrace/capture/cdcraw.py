@@ -214,10 +214,10 @@ class CdcRaw:
         except OSError as error:
             raise self._refused("read", error) from error
 
-    def _refused(self, what: str, error: OSError) -> ServiceError:
+    def _refused(self, verb: str, error: OSError) -> ServiceError:
         file = error.filename or (self._directory if self._current is None else self._current.file.path)
         return ServiceError(
-            f"cannot {what} {file}: {error.strerror}; let this user {what} it (run the agent as Cassandra's user), or "
+            f"cannot {verb} {file}: {error.strerror}; let this user {verb} it (run the agent as Cassandra's user), or "
             "move a broken file and its index away. Nothing from it on is published or released until then"
         )
 

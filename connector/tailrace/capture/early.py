@@ -44,9 +44,9 @@ class Ahead:
             elif index is not None:
                 self._flushed[segment] = max(flushed_offset, index.offset)
 
-    def durable(self, at: Position) -> Position:
-        """Up to where no crash can take anything back, of what was read up to `at`."""
+    def durable(self, position: Position) -> Position:
+        """Up to where no crash can take anything back, of what was read up to `position`."""
         if not self._flushed:
-            return at
+            return position
         first = min(self._flushed)
-        return min(at, Position(self._epoch, first, self._flushed[first]))
+        return min(position, Position(self._epoch, first, self._flushed[first]))

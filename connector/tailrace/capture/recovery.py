@@ -55,21 +55,21 @@ class Recovery:
         """Segments without an index of which the file is open, whatever they hold."""
         return frozenset() if self._unindexed is None else self._unindexed.segments
 
-    def look(self, listing: Listing, behind: int, register: Register, quarantined: Collection[int]) -> None:
-        """Keep the segments behind `behind` that cdc_raw has no longer and the commit log still has.
+    def look(self, listing: Listing, read_up_to: int, register: Register, quarantined: Collection[int]) -> None:
+        """Keep the segments behind `read_up_to` that cdc_raw has no longer and the commit log still has.
 
         They are looked for once, and wherever an index is known whose segment is missing. A new host (-1) misses
         nothing.
         """
-        due = not self._looked or self._next is not None or register.misses(listing, behind)
-        if self._kept is None or behind < 0 or not due:
+        due = not self._looked or self._next is not None or register.misses(listing, read_up_to)
+        if self._kept is None or read_up_to < 0 or not due:
             return
         self._looked = True
         present = {files.id for files in listing.segments if files.log is not None}
         present |= {*quarantined, *self.open_files, *self._taken}
-        reported = register.reported(behind)
+        reported = register.reported(read_up_to)
         commitlog = self._commitlog()
-        logs = () if commitlog is None else only_logged(commitlog, present, behind, self._keys)
+        logs = () if commitlog is None else only_logged(commitlog, present, read_up_to, self._keys)
         missing = [(id, path) for id, path in logs if not any(first <= id <= last for first, last in reported)]
         room = max(0, _LOT - len(self._taken & self.open_files))
         self._next = missing[room][0] if len(missing) > room else None
@@ -94,13 +94,13 @@ class Recovery:
         later = (successor for id, successor in segments.items() if id > files.id and successor.index is not None)
         return files.log is None or (not early and any(is_genuine(successor) for successor in later))
 
-    def open(self, segment: int, after: int) -> OpenSegment | None:
+    def open(self, segment: int, offset: int) -> OpenSegment | None:
         """Open a segment of `holding`, to be read behind an offset."""
         if self._unindexed is None:
             return None
         _LOG.warning("segment %d holds changes and has no index, or is deleted: read from its open file", segment)
         self.upto = Position(self._epoch, segment, 0)
-        return self._unindexed.open(segment, self._epoch, after)
+        return self._unindexed.open(segment, self._epoch, offset)
 
     def read(self, segment: OpenSegment) -> tuple[list[Entry], DecodeError | None]:
         """Its next mutations of tables with changes, and what broke behind them."""
@@ -110,21 +110,25 @@ class Recovery:
             self.upto = entries[-1].position
         return entries, error
 
-    def forget(self, before: int) -> None:
+    def forget(self, until: int) -> None:
         """Segments before this one are published."""
         if self._unindexed is not None:
-            self._unindexed.forget(before)
+            self._unindexed.forget(until)
 
 
-def only_logged(commitlog: Path, present: Collection[int], behind: int, keys: Keys) -> tuple[tuple[int, Path], ...]:
-    """The finished segments behind `behind` that the commit log has, and that are not `present` elsewhere, by id; none
-    where it cannot be listed. Cassandra links each to cdc_raw for as long as it has it, unless cdc_raw is full."""
+def only_logged(commitlog: Path, present: Collection[int], read_up_to: int, keys: Keys) -> tuple[tuple[int, Path], ...]:
+    """The finished segments behind `read_up_to` that the commit log has, and that are not `present` elsewhere, by id.
+
+    None where it cannot be listed. Cassandra links each to cdc_raw for as long as it has it, unless cdc_raw is full.
+    """
     try:
         logs = {files.id: files.log for files in list_segments(commitlog).segments if files.log is not None}
     except OSError:
         return ()
-    newest = next((id for id in sorted(logs, reverse=True) if id > behind and has_begun(logs[id], keys)), behind)
-    return tuple((id, logs[id]) for id in sorted(logs) if behind < id < newest and id not in present)
+    newest = next(
+        (id for id in sorted(logs, reverse=True) if id > read_up_to and has_begun(logs[id], keys)), read_up_to
+    )
+    return tuple((id, logs[id]) for id in sorted(logs) if read_up_to < id < newest and id not in present)
 
 
 def is_commitlog_of(commitlog: Path, cdc_raw: Path) -> bool:

@@ -135,9 +135,9 @@ class Ledger:
         self._held.clear()
 
 
-def _is_file(path: Path, held: os.stat_result) -> bool:
+def _is_file(path: Path, status: os.stat_result) -> bool:
     try:
         named = path.stat()
     except OSError:
         return False
-    return (named.st_ino, named.st_dev) == (held.st_ino, held.st_dev)
+    return (named.st_ino, named.st_dev) == (status.st_ino, status.st_dev)

@@ -129,10 +129,10 @@ class Register:
         with self._lock:
             self._indexed |= {id for id in segments if id > self._done}
 
-    def lose(self, segment: int, at: Position) -> None:
+    def lose(self, segment: int, position: Position) -> None:
         """What stands in a segment behind a position is lost."""
         with self._lock:
-            self._add(Missing.LOST, (segment, segment), at)
+            self._add(Missing.LOST, (segment, segment), position)
 
     def misses(self, listing: Listing, read: int) -> bool:
         """Whether a segment behind `read` is gone that had an index."""
@@ -190,8 +190,8 @@ class Register:
             self._reported = tuple(span for span in self._reported if span[1] > done)
             self.losses = tuple(loss for loss in self.losses if loss not in losses)
 
-    def _add(self, kind: Missing, span: Span, at: Position) -> None:
+    def _add(self, kind: Missing, span: Span, position: Position) -> None:
         for a, b in without(span, self._reported):
-            first = max(at, Position(at.epoch, a, 0))
-            self.losses = (*self.losses, Loss(kind, (a, b), first, Position(at.epoch, b + 1, 0)))
+            first = max(position, Position(position.epoch, a, 0))
+            self.losses = (*self.losses, Loss(kind, (a, b), first, Position(position.epoch, b + 1, 0)))
             self._reported = united(self._reported, [(a, b)])

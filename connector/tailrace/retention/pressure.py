@@ -192,15 +192,15 @@ class Tender:
                 "dropped segment %d unread, and its changes are lost: agent.on_pressure is drop-oldest", files.id
             )
 
-    def _tell(self, found: Headroom, threshold: int | None, problem: str | None) -> None:
+    def _tell(self, headroom: Headroom, threshold: int | None, problem: str | None) -> None:
         if self._policy.mode is Mode.SPOOL and self._spool is not None:
-            problem = problem or self._spool.problem() or _nearly_full(self._spool, found, self._policy.percent)
+            problem = problem or self._spool.problem() or _nearly_full(self._spool, headroom, self._policy.percent)
         if problem is None:
             self._board.recover("spool")
         elif self._board.degrade("spool", problem):
             _LOG.error("%s", problem)
-        near = threshold is not None and found.used >= threshold
-        words = f"{found}: once it is full Cassandra refuses writes to tables with cdc, or deletes what is unread"
+        near = threshold is not None and headroom.used >= threshold
+        words = f"{headroom}: once it is full Cassandra refuses writes to tables with cdc, or deletes what is unread"
         if near:
             self._board.degrade("headroom", words)
         else:
@@ -220,12 +220,12 @@ def threshold_of(limits: NodeLimits, percent: int) -> int | None:
     return max(0, min(limits.total * percent // 100, limits.total - 2 * (limits.segment or 0)))
 
 
-def _nearly_full(spool: Spool, found: Headroom, percent: int) -> str | None:
-    if found.spooled * 100 < spool.limit * percent:
+def _nearly_full(spool: Spool, headroom: Headroom, percent: int) -> str | None:
+    if headroom.spooled * 100 < spool.limit * percent:
         return None
     return (
-        f"{found.spooled >> 20} of {spool.limit >> 20} MiB (agent.spool_bytes) in {spool.directory}: once the spool is "
-        "full nothing is moved out of a full cdc_raw"
+        f"{headroom.spooled >> 20} of {spool.limit >> 20} MiB (agent.spool_bytes) in {spool.directory}: once the spool "
+        "is full nothing is moved out of a full cdc_raw"
     )
 
 

@@ -28,15 +28,17 @@ class Announcements:
     _all: list[tuple[SchemaEvent, Known | None]] = field(default_factory=list)
     _silent: Position | None = None
 
-    def begin(self, there: Container[Known], place: Position | None, *, anew: bool = False) -> None:
-        """A session with Kafka begins, which has these records, and the log's DDL up to `place`. `anew`: DDL is read
-        from the oldest segment on all the same; what was told of it before is not told again."""
+    def begin(self, recorded: Container[Known], read_up_to: Position | None, *, anew: bool = False) -> None:
+        """A session with Kafka begins, which has these records, and the log's DDL up to a position.
+
+        `anew`: DDL is read from the oldest segment on all the same; what was told of it before is not told again.
+        """
         if anew:
-            self._silent = place
+            self._silent = read_up_to
         self.unsent = [
             event
             for event, record in self._all
-            if (record not in there if record is not None else place is None or event.position > place)
+            if (record not in recorded if record is not None else read_up_to is None or event.position > read_up_to)
         ]
 
     def tell(self, event: SchemaEvent, record: Known | None = None) -> None:
@@ -54,9 +56,9 @@ class Announcements:
 
 
 def table_events(
-    before: SchemaRows, mutation: Mutation, change: SchemaChange, position: Position, metadata: int | None
+    previous: SchemaRows, mutation: Mutation, change: SchemaChange, position: Position, metadata: int | None
 ) -> Iterator[SchemaEvent]:
-    """What a mutation of `system_schema` did to tables; `before` are the rows that it met."""
+    """What a mutation of `system_schema` did to tables; `previous` are the rows that it met."""
     written = newest_write(mutation)
 
     def event(kind: EventKind, table: Table, changed: tuple[str, ...] = ()) -> SchemaEvent:
@@ -75,8 +77,8 @@ def table_events(
     yield from (event(EventKind.DROPPED, table) for table in change.dropped)
     for table in change.defined:
         name = (table.keyspace, table.name)
-        existing = before.definitions.get(name)
-        if existing is None or existing.id != table.id or before.creates(mutation, name):
+        existing = previous.definitions.get(name)
+        if existing is None or existing.id != table.id or previous.creates(mutation, name):
             yield event(EventKind.CREATED, table)
         else:
             yield event(EventKind.ALTERED, table, changed_words(existing, table))
@@ -87,14 +89,14 @@ Told = tuple[SchemaEvent, HistoryRecord | None]
 
 
 def ddl_events(
-    before: SchemaRows,
+    previous: SchemaRows,
     mutation: Mutation,
     change: SchemaChange,
     objects: Iterable[ObjectChange],
     position: Position,
     metadata: int | None,
 ) -> list[Told]:
-    """What a mutation of `system_schema` did, in the order of single statements. `before` are the rows that it met.
+    """What a mutation of `system_schema` did, in the order of single statements. `previous` are the rows that it met.
 
     A keyspace comes before its types, those before tables; dropped ones in reverse.
     """
@@ -102,7 +104,7 @@ def ddl_events(
     of_objects = [object_told(altered, position, written, metadata) for altered in objects]
     defined = [announced for announced in of_objects if announced[0].kind is not EventKind.DROPPED]
     dropped = [announced for announced in of_objects if announced[0].kind is EventKind.DROPPED]
-    tables = ((event, None) for event in table_events(before, mutation, change, position, metadata))
+    tables = ((event, None) for event in table_events(previous, mutation, change, position, metadata))
     return [*defined, *tables, *dropped]
 
 
@@ -148,9 +150,9 @@ def objects_of(records: Iterable[HistoryRecord]) -> Objects:
     return objects
 
 
-def inferred_event(before: Table | None, table: Table, position: Position, written: int) -> SchemaEvent:
+def inferred_event(previous: Table | None, table: Table, position: Position, written: int) -> SchemaEvent:
     """A definition that was concluded."""
-    created = before is None or before.id != table.id
+    created = previous is None or previous.id != table.id
     return SchemaEvent(
         position=position,
         kind=EventKind.CREATED if created else EventKind.ALTERED,
@@ -158,24 +160,24 @@ def inferred_event(before: Table | None, table: Table, position: Position, writt
         keyspace=table.keyspace,
         name=table.name,
         table=table,
-        changed=() if created else changed_words(before, table),
+        changed=() if created else changed_words(previous, table),
         written=written,
         inferred=True,
     )
 
 
-def truncation_event(one: Truncation, table: Table) -> SchemaEvent:
+def truncation_event(truncation: Truncation, table: Table) -> SchemaEvent:
     """A table was truncated."""
     return SchemaEvent(
-        position=one.position,
+        position=truncation.position,
         kind=EventKind.TRUNCATED,
         subject=Subject.TABLE,
         keyspace=table.keyspace,
         name=table.name,
         table=table,
-        written=one.written,
-        upto=one.upto,
-        inferred=one.inferred,
+        written=truncation.written,
+        upto=truncation.upto,
+        inferred=truncation.inferred,
     )
 
 

@@ -78,9 +78,9 @@ class SchemaLog:
         self.gaps: list[Gap] = []
         """What could not be read, oldest first; the reader of this list takes them out."""
 
-    def begin(self, at: Position | None, epoch: int) -> None:
+    def begin(self, position: Position | None, epoch: int) -> None:
         """Read on behind a place; None: from the oldest segment there is."""
-        self._at, self._epoch = at, epoch
+        self._at, self._epoch = position, epoch
 
     @property
     def place(self) -> Position | None:

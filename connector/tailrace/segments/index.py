@@ -30,8 +30,8 @@ def parse_index(content: bytes) -> Index | None:
     return None if match is None else Index(int(match[1]), match[2] is not None)
 
 
-def advance(known: Index | None, read: Index | None) -> Index | None:
+def advance(index: Index | None, read: Index | None) -> Index | None:
     """What is known after one more read: an offset never goes back, and a closed segment stays closed."""
-    if known is None or read is None:
-        return read if known is None else known
-    return Index(max(known.offset, read.offset), known.completed or read.completed)
+    if index is None or read is None:
+        return read if index is None else index
+    return Index(max(index.offset, read.offset), index.completed or read.completed)

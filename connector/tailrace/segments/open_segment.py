@@ -54,7 +54,7 @@ def is_genuine(files: SegmentFiles) -> bool:
 class OpenSegment:
     """A segment's open file. Stays readable when the name is deleted. Not thread-safe; close it.
 
-    Reading starts behind the logical position `after`: 0, or the end of a frame. Raises OSError when it cannot be
+    Reading starts behind the logical position `offset`: 0, or the end of a frame. Raises OSError when it cannot be
     opened; FileNotFoundError is normal, as Cassandra deletes segments without cdc data itself. `keys` open encrypted
     segments. `file` is the segment where somebody has it open already; it is closed here.
     """
@@ -64,7 +64,7 @@ class OpenSegment:
         path: Path,
         segment: int,
         epoch: int,
-        after: int = 0,
+        offset: int = 0,
         keys: Keys = NO_KEYS,
         file: BinaryIO | None = None,
     ) -> None:
@@ -72,7 +72,7 @@ class OpenSegment:
         self.id = segment
         self._keys = keys
         self._epoch = epoch
-        self._after = after
+        self._after = offset
         self._file = file or path.open("rb")
         self._data: mmap.mmap | bytes = b""
         self._descriptor: Descriptor | None = None

@@ -93,12 +93,12 @@ class ChangesPrinter:
         return self.changes(shown.mutation, shown.descriptor.id, shown.frame.end, shown.wanted)
 
     def changes(
-        self, mutation: Mutation, segment: int, end: int, wanted: frozenset[UUID] | None
+        self, mutation: Mutation, segment: int, end: int, table_ids: frozenset[UUID] | None
     ) -> Iterator[dict[str, object]]:
-        """The values of the mutation that ends at the logical position `end`; `wanted` as in Shown."""
+        """The values of the mutation that ends at the logical position `end`; `table_ids` as `wanted` in Shown."""
         source = Source("", "", 0, segment, end, 0, 0)
-        for change in changes_of(mutation, source, lambda table: table.cdc or table.id in (wanted or ())):
-            if wanted is None or change.table.id in wanted:
+        for change in changes_of(mutation, source, lambda table: table.cdc or table.id in (table_ids or ())):
+            if table_ids is None or change.table.id in table_ids:
                 yield self._line(change)
 
     def _line(self, change: Change) -> dict[str, object]:

@@ -74,13 +74,13 @@ class Unindexed:
             for id in self._files.keys() & set(segments):
                 self._drop(id)
 
-    def sift(self, tables: Callable[[], frozenset[bytes]], before: int) -> None:
+    def sift(self, tables: Callable[[], frozenset[bytes]], until: int) -> None:
         """Drop the segments before this one in which no mutation begins with one of these tables (bytes of their ids).
 
         They are final.
         """
         with self._lock:
-            unsifted = sorted(id for id in self._files if id < before and id not in self._holding)
+            unsifted = sorted(id for id in self._files if id < until and id not in self._holding)
         if unsifted:
             self.tables = tables()
         for id in unsifted:
@@ -90,7 +90,7 @@ class Unindexed:
                     self._holding.add(id)
                 else:
                     self._drop(id)
-        self._judged = max(self._judged, before)
+        self._judged = max(self._judged, until)
 
     def judged(self, segment: int) -> bool:
         """Whether all segments before this one were sifted."""
@@ -98,16 +98,16 @@ class Unindexed:
             unsifted = any(id < segment and id not in self._holding for id in self._files)
         return segment <= self._judged and not unsifted
 
-    def open(self, segment: int, epoch: int, after: int) -> OpenSegment:
+    def open(self, segment: int, epoch: int, offset: int) -> OpenSegment:
         """A segment of `holding`, to be read behind a logical position."""
         path, descriptor = self._files[segment]
-        return OpenSegment(path, segment, epoch, after, self._keys, os.fdopen(os.dup(descriptor), "rb"))
+        return OpenSegment(path, segment, epoch, offset, self._keys, os.fdopen(os.dup(descriptor), "rb"))
 
-    def forget(self, before: int) -> None:
+    def forget(self, until: int) -> None:
         """Segments before this one are published."""
         with self._lock:
-            self._first = max(self._first, before)
-            for id in [id for id in self._files if id < before]:
+            self._first = max(self._first, until)
+            for id in [id for id in self._files if id < until]:
                 self._drop(id)
 
     def close(self) -> None:

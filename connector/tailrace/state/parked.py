@@ -44,10 +44,10 @@ class Parked:
 
 
 class ParkingLot:
-    """All parked mutations of a host. Mutable; `most` is how many there may be."""
+    """All parked mutations of a host. Mutable; `capacity` is how many there may be."""
 
-    def __init__(self, lots: Iterable[Parked], most: int) -> None:
-        self._most = most
+    def __init__(self, lots: Iterable[Parked], capacity: int) -> None:
+        self._capacity = capacity
         self._lots = {lot.key: lot for lot in lots}
         self.changed = False
         """Whether something came or went since whoever commits them set this to False."""
@@ -65,7 +65,7 @@ class ParkingLot:
     @property
     def full(self) -> bool:
         """Whether no more may be parked."""
-        return self.mutations >= self._most
+        return self.mutations >= self._capacity
 
     @property
     def waiting(self) -> bool:

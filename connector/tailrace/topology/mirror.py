@@ -188,9 +188,9 @@ class Mirror:
             )
         return form
 
-    def _require_create(self, what: str) -> None:
+    def _require_create(self, problem: str) -> None:
         if not self.create:
-            raise SettingsError(f"mirror: {what}; make it (docs/security.md 2), or set mirror.create = true")
+            raise SettingsError(f"mirror: {problem}; make it (docs/security.md 2), or set mirror.create = true")
 
     def _look(self, published: Sequence[PublishedGeneration], has_v1: bool) -> Seen:
         store = self.store

@@ -57,12 +57,12 @@ def generations_to_copy(timestamps: Iterable[int], ttls: Sequence[int], now_ms: 
 
 
 def copy_steps(
-    time: int, description: Sequence[tuple[Any, Sequence[Any], int]], there: Collection[int] = ()
+    time: int, description: Sequence[tuple[Any, Sequence[Any], int]], existing: Collection[int] = ()
 ) -> Iterator[Step]:
     """Step 6: one generation from its description (range end, streams, ignore_msb), as it stands: rows, then timestamp.
 
     Streams are copied unread: those of old releases have no version that we would take.
     """
     rows = [(int(range_end), list(dict.fromkeys(streams))) for range_end, streams, _ in description]
-    yield from stream_rows(time, rows, there)
+    yield from stream_rows(time, rows, existing)
     yield timestamp_row(time)

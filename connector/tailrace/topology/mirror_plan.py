@@ -110,7 +110,7 @@ class Seen:
 
 def remaining(
     published: Sequence[PublishedGeneration],
-    seen: Seen,
+    tables: Seen,
     options: MirrorOptions,
     form: IdForm,
     now_ms: int,
@@ -121,34 +121,36 @@ def remaining(
     `form` is that of the tables' stream ids. `too_large` are generations of which that is known (`fits_a_row`): it
     takes long to unpack them to find out.
     """
-    yield from _gone(published, seen, options, now_ms)
+    yield from _gone(published, tables, options, now_ms)
     for generation, successor in zip_longest(published, published[1:]):
         superseded = None if successor is None else successor.timestamp
         if superseded is not None and is_removable(superseded, options, now_ms):
-            yield from _removals(generation.timestamp, superseded, seen, options)
+            yield from _removals(generation.timestamp, superseded, tables, options)
             continue
-        yield from _announcement(generation, seen, options, form, generation.timestamp in too_large)
+        yield from _announcement(generation, tables, options, form, generation.timestamp in too_large)
         if superseded is not None and superseded <= now_ms and options.keep_ms is not None:
-            yield from _expirations(generation.timestamp, superseded, seen)
+            yield from _expirations(generation.timestamp, superseded, tables)
     latest = published[-1].timestamp if published else None
-    if latest is not None and (seen.local.get(CURRENT_KEY) or latest - 1) < latest:
+    if latest is not None and (tables.local.get(CURRENT_KEY) or latest - 1) < latest:
         yield Write(MirrorTable.LOCAL, ("key", "streams_timestamp"), ((CURRENT_KEY, latest),), latest * 1000)
 
 
-def _gone(published: Sequence[PublishedGeneration], seen: Seen, options: MirrorOptions, now_ms: int) -> Iterator[Step]:
+def _gone(
+    published: Sequence[PublishedGeneration], tables: Seen, options: MirrorOptions, now_ms: int
+) -> Iterator[Step]:
     """What became of generations that are in the tables and not in the topic: gone there, or imported.
 
     By the same rule as all others; but not before the import is done, whose rows are not announced yet.
     """
-    if not published or options.keep_ms is None or REWRITTEN_KEY not in seen.local:
+    if not published or options.keep_ms is None or REWRITTEN_KEY not in tables.local:
         return
     oldest = published[0].timestamp
-    older = sorted(time for time in {*seen.timestamps, *seen.partitions} if time < oldest)
+    older = sorted(time for time in {*tables.timestamps, *tables.partitions} if time < oldest)
     for time, superseded in pairwise([*older, oldest]):
         if is_removable(superseded, options, now_ms):
-            yield from _removals(time, superseded, seen, options)
+            yield from _removals(time, superseded, tables, options)
         elif superseded <= now_ms:
-            yield from _expirations(time, superseded, seen)
+            yield from _expirations(time, superseded, tables)
 
 
 def turn_ms(ring: Ring, timestamp: int, host: str) -> int:
@@ -169,14 +171,14 @@ def is_removable(superseded: int, options: MirrorOptions, now_ms: int) -> bool:
 def stream_rows(
     time: int,
     rows: Sequence[tuple[int, Sequence[object]]],
-    there: Collection[int] = (),
+    existing: Collection[int] = (),
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[Write]:
     """cdc_streams_descriptions_v2: a row for each range end, with its streams; without those that are there."""
     batch: list[tuple[object, ...]] = []
     size = 0
     for range_end, streams in rows:
-        if range_end in there:
+        if range_end in existing:
             continue
         batch.append((time, range_end, sorted(streams)))  # type: ignore[type-var]  # all bytes, or all pairs
         size += _ROW_BYTES + _STREAM_BYTES * len(streams)
@@ -205,19 +207,19 @@ def fits_a_row(generation: Generation, largest: int = LARGEST_ROW) -> bool:
 
 
 def _announcement(
-    one: PublishedGeneration, seen: Seen, options: MirrorOptions, form: IdForm, is_too_large: bool
+    publication: PublishedGeneration, tables: Seen, options: MirrorOptions, form: IdForm, is_too_large: bool
 ) -> Iterator[Step]:
-    time = one.timestamp
-    is_known = time in seen.timestamps
-    is_described = is_too_large or time in seen.descriptions
-    is_in_v1 = is_too_large or time in seen.v1 or not options.v1
+    time = publication.timestamp
+    is_known = time in tables.timestamps
+    is_described = is_too_large or time in tables.descriptions
+    is_in_v1 = is_too_large or time in tables.v1 or not options.v1
     if is_known and is_described and is_in_v1:
         return
-    generation = one.unpack().generation
+    generation = publication.unpack().generation
     fits = fits_a_row(generation, options.largest_row)
     if not is_known:
         rows = [(e.token_range_end, [form.value_of(s) for s in e.streams]) for e in generation.entries]
-        yield from stream_rows(time, rows, seen.range_ends.get(time, ()), options.batch_bytes)
+        yield from stream_rows(time, rows, tables.range_ends.get(time, ()), options.batch_bytes)
     if not is_described and fits:
         described = [
             (
@@ -235,26 +237,26 @@ def _announcement(
         yield timestamp_row(time)
 
 
-def _expirations(time: int, superseded: int, seen: Seen) -> Iterator[Step]:
+def _expirations(time: int, superseded: int, tables: Seen) -> Iterator[Step]:
     """`expired`, where the generation stands without it; where it is written only now, the next look sets it."""
     written = superseded * 1000
-    if time in seen.timestamps and seen.timestamps[time] is None:
+    if time in tables.timestamps and tables.timestamps[time] is None:
         row = (TIMESTAMPS_KEY, time, superseded)
         yield Write(MirrorTable.TIMESTAMPS, ("key", "time", "expired"), (row,), written)
-    for table, existing in ((MirrorTable.DESCRIPTIONS, seen.descriptions), (MirrorTable.STREAMS_V1, seen.v1)):
+    for table, existing in ((MirrorTable.DESCRIPTIONS, tables.descriptions), (MirrorTable.STREAMS_V1, tables.v1)):
         if time in existing and existing[time] is None:
             yield Write(table, ("time", "expired"), ((time, superseded),), written)
 
 
-def _removals(time: int, superseded: int, seen: Seen, options: MirrorOptions) -> Iterator[Step]:
+def _removals(time: int, superseded: int, tables: Seen, options: MirrorOptions) -> Iterator[Step]:
     """The other way round: the timestamp goes first, so that nobody finds half a description behind it."""
     written = (superseded + (options.keep_ms or 0)) * 1000
-    if time in seen.timestamps:
+    if time in tables.timestamps:
         yield Removal(MirrorTable.TIMESTAMPS, ("key", "time"), (TIMESTAMPS_KEY, time), written)
     for table, existing in (
-        (MirrorTable.STREAMS_V1, seen.v1),
-        (MirrorTable.DESCRIPTIONS, seen.descriptions),
-        (MirrorTable.STREAMS, seen.partitions),
+        (MirrorTable.STREAMS_V1, tables.v1),
+        (MirrorTable.DESCRIPTIONS, tables.descriptions),
+        (MirrorTable.STREAMS, tables.partitions),
     ):
         if time in existing:
             yield Removal(table, ("time",), (time,), written)

@@ -80,7 +80,7 @@ class CqlStore:
         )
 
     def _read(
-        self, columns: str, table: MirrorTable, where: str = "", values: Sequence[object] = ()
+        self, columns: str, table: MirrorTable, condition: str = "", values: Sequence[object] = ()
     ) -> Sequence[Mapping[str, Any]]:
-        query = f"SELECT {columns} FROM {quoted(self.keyspace)}.{table}{where}"  # noqa: S608 - our own names, quoted
+        query = f"SELECT {columns} FROM {quoted(self.keyspace)}.{table}{condition}"  # noqa: S608 - our own names, quoted
         return self.cluster.read(query, values)
