@@ -45,7 +45,7 @@ class LiveDefinitions:
         """Tables whose newest definition was inferred."""
         self.inferred: dict[str, str] = {}
         """What was concluded, not read in the log, by table, for people."""
-        self.epoch: int | None = None
+        self.metadata_epoch: int | None = None
         """The metadata epoch whose DDL comes next in the log, or came last; None where the log tells of none."""
         self.applied = BEGINNING
         """Up to where the log's DDL is applied."""

@@ -57,7 +57,7 @@ class LiveSchema:
     @property
     def tells_epochs(self) -> bool:
         """Whether the log has told of the epochs of the cluster's metadata (Cassandra 6)."""
-        return self._live.epoch is not None
+        return self._live.metadata_epoch is not None
 
     def problem(self, table_id: UUID) -> str:
         """Why a table that the cluster has is without a definition; empty where nothing is known of that."""
@@ -174,7 +174,7 @@ class LiveSchema:
             schema=self._place if self._unsent.is_whole else BEGINNING,
             truncations=tuple(self.truncations.pending),
             truncated=self.truncations.told(),
-            metadata=None if up_to is None else (up_to, self._live.epoch),
+            metadata=None if up_to is None else (up_to, self._live.metadata_epoch),
         )
 
     def sent(self) -> None:

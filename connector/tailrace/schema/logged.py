@@ -41,17 +41,17 @@ def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
         return skip(live, entry, error)
     live.applied = entry.position
     live.rows, live.objects = rows, objects
-    live.history = live.history.up_to(live.epoch)
+    live.history = live.history.up_to(live.metadata_epoch)
     keyspace = mutation.updates[0].key.decode()
     if keyspace not in SYSTEM:
-        live.tell(ddl_events(previous_rows, mutation, change, changes, entry.position, live.epoch))
+        live.tell(ddl_events(previous_rows, mutation, change, changes, entry.position, live.metadata_epoch))
         for problem in change.problems:  # those of Cassandra's own tables are built in
             _LOG.warning("the DDL at %s cannot be used; changes of that table are parked: %s", entry.position, problem)
     dropped = _drop(live, change, entry.position)
     added, altered = list[Table](), list[Table]()
     for table in change.defined:
         unsure = (table.keyspace, table.name) in live.unsure
-        difference = live.define(table, entry.position, inferred=unsure, metadata=live.epoch)
+        difference = live.define(table, entry.position, inferred=unsure, metadata=live.metadata_epoch)
         added += difference.added
         altered += difference.altered
     settle(live, entry.position)
@@ -71,10 +71,10 @@ def _drop(live: LiveDefinitions, change: SchemaChange, position: Position) -> tu
 def _take(live: LiveDefinitions, mutation: Mutation, position: Position) -> None:
     """What the node logs of itself: truncations, and the metadata's epochs."""
     if mutation.updates[0].table.name == "local_metadata_log":
-        live.epoch = int.from_bytes(mutation.updates[0].key, "big")
-        live.history = live.history.up_to(live.epoch - 1)
+        live.metadata_epoch = int.from_bytes(mutation.updates[0].key, "big")
+        live.history = live.history.up_to(live.metadata_epoch - 1)
     elif (epoch := metadata_epoch(mutation)) is not None:
-        live.epoch = max(epoch, live.epoch or 0)
+        live.metadata_epoch = max(epoch, live.metadata_epoch or 0)
         live.history = live.history.up_to(epoch)
     for truncation in truncations_in(mutation, position):
         if live.history.table(truncation.table_id, position) is not None and live.truncations.logged(truncation):

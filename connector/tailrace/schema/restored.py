@@ -36,7 +36,7 @@ def restore(live: LiveDefinitions, records: Sequence[HistoryRecord], resume: Res
     for record in unreadable:
         _replace(live, record)
     if resume.metadata is not None:
-        up_to, live.epoch = resume.metadata
+        up_to, live.metadata_epoch = resume.metadata
         live.history = live.history.up_to(up_to)
 
 

@@ -25,7 +25,7 @@ def as_read(live: LiveDefinitions, entry: Entry) -> SchemaHistory:
     changed = (table for table in used if table != history.table(table.id, position))
     trial = history.define(position, changed, inferred=True)[0]
     # A log that tells of epochs will tell of the one that a write is ahead by; in another the read is all there is.
-    return trial if live.epoch is not None else trial.up_to(live.view.state.metadata)
+    return trial if live.metadata_epoch is not None else trial.up_to(live.view.state.metadata)
 
 
 def adopt(live: LiveDefinitions, trial: SchemaHistory, entry: Entry) -> None:
