@@ -52,7 +52,6 @@ class CassandraDeadLetters:
                 raise ServiceError(f"{table}: {error}; the keyspace must exist") from error
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """As DeadLetterStore says."""
         for keyspace, keyspace_letters in self._by_keyspace(letters).items():
             table = self._table(keyspace)
             try:
@@ -63,7 +62,6 @@ class CassandraDeadLetters:
                 raise ServiceError(f"{table}: {error}") from error
 
     def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterReader says."""
         letters: list[DeadLetter] = []
         try:
             for topic, partition, keyspace, has_message in self._partitions():

@@ -80,7 +80,6 @@ class CassandraSink(ABC):
         return self._write(pieces, [])
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink says."""
         return self._letters.list(after, limit)
 
     def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:

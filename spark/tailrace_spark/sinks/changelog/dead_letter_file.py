@@ -44,7 +44,6 @@ class DeadLetterFile:
         self._keys.update(new)
 
     def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterReader says."""
         if not self._path.exists():
             return []
         with self._locked("r+b", "read from") as file:

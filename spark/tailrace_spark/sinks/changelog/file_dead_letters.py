@@ -27,7 +27,6 @@ class StoredDeadLettersSink(ChangeLogSink):
         return replace(super().capabilities, dead_letters=self)
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink has it."""
         return self._store.list(after, limit)
 
     def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:

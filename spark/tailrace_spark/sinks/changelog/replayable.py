@@ -39,11 +39,9 @@ class ReplayableLogSink(ChangeLogSink):
         return replace(super().capabilities, dead_letters=self)
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink has it."""
         return self._replayable.dead_letters(after, limit)
 
     def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As DeadLetterSink has it."""
         return self.into(self._replayable.begin_replay(letters), pieces)
 
 
@@ -67,9 +65,7 @@ class ProgressLogSink(ReplayableLogSink):
         return replace(super().capabilities, progress=self)
 
     def progress(self, stream: str) -> SinkProgress | None:
-        """As ProgressSink says."""
         return self._progress.progress(stream)
 
     def keep_progress(self, progress: SinkProgress) -> None:
-        """As ProgressSink says."""
         self._progress.keep_progress(progress)

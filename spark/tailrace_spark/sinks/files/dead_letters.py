@@ -54,7 +54,6 @@ class CommittedDeadLetters:
             return list(json_records(opened, path))
 
     def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterReader says."""
         files = self.files()
         keys = page(files, after, limit)
         letters: dict[RecordKey, DeadLetter] = {}
@@ -78,11 +77,9 @@ class ReplayableFilesOutlet(FilesOutlet):
         self._dead_letters = CommittedDeadLetters(store, Commits(store))
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink has it."""
         return self._dead_letters.list(after, limit)
 
     def begin_replay(self, letters: Sequence[DeadLetter]) -> Batch:
-        """As ReplayableOutlet has it."""
         if not self._files.renames:
             self.claim()
         self.forget()

@@ -131,7 +131,6 @@ class Pack:
         )
 
     def value(self) -> dict[str, object]:
-        """As JSON."""
         names = ("path", "table", "day", "definition", "bytes", "parts")
         return {
             "first": self.first,

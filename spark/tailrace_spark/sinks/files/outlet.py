@@ -55,12 +55,10 @@ class FilesOutlet:
         self._store.reach()
 
     def progress(self, stream: str) -> SinkProgress | None:
-        """As ProgressSink says."""
         path = _STREAMS.format(stream)
         return progress_from_json(self._store.read(path).decode()) if self._store.exists(path) else None
 
     def keep_progress(self, progress: SinkProgress) -> None:
-        """As ProgressSink says."""
         self._store.write(_STREAMS.format(progress.stream), progress_to_json(progress).encode())
 
     def begin(self) -> Batch:

@@ -36,7 +36,6 @@ class LakeDeadLetters:
         self._store = store
 
     def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterReader says."""
         stored = self._store.open(DEAD_LETTERS)
         if stored is None:
             return []
@@ -78,7 +77,6 @@ class ReplayableHistory(LakeHistory):
         self._dead_letters = LakeDeadLetters(store)
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink has it."""
         return self._dead_letters.list(after, limit)
 
     def begin_replay(self, letters: Sequence[DeadLetter]) -> Batch:
@@ -100,7 +98,6 @@ class ReplayableCurrent(LakeCurrent):
         return replace(super().capabilities, dead_letters=self)
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink has it."""
         return self._dead_letters.list(after, limit)
 
     def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:

@@ -42,11 +42,9 @@ class OpensearchDeadLetters:
         )
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """As DeadLetterStore says."""
         self._write([Op(_identity(letter.record_id), None, None) for letter in letters], "cannot be removed")
 
     def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterReader says."""
         if self._client.get(f"/{name(self._index)}") is None:
             return []
         self._client.refresh(self._index)

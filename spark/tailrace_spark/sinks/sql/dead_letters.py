@@ -36,7 +36,6 @@ class SqlDeadLetters:
         log.warning("%d records could not be written (tailrace_dead_letters); first: %s", len(rows), letters[0].reason)
 
     def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterReader says."""
         c = DEAD_LETTERS.c
         query = sa.select(c.topic, c.partition, c.offset, c.schema_id, c.reason, c.value)
         if after is not None:
@@ -54,7 +53,6 @@ class SqlDeadLetters:
         ]
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """As DeadLetterStore says."""
         keys = {letter.record_id.key for letter in letters}
         if not keys:
             return

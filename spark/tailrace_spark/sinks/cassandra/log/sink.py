@@ -123,7 +123,6 @@ class LogTablesSink(CassandraSink):
 
     @property
     def lateness_ms(self) -> int:
-        """As WatermarkedSink says."""
         return self._lateness_ms
 
     def complete(self, watermarks: Iterable[Watermark]) -> None:
@@ -143,7 +142,6 @@ class LogTablesSink(CassandraSink):
             raise ServiceError(f"the watermarks of log tables: {error}") from error
 
     def announce(self, definitions: Iterable[tuple[int, Table]]) -> None:
-        """As AnnouncedSink says."""
         tables = {str(table): None for announced, table in definitions if self._note(announced, table)}
         absent: NoKeyspaceError | None = None
         for name in tables:
