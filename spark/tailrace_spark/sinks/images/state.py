@@ -115,7 +115,8 @@ class ScopeState:
         while stored:
             for key, some in groupby(stored, key=lambda row: bytes(row.key)):
                 rows = {
-                    None if row.clustering == STATIC else bytes(row.clustering)[len(ROW) :]: _known(row) for row in some
+                    None if row.clustering == STATIC else bytes(row.clustering)[len(ROW) :]: _partition_row(row)
+                    for row in some
                 }
                 yield key[len(self._scope) :], Partition(NOTHING_DELETED, rows)
             further = sa.tuple_(c.key, c.clustering) > sa.tuple_(stored[-1].key, stored[-1].clustering)
@@ -130,7 +131,9 @@ class ScopeState:
         query = self._selected().add_columns(c.next_expiry).where(c.key >= self._scope, c.key < self._above)
         query = query.where(c.next_expiry <= at).order_by(c.next_expiry, c.key, c.clustering).limit(CHUNK)
         while due_rows := connection.execute(query).all():
-            rows = {(bytes(row.key), bytes(row.clustering)): (_known(row), row.next_expiry - 1) for row in due_rows}
+            rows = {
+                (bytes(row.key), bytes(row.clustering)): (_partition_row(row), row.next_expiry - 1) for row in due_rows
+            }
             self._write_rows(connection, {row_key: known for row_key, (known, _) in rows.items()}, at)
             for (key, clustering), (known, since) in rows.items():
                 clustering_bytes = None if clustering == STATIC else clustering[len(ROW) :]
@@ -172,7 +175,7 @@ class ScopeState:
         stage(connection, KEYS, keys)
         same_row = sa.and_(STATE.c.key == KEYS.c.key, STATE.c.clustering == KEYS.c.clustering)
         for row in connection.execute(self._selected().join_from(KEYS, STATE, same_row)):
-            yield (bytes(row.key)[len(self._scope) :], bytes(row.clustering)), _known(row)
+            yield (bytes(row.key)[len(self._scope) :], bytes(row.clustering)), _partition_row(row)
 
     def _between(
         self, connection: sa.Connection, key: bytes, low: bytes, high: bytes
@@ -180,7 +183,7 @@ class ScopeState:
         c = STATE.c
         area = self._selected().where(c.key == key, c.clustering >= low, c.clustering < high)
         for row in connection.execute(area):
-            yield (bytes(row.key), bytes(row.clustering)), _known(row)
+            yield (bytes(row.key), bytes(row.clustering)), _partition_row(row)
 
 
 def too_long(change: Change) -> bool:
@@ -219,7 +222,7 @@ def _left(known: PartitionRow, erased: Deletion) -> PartitionRow:
     return PartitionRow(known.clustering, state)
 
 
-def _known(row: sa.Row[tuple[bytes, bytes, bytes, int, bytes, str]]) -> PartitionRow:
+def _partition_row(row: sa.Row[tuple[bytes, bytes, bytes, int, bytes, str]]) -> PartitionRow:
     stored = decode_stored(bytes(row.state), row.generation, None if row.stream_id is None else bytes(row.stream_id))
     return PartitionRow(_values_of(row.clustering_values), stored.state)
 

@@ -72,7 +72,7 @@ _GIVEN: Final = tuple(column.name for column in GIVEN.columns)
 
 
 @dataclass(slots=True)
-class _Followed:
+class _ImagedTable:
     """One table of the stream, as its transaction knows it."""
 
     id: UUID
@@ -111,7 +111,7 @@ class ImageStore:
         self._engine = open_engine(url)
         self._state = StateTable(STATE, self._engine.dialect.name)
         self._purges = Purges()
-        self._followed: dict[UUID, _Followed] = {}
+        self._followed: dict[UUID, _ImagedTable] = {}
         self._made = False
 
     def reach(self) -> None:
@@ -235,7 +235,7 @@ class ImageStore:
                 images[topic, partition, row.offset] = images_of_text(row.images), expired
         return images
 
-    def _follow(self, connection: sa.Connection, changes: Sequence[Delivered]) -> _Followed:
+    def _follow(self, connection: sa.Connection, changes: Sequence[Delivered]) -> _ImagedTable:
         """A table with the definition that these changes and those before have together."""
         table, announced = newest_definition(changes)
         followed = self._followed.get(table.id) or self._load(connection, table.id)
@@ -254,7 +254,7 @@ class ImageStore:
         self._followed[table.id] = followed
         return followed
 
-    def _load(self, connection: sa.Connection, table_id: UUID) -> _Followed | None:
+    def _load(self, connection: sa.Connection, table_id: UUID) -> _ImagedTable | None:
         query = sa.select(TABLES.c.definition).where(TABLES.c.scope == str(_scope(self._stream, table_id)))
         text = connection.execute(query).scalar_one_or_none()
         if text is None:
@@ -262,14 +262,14 @@ class ImageStore:
         definition = json.loads(text)
         return self._table(connection, table_from_json(definition), int(definition["announced"]))
 
-    def _table(self, connection: sa.Connection, table: Table, announced: int) -> _Followed:
+    def _table(self, connection: sa.Connection, table: Table, announced: int) -> _ImagedTable:
         scope = _scope(self._stream, table.id)
         truncations = Truncations(scope, self._ring_delay)
         truncations.load(connection)
-        return _Followed(scope, ImageMaker(table), announced, ScopeState(scope.bytes, self._state), truncations)
+        return _ImagedTable(scope, ImageMaker(table), announced, ScopeState(scope.bytes, self._state), truncations)
 
     def _make(
-        self, connection: sa.Connection, table: _Followed, changes: Sequence[Delivered], now: int
+        self, connection: sa.Connection, table: _ImagedTable, changes: Sequence[Delivered], now: int
     ) -> dict[tuple[str, int, int], RowImages]:
         """The images of changes that have had none: merged in their order."""
         purged_to = self._purges.purged_to(connection, table.id)
@@ -292,7 +292,7 @@ class ImageStore:
         self._erase(connection, table, now)
         return images
 
-    def _expire(self, connection: sa.Connection, table: _Followed, now: int) -> tuple[RowImage, ...]:
+    def _expire(self, connection: sa.Connection, table: _ImagedTable, now: int) -> tuple[RowImage, ...]:
         """One image for each row that reads otherwise because something expired since it was last looked at."""
         covering = table.truncations.covering()
         images: list[RowImage] = []
@@ -300,7 +300,7 @@ class ImageStore:
             images += table.maker.expired(key, partition, since, now, covering)
         return tuple(images)
 
-    def _truncate(self, connection: sa.Connection, table: _Followed, change: Change, now: int) -> RowImages:
+    def _truncate(self, connection: sa.Connection, table: _ImagedTable, change: Change, now: int) -> RowImages:
         """One image for each row that reads otherwise by what another host, or a copy, says of a truncation."""
         truncations = table.truncations
         former = truncations.covering()
@@ -319,7 +319,7 @@ class ImageStore:
             return None
         return tuple(images)
 
-    def _erase(self, connection: sa.Connection, table: _Followed, now: int) -> None:
+    def _erase(self, connection: sa.Connection, table: _ImagedTable, now: int) -> None:
         """Let go of what a truncation covers whatever more is said of it."""
         floor = table.truncations.absorb(connection, TruncationState(), now)
         if floor is not None:

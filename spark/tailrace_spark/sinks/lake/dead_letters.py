@@ -20,7 +20,15 @@ from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory
-from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS, LETTERS, PLACE, REPLAYS, Writing, letter_rows, replays
+from tailrace_spark.sinks.lake.history_table import (
+    DEAD_LETTERS,
+    LETTERS,
+    PLACE,
+    REPLAYS,
+    HistoryTable,
+    letter_rows,
+    replays,
+)
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.store import Condition, LakeStore, LakeTable, Number
 from tailrace_spark.sinks.protocol import Capabilities, ReachableSink
@@ -121,7 +129,7 @@ def lake_sink(
 
 
 @dataclass(slots=True)
-class _WritingAgain(Writing):
+class _ReplayedTable(HistoryTable):
     """A table of a history that is given letters' changes: `there` are the places of those that it has."""
 
     there: set[RecordKey] = field(default_factory=set)
@@ -154,12 +162,12 @@ class _Replay(HistoryBatch):
         self._replayed = letters
         self._set_aside: dict[RecordKey, DeadLetter] = {}
 
-    def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> Writing:
+    def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> HistoryTable:
         existing = set[RecordKey]()
         if stored is not None:
             rows = stored.read(PLACE, _within([letter.record_id for letter in self._replayed]))
             existing = set(_keys(rows))
-        return _WritingAgain(name, stored, says, spool, by, there=existing)
+        return _ReplayedTable(name, stored, says, spool, by, there=existing)
 
     def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
         """One by one: which of them are there is told by their places, and not by the ends of partitions."""

@@ -22,8 +22,8 @@ from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.lake.history_table import (
     DEAD_LETTERS,
     LETTERS,
+    HistoryTable,
     Route,
-    Writing,
     application,
     letter_rows,
     rows_of,
@@ -120,7 +120,7 @@ class _Filling:
     """Changes of one definition on their way into a table's spool, column by column."""
 
     route: Route
-    writing: Writing
+    writing: HistoryTable
     columns: ChangeColumns
 
 
@@ -130,7 +130,7 @@ class HistoryBatch(Batch):
     def __init__(self, outlet: LakeHistory, store: LakeStore) -> None:
         self._outlet = outlet
         self._store = store
-        self._tables: dict[str, Writing] = {}
+        self._tables: dict[str, HistoryTable] = {}
         self._fillings: dict[int, _Filling] = {}
         self._letters: list[DeadLetter] = []
         self._left_out = 0
@@ -190,7 +190,7 @@ class HistoryBatch(Batch):
             self._add_each(filling.writing, route, [columns.taken[row] for row in odd])
         filling.columns = ChangeColumns(route.table, columns.capacity, columns.octets)
 
-    def _add_each(self, writing: Writing, route: Route, changes: Sequence[Delivered]) -> None:
+    def _add_each(self, writing: HistoryTable, route: Route, changes: Sequence[Delivered]) -> None:
         """Put changes into the spool as the records that they are, or set them aside."""
         records: list[OutgoingRecord] = []
         for delivered in changes:
@@ -202,7 +202,7 @@ class HistoryBatch(Batch):
                 self.set_aside(DeadLetter(delivered.record_id, reason_of(error), delivered.message))
         self._add(writing, route, records)
 
-    def _add(self, writing: Writing, route: Route, records: Sequence[OutgoingRecord]) -> None:
+    def _add(self, writing: HistoryTable, route: Route, records: Sequence[OutgoingRecord]) -> None:
         """Put records into the spool; where there is no way to say one, halves of them, until that stands alone."""
         if not records:
             return
@@ -220,10 +220,10 @@ class HistoryBatch(Batch):
         else:
             writing.spool.add(rows)
 
-    def _writing(self, route: Route) -> Writing:
+    def _writing(self, route: Route) -> HistoryTable:
         return self._tables.get(route.name) or self._open(route.name, route.schema, f"Changes of {route.table}", DAY)
 
-    def _widen(self, writing: Writing, route: Route) -> None:
+    def _widen(self, writing: HistoryTable, route: Route) -> None:
         if not writing.spool.widen(route.schema):
             raise ServiceError(f"{route.name} has other columns than before: {route.table} will be placed again")
 
@@ -246,17 +246,17 @@ class HistoryBatch(Batch):
         else:
             self._left_out += 1
 
-    def _open(self, name: str, schema: Any, says: str, partitioned_by: str | None = None) -> Writing:
+    def _open(self, name: str, schema: Any, says: str, partitioned_by: str | None = None) -> HistoryTable:
         stored = self._store.open(name)
         spool = Spool(schema if stored is None else stored.schema)
         writing = self._tables[name] = self.writing(name, stored, says, spool, partitioned_by)
         return writing
 
-    def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> Writing:
+    def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> HistoryTable:
         """What tells which records are in a table."""
-        return Writing(name, stored, says, spool, by, *(() if name == DEAD_LETTERS else (self._outlet.lettered,)))
+        return HistoryTable(name, stored, says, spool, by, *(() if name == DEAD_LETTERS else (self._outlet.lettered,)))
 
-    def _flush(self, writing: Writing) -> None:
+    def _flush(self, writing: HistoryTable) -> None:
         if writing.waiting and writing.route is not None:
             waiting, writing.waiting = writing.waiting, []
             self._add(writing, writing.route, waiting)
@@ -280,7 +280,7 @@ class HistoryBatch(Batch):
         self._close()
         return Summary(rows=rows - len(self._letters), dead_letters=len(self._letters))
 
-    def _append(self, writing: Writing, moved: Mapping[str, int]) -> None:
+    def _append(self, writing: HistoryTable, moved: Mapping[str, int]) -> None:
         """Commit one table. What the store refuses of it is set aside when the batch comes again: ServiceError."""
         rows, by, says = writing.spool.reader(), writing.partitioned_by, writing.says
         try:

@@ -56,7 +56,7 @@ class Route:
 
 
 @dataclass(slots=True)
-class Writing:
+class HistoryTable:
     """One table of a batch: as it was when it was opened, what goes in, and how far that moves each partition.
 
     `lettered`: behind which offset a topic's partition has no dead letters.

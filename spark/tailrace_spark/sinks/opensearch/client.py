@@ -56,7 +56,7 @@ class Op:
 
 
 @dataclass(slots=True)
-class Written:
+class BulkResult:
     """What became of operations, by id: the new versions, those that lost to another write, those refused and why."""
 
     done: dict[str, Version] = field(default_factory=dict)
@@ -136,9 +136,9 @@ class SearchClient:
         """Let searches see all that was written."""
         self.post(f"/{name(index)}/_refresh")
 
-    def bulk(self, alias: str, ops: Sequence[Op]) -> Written:
+    def bulk(self, alias: str, ops: Sequence[Op]) -> BulkResult:
         """Write documents, each by itself. Raises ServiceError where the server does not take some of them now."""
-        written = Written()
+        written = BulkResult()
         lines: list[bytes] = []
         some: list[Op] = []
         size = 0
@@ -160,7 +160,7 @@ class SearchClient:
         """Close the connections."""
         self._client.close()
 
-    def _bulk(self, alias: str, ops: Sequence[Op], lines: Sequence[bytes], written: Written) -> None:
+    def _bulk(self, alias: str, ops: Sequence[Op], lines: Sequence[bytes], written: BulkResult) -> None:
         path = f"/{name(alias)}/_bulk?require_alias=true"
         left = list(range(len(ops)))
 

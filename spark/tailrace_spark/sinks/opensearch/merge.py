@@ -56,7 +56,7 @@ class MergeOutcome:
 
 
 @dataclass(slots=True)
-class _Read:
+class _StoredDocuments:
     """What is there of some partitions: heads by key, rows as far as they were asked for, documents by id."""
 
     heads: dict[bytes, PartitionDocument] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class DocumentMerge:
         loaded = keys if self._documents.whole_partitions else anew
         if loaded:
             self._load(read, loaded, {} if self._documents.whole_partitions else _bounds(batch, read, anew))
-        stored = {key: _known(read.head(key), read.rows.get(key, {})) for key in keys}
+        stored = {key: _stored_partition(read.head(key), read.rows.get(key, {})) for key in keys}
         merge = PartitionMerge[Document](
             self._documents, self._index.entry.erased, self._at, everything=self._everything, whole=loaded
         )
@@ -134,8 +134,8 @@ class DocumentMerge:
             self._look_back(read, keys - lost - settled, lost)
         return lost
 
-    def _read(self, batch: BatchChanges, asked: Mapping[RowKey, Clustering]) -> _Read:
-        read = _Read()
+    def _read(self, batch: BatchChanges, asked: Mapping[RowKey, Clustering]) -> _StoredDocuments:
+        read = _StoredDocuments()
         clusterings = {**asked, **{row_key: changes.clustering for row_key, changes in batch.rows.items()}}
         keys = {*batch.deletions, *batch.statics, *(key for key, _ in clusterings)}
         heads = {head_id(key): key for key in keys} if self._headed else {}
@@ -159,11 +159,11 @@ class DocumentMerge:
                 read.rows.setdefault(row_key[0], {})[row_key[1]] = decode_row(document.state)[1]
         return read
 
-    def _merged_heads(self, read: _Read, batch: BatchChanges) -> dict[bytes, PartitionDocument]:
+    def _merged_heads(self, read: _StoredDocuments, batch: BatchChanges) -> dict[bytes, PartitionDocument]:
         """What becomes of partitions' heads, where that is anything else."""
         if not self._headed:
             return {}
-        of_heads = {key: _known(head_document, {}) for key, head_document in read.heads.items()}
+        of_heads = {key: _stored_partition(head_document, {}) for key, head_document in read.heads.items()}
         merge = PartitionMerge[Document](
             self._documents, self._index.entry.erased, self._at, everything=self._everything
         )
@@ -179,7 +179,7 @@ class DocumentMerge:
             heads[key] = PartitionDocument(rows, False, None if clustering == STATIC else head.expires)
         return heads
 
-    def _announce(self, read: _Read, heads: Mapping[bytes, PartitionDocument]) -> set[bytes]:
+    def _announce(self, read: _StoredDocuments, heads: Mapping[bytes, PartitionDocument]) -> set[bytes]:
         """Write changed heads as pending; the keys of those in which another writer came first."""
         ops = {}
         for key, head in heads.items():
@@ -195,7 +195,9 @@ class DocumentMerge:
             self._outcome.refused[ops[identity][0], STATIC] = why
         return {ops[identity][0] for identity in written.conflicts}
 
-    def _load(self, read: _Read, keys: Collection[bytes], bounds: Mapping[bytes, tuple[bytes, bytes | None]]) -> None:
+    def _load(
+        self, read: _StoredDocuments, keys: Collection[bytes], bounds: Mapping[bytes, tuple[bytes, bytes | None]]
+    ) -> None:
         """All rows of partitions; of those with bounds, the rows between."""
         self._client.refresh(self._index.index)
         digests = [digest(key) for key in keys if key not in bounds]
@@ -215,10 +217,14 @@ class DocumentMerge:
                 read.rows.setdefault(key, {})[state_key] = row
 
     def _write_rows(
-        self, read: _Read, known: Mapping[bytes, StoredPartition], merged: MergeResult[Document], lost: set[bytes]
+        self,
+        read: _StoredDocuments,
+        known: Mapping[bytes, StoredPartition],
+        merged: MergeResult[Document],
+        lost: set[bytes],
     ) -> bool:
         """Write rows; whether any was. Notes what became of them."""
-        stored_rows = {(row[0], row[1]): _known_row(row, at) for row, at in merged.stored if row[1] >= ROW}
+        stored_rows = {(row[0], row[1]): _stored_row(row, at) for row, at in merged.stored if row[1] >= ROW}
         deletes = {(row[0], row[1]): row[7] for row, _ in merged.stored}
         removed = {row_key for row_key in merged.removed if row_key[1] >= ROW}
         ops: dict[str, Op] = {}
@@ -251,7 +257,7 @@ class DocumentMerge:
 
     def _settle(
         self,
-        read: _Read,
+        read: _StoredDocuments,
         heads: Mapping[bytes, PartitionDocument],
         merged: MergeResult[Document],
         keys: Collection[bytes],
@@ -275,7 +281,7 @@ class DocumentMerge:
         self._outcome.rows |= {(key, STATIC) for key in heads if head_id(key) in written.done}
         return {key for key, _ in ops.values()}
 
-    def _head_op(self, read: _Read, key: bytes, head: PartitionDocument, shown: Document | None) -> Op:
+    def _head_op(self, read: _StoredDocuments, key: bytes, head: PartitionDocument, shown: Document | None) -> Op:
         identity = head_id(key)
         version = read.version(identity)
         if not head.rows and not head.pending:
@@ -286,7 +292,7 @@ class DocumentMerge:
         )  # fmt: skip
         return Op(identity, version, {**(shown or {}), OWN: fields})
 
-    def _look_back(self, read: _Read, keys: Collection[bytes], lost: set[bytes]) -> None:
+    def _look_back(self, read: _StoredDocuments, keys: Collection[bytes], lost: set[bytes]) -> None:
         """See that what the rows were merged by was still there when they were written."""
         heads = {head_id(key): key for key in keys} if self._headed else {}
         now = self._client.documents(self._index.index, [TABLE_ID, *heads])
@@ -296,12 +302,12 @@ class DocumentMerge:
         lost |= {key for identity, key in heads.items() if versions.get(identity) != read.version(identity)}
 
 
-def _known(there: PartitionDocument, rows: Mapping[bytes, StoredRow]) -> StoredPartition:
+def _stored_partition(there: PartitionDocument, rows: Mapping[bytes, StoredRow]) -> StoredPartition:
     head = there.head
     return StoredPartition(head.deletions, head.static, there.expires, rows)
 
 
-def _known_row(row: StateTableRow, written_as: Clustering | None) -> StoredRow:
+def _stored_row(row: StateTableRow, written_as: Clustering | None) -> StoredRow:
     return StoredRow((row[3], row[4], row[5]), tuple(written_as or ()), row[6])
 
 
@@ -328,7 +334,9 @@ def _without_heads(batch: BatchChanges, table: Table) -> BatchChanges:
     return BatchChanges({}, {}, rows)
 
 
-def _bounds(batch: BatchChanges, read: _Read, anew: Collection[bytes]) -> dict[bytes, tuple[bytes, bytes | None]]:
+def _bounds(
+    batch: BatchChanges, read: _StoredDocuments, anew: Collection[bytes]
+) -> dict[bytes, tuple[bytes, bytes | None]]:
     """Of partitions in which nothing but ranges is deleted now: between which clustering values that is."""
     bounds = {}
     for key in anew:

@@ -64,7 +64,7 @@ class _Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _PreparedPiece:
     """A piece as it is merged: by table its changes, and what was made of them ahead."""
 
     dead_letters: Sequence[DeadLetter]
@@ -194,12 +194,12 @@ class SqlSink:
         self._purges.forget()
         self._merges.forget()
 
-    def _read(self, piece: Piece) -> _Read:
+    def _read(self, piece: Piece) -> _PreparedPiece:
         """The changes of a piece by table, merged with each other where nothing is in the way of that."""
         tables = group_by_table(piece.changes).values()
-        return _Read(piece.dead_letters, [(changes, self._merges.prepare(changes)) for changes in tables])
+        return _PreparedPiece(piece.dead_letters, [(changes, self._merges.prepare(changes)) for changes in tables])
 
-    def _piece(self, connection: sa.Connection, piece: _Read, set_aside: list[DeadLetter]) -> Summary:
+    def _piece(self, connection: sa.Connection, piece: _PreparedPiece, set_aside: list[DeadLetter]) -> Summary:
         letters = list(piece.dead_letters)
         summary = Summary()
         for changes, prepared in piece.tables:
