@@ -18,7 +18,8 @@ _GONE: Final = (
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own errors
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 )
-_Place = tuple[str, int]
+Partition = tuple[str, int]
+"""A topic and one of its partitions."""
 
 
 class PartitionEnds:
@@ -31,11 +32,11 @@ class PartitionEnds:
         self._errors = ClientErrors()
         self._client: AdminClient | None = None
 
-    def of(self, places: Collection[_Place]) -> dict[_Place, int]:
+    def of(self, places: Collection[Partition]) -> dict[Partition, int]:
         """The offset behind the last committed record of each partition that is there. Raises ServiceError."""
         return self._ends(places, IsolationLevel.READ_COMMITTED)
 
-    def high_watermarks(self, topics: Collection[str]) -> dict[_Place, int]:
+    def high_watermarks(self, topics: Collection[str]) -> dict[Partition, int]:
         """The offset behind the last record of each partition of these topics, records of open transactions included.
 
         A topic that does not exist has no partition. Raises ServiceError.
@@ -49,7 +50,7 @@ class PartitionEnds:
         ]
         return self._ends(partitions, IsolationLevel.READ_UNCOMMITTED)
 
-    def _ends(self, partitions: Collection[_Place], isolation: IsolationLevel) -> dict[_Place, int]:
+    def _ends(self, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
         if not partitions:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs

@@ -18,11 +18,11 @@ class DeltaSinkSettings(StoredSettings):
 
     type: Literal["delta"] = Field(default="delta", description="What kind of sink this is")
     mode: Literal["history", "current"] = Field(
-        default="history", description='"history": each change is a row; "current": tables follow the source\'s rows'
+        default="history", description='"history": each change is a row; "current": each row of the source is one'
     )
     buckets: Annotated[int, Field(ge=1, le=4096)] = Field(
         default=16,
-        description="Of a table that follows: partitions of its Delta table, by a hash of the partition key. It stays "
+        description="Of a current table: partitions of its Delta table, by a hash of the partition key. It stays "
         "what it was when the table was made",
     )
     file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")

@@ -74,11 +74,11 @@ class IcebergSinkSettings(StoredSettings):
         description="Namespace of the catalog that keyspaces are below. Unset: they stand at its top",
     )
     mode: Literal["history", "current"] = Field(
-        default="history", description='"history": each change is a row; "current": tables follow the source\'s rows'
+        default="history", description='"history": each change is a row; "current": each row of the source is one'
     )
     buckets: Annotated[int, Field(ge=1, le=4096)] = Field(
         default=16,
-        description="Of a table that follows: partitions of its Iceberg table, by a hash of the partition key. It "
+        description="Of a current table: partitions of its Iceberg table, by a hash of the partition key. It "
         "stays what it was when the table was made",
     )
     file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")

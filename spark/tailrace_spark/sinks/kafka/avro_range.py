@@ -15,7 +15,7 @@ from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.table import Column, Table
 
-_Place = tuple[dict[str, Any], str, Column, bytes | None, str, CqlType]
+_DateCell = tuple[dict[str, Any], str, Column, bytes | None, str, CqlType]
 """A value: what holds it, under which name, its column, path and place in `raw` ("": none), its type."""
 
 
@@ -39,7 +39,7 @@ class Calendar:
             if (column.name, path, where) not in raw_keys:
                 raw.append({"column": column.name, "path": path, "where": where, "bytes": to_bytes(cql_type, value)})
 
-        for holder, name, column, path, member, cql_type in self._places(copy):
+        for holder, name, column, path, member, cql_type in self._date_cells(copy):
             if _outside(cql_type, holder.get(name)):
                 if member:
                     keep(column, path, member, cql_type, holder[name])
@@ -47,9 +47,9 @@ class Calendar:
         return {**copy, "raw": raw or None}
 
     def _outside(self, record: dict[str, Any]) -> Iterator[bool]:
-        return (_outside(cql_type, holder.get(name)) for holder, name, _, _, _, cql_type in self._places(record))
+        return (_outside(cql_type, holder.get(name)) for holder, name, _, _, _, cql_type in self._date_cells(record))
 
-    def _places(self, record: dict[str, Any]) -> Iterator[_Place]:
+    def _date_cells(self, record: dict[str, Any]) -> Iterator[_DateCell]:
         """Each value of a dated type. Keys of elements have no place in `raw`: their paths are their bytes."""
         yield from _named(self._key, record["key"], "key")
         for end, bound in (record["range"] or {}).items():
@@ -63,14 +63,14 @@ class Calendar:
                 yield record["columns"], name, column, None, "value", column.type
 
 
-def _named(columns: Sequence[Column], holder: dict[str, Any] | None, where: str) -> Iterator[_Place]:
+def _named(columns: Sequence[Column], holder: dict[str, Any] | None, where: str) -> Iterator[_DateCell]:
     if holder is not None:
         for column in columns:
             name = avro_name(column.name) if where == "key" else bound_name(column.name)
             yield holder, name, column, None, where, column.type
 
 
-def _elements(column: Column, edit: dict[str, Any]) -> Iterator[_Place]:
+def _elements(column: Column, edit: dict[str, Any]) -> Iterator[_DateCell]:
     args = column.type.args
     if column.type.kind == "udt":
         for index, (field, arg) in enumerate(zip(column.type.fields, args, strict=True)):
