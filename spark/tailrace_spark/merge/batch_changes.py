@@ -20,7 +20,7 @@ from tailrace_spark.rowstate.deletions import (
     merge_partitions,
 )
 from tailrace_spark.rowstate.row import RowState, state_of
-from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations, truncated, truncation_of
+from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations, truncation_of, truncation_state
 
 Clustering = tuple[bytes | None, ...]
 
@@ -87,7 +87,7 @@ class BatchChangesBuilder:
             if op is Op.TRUNCATE:
                 if change.deletion is None or change.source is None:
                     raise CorruptError(f"{change.table}: a truncation without a time or a source")
-                batch.truncations = merge_truncations(batch.truncations, truncated(truncation_of(change)))
+                batch.truncations = merge_truncations(batch.truncations, truncation_state(truncation_of(change)))
                 continue
             if key is None:
                 raise CorruptError(f"{change.table}: a {op.value} without a partition key")

@@ -11,9 +11,10 @@ from tailrace_schemas.change import Deletion, Marker
 class CellState:
     """One cell without its name: as `tailrace_schemas.change.Cell`, a tombstone has `value` None.
 
-    `path` is there where cells are kept under another key than their paths' own bytes (rowstate.paths). Never
-    changed: it is not frozen, and has an `__init__` of its own, since one that dataclasses make is not compiled.
+    `path` is set where cells are kept under another key than their paths' own bytes (rowstate.paths). Never changed.
     """
+
+    # Not frozen, and with an `__init__` of its own: mypyc does not compile the one that dataclasses make.
 
     written: int
     ttl: int | None
@@ -37,21 +38,17 @@ def covers(deletion: Deletion | None, written: int) -> bool:
 
 
 def newer_marker(first: Marker | None, second: Marker) -> Marker:
-    """The row marker that holds: newer write time, then expiring, then later expiry (LivenessInfo.supersedes).
-
-    At a full tie Cassandra keeps whichever came first; the smaller TTL, as among cells, makes it one answer.
-    """
+    """The row marker that wins: newer write time, then expiring, then later expiry (LivenessInfo.supersedes)."""
     if first is None:
         return second
     return first if _marker_rank(first) >= _marker_rank(second) else second
 
 
 def newer_cell(first: CellState, second: CellState) -> CellState:
-    """The cell that holds (Cells.resolveRegular of 5.0).
+    """The cell that wins (Cells.resolveRegular of 5.0), with its own path where equal paths differ in bytes.
 
-    Newer write time; then tombstone or expiring over plain; tombstone over expiring; later local deletion time or
-    expiry; smaller TTL; larger bytes, unsigned. Of equal paths in other bytes the winner's stays; at a full tie, where
-    Cassandra keeps whichever came first, the larger makes it one answer.
+    The newer write time wins, then a tombstone or expiring cell over a plain one, then a tombstone over an expiring
+    one. Then the later local deletion time or expiry, the smaller TTL, the larger bytes, unsigned.
     """
     if first.written != second.written:
         return first if first.written > second.written else second
@@ -59,10 +56,16 @@ def newer_cell(first: CellState, second: CellState) -> CellState:
 
 
 def _marker_rank(marker: Marker) -> tuple[int, bool, int, int]:
+    # At a full tie Cassandra keeps the first one seen. The smaller TTL, as among cells, makes the answer independent of
+    # the order of arrival, without which merging would not be commutative.
     return marker.written, marker.ttl is not None, marker.expires or 0, -(marker.ttl or 0)
 
 
 def _cell_rank(cell: CellState) -> tuple[bool, bool, int, int, bytes, bytes]:
+    # CASSANDRA-14592: whether an expiring cell still has its value depends on the clock of whoever reconciles. So
+    # values count only after expiry and TTL, and a tombstone of the same time wins over a cell that becomes one anyway.
     tombstone = cell.value is None
     ends = tombstone or cell.ttl is not None
+    # The path comes last: it differs only where the type compares unequal bytes as equal, and Cassandra keeps the first
+    # one seen (Cells.reconcile of ComplexColumnData).
     return ends, tombstone, cell.expires or 0, -(cell.ttl or 0), cell.value or b"", cell.path or b""

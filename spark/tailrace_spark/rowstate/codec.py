@@ -1,19 +1,19 @@
-"""Row states and range deletions to bytes and back, for the state tables of sinks.
+"""Row states and range deletions to bytes and back, for the state tables of sinks: a format of our own."""
 
-The format is our own because it must be stable and small: one state has exactly one form (columns and paths sorted),
-so that a re-delivered batch leaves a table byte for byte as it was; write times are deltas to the row's newest, which
-most cells share, so a plain cell costs three bytes beside its name and value; nothing of it depends on a library's
-version. The first byte is the format's version. Integers are Cassandra's vints, signed ones zigzag.
-
-    state    = version 02, flags (1 marker, 2 deletion), base: signed, [marker], [deletion], count, column*
-    marker   = base - written, expiry            deletion = base - written, local: signed
-    column   = name: bytes, flags (1 deletion, 2 counter), [deletion], count, cell*
-    cell     = flags (1 key, 2 value, 4 ttl, 8 expires, 16 own time, 32 own path), [key: bytes], [base - written],
-               [ttl], [expires: signed], [value: bytes], [path: bytes]: the key is the path where it has no other
-    expiry   = flags (4 ttl, 8 expires), [ttl], [expires: signed]      bytes = length, octets
-    range    = version 02, flags (1 end), [end: bytes], written: signed, local: signed
-    truncations = version 02, count, (table id: 16 octets, host: bytes, written: signed, seen: signed)*
-"""
+# Stable: one state has exactly one form (columns and paths sorted), so a redelivered batch leaves a table byte for byte
+# as it was, and nothing depends on a library's version.
+# Small: write times are deltas to the row's newest, which most cells share. A plain cell costs three bytes beside its
+# name and value.
+# The first byte is the format's version. Integers are Cassandra's vints (VIntCoding), signed ones zigzag.
+#
+#   state    = version 02, flags (1 marker, 2 deletion), base: signed, [marker], [deletion], count, column*
+#   marker   = base - written, expiry            deletion = base - written, local: signed
+#   column   = name: bytes, flags (1 deletion, 2 counter), [deletion], count, cell*
+#   cell     = flags (1 key, 2 value, 4 ttl, 8 expires, 16 own time, 32 own path), [key: bytes], [base - written],
+#              [ttl], [expires: signed], [value: bytes], [path: bytes]: the key is the path where it has no other
+#   expiry   = flags (4 ttl, 8 expires), [ttl], [expires: signed]      bytes = length, octets
+#   range    = version 02, flags (1 end), [end: bytes], written: signed, local: signed
+#   truncations = version 02, count, (table id: 16 octets, host: bytes, written: signed, seen: signed)*
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def decode_state(encoded: bytes) -> RowState:
         name = reader.bytes()
         columns[name] = reader.column(base)
     reader.end()
-    # The base is the newest's write time; of the deletions of that time the latest counts (RowState.newest).
+    # The base is the newest's write time; of the deletions of that time the latest counts (row.Newest). It is found
+    # again here rather than stored, so that the format has no second source for it.
     local = NO_DELETION if deletion is None or deletion.written != base else deletion.local
     for column in columns.values():
         if column.deletion is not None and column.deletion.written == base and column.deletion.local > local:
@@ -122,7 +123,7 @@ def decode_truncations(encoded: bytes) -> TruncationState:
 
 
 def newest(state: RowState) -> int:
-    """The newest write time, in microseconds, of anything in a state; 0 for an empty one."""
+    """The newest write time (row.Newest) of a state, in microseconds; 0 for an empty one."""
     return 0 if state.newest is None else state.newest.written
 
 

@@ -1,12 +1,14 @@
-"""Counters: the shards of a context as cells of their own, which of them hold, and what they add up to.
+"""Counters: the shards of a context as cells of their own, which of them win, and their sum."""
 
-A counter is the sum of its shards, one for each replica that led a write; a write logs its leader's shard alone, with
-the leader's new count. Of one shard the later clock holds, so counts are not added up twice however often they come.
-
-A shard is kept as a cell whose path is the shard itself, 33 bytes, and whose value has none:
-
-    id: 16 bytes, kind: 00 remote, 01 local, 02 global, clock and count: 8 bytes each, above 2^63 as unsigned
-"""
+# A counter is the sum of its shards, one for each replica that led a write (CounterContext). A write logs the shard of
+# its leader alone, with the leader's new count. Of one shard the later clock wins, so a redelivered count is not added
+# up twice.
+#
+# A shard is kept as a cell whose path is the shard itself, 33 bytes, and whose value is empty:
+#
+#   id: 16 bytes, kind: 00 remote, 01 local, 02 global, clock and count: 8 bytes each, above 2^63 as unsigned
+#
+# So a shard is greater than another of its id exactly where its bytes are.
 
 from __future__ import annotations
 
@@ -28,13 +30,13 @@ _ALL: Final = 1 << 64
 def shards(context: bytes) -> list[bytes]:
     """The shards of a counter's value, as the paths under which they are kept (db.context.CounterContext).
 
-    A header with a negative count says that local shards are remote ones by now (clearAllLocal). Raises
-    TruncatedError where the bytes end within the header or a shard.
+    Raises TruncatedError where the bytes end within the header or a shard.
     """
     if not context:
         return []
     if len(context) < 2:
         raise TruncatedError("a counter context has 2 bytes or more")
+    # A negative count of header elements marks local shards as remote ones by now (CounterContext.clearAllLocal).
     elements = int.from_bytes(context[:2], "big", signed=True)
     start = 2 + 2 * abs(elements)
     if start > len(context) or (len(context) - start) % _SHARD:
@@ -42,7 +44,7 @@ def shards(context: bytes) -> list[bytes]:
     kinds: dict[int, bytes] = {}
     for offset in range(2, start, 2):
         element = int.from_bytes(context[offset : offset + 2], "big", signed=True)
-        if element < 0:
+        if element < 0:  # a global shard: its index plus Short.MIN_VALUE (CounterContext.ContextState)
             kinds[element + 0x8000] = _GLOBAL
         elif elements > 0:
             kinds[element] = _LOCAL
@@ -60,10 +62,10 @@ def shards(context: bytes) -> list[bytes]:
 def keep_newest_shards(cells: dict[bytes | None, CellState]) -> None:
     """Leave out shards that another of their id exceeds: in clock, and was not written before.
 
-    The later clock holds, at a tie the larger count; global shards hold over local ones, those over remote ones
-    (CounterContext.compare; two local shards are added up there, but those are in data files from before 2.1 only,
-    never in a log). One with a lesser clock that was written later is kept: a deletion may still cover the other.
+    The later clock wins, at a tie the larger count. Global shards win over local ones, those over remote ones
+    (CounterContext.compare).
     """
+    # CounterContext.merge adds up two local shards. Those are in data files from before Cassandra 2.1, never in a log.
     if len(cells) < 2:
         return
     paths = sorted([path for path in cells if path is not None], reverse=True)
@@ -71,6 +73,7 @@ def keep_newest_shards(cells: dict[bytes | None, CellState]) -> None:
     written = 0
     for path in paths:
         cell = cells[path]
+        # One with a lesser clock that was written later stays: a deletion may still cover the greater one alone.
         if path[:_ID] == name and cell.written <= written:
             del cells[path]
         else:
@@ -84,6 +87,7 @@ def total(paths: list[bytes]) -> int:
         name = path[:_ID]
         if name not in newest or path > newest[name]:
             newest[name] = path
+    # Java's long wraps, and a counter that overflowed on a node must show the same here.
     counted = sum([int.from_bytes(path[-8:], "big") - _ZERO for path in newest.values()])
     return (counted + _ZERO) % _ALL - _ZERO
 

@@ -1,4 +1,4 @@
-"""What is deleted in one partition beside its rows' own deletions: all of it, and ranges, merged as Cassandra does."""
+"""Deletions of one partition beside its rows' own: of all of it, and of ranges, merged as Cassandra merges them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tailrace_schemas.streams import Assignment
 
 def supersedes(deletion: Deletion, other: Deletion) -> bool:
     """Whether `deletion` is the stronger one: later written, then later local time (DeletionTime.supersedes)."""
+    # The local time decides nothing about data. It makes two deletions of one microsecond the same on every replica.
     return (deletion.written, deletion.local) > (other.written, other.local)
 
 
@@ -43,9 +44,9 @@ class RangeDeletion:
 class PartitionState:
     """The deletion of a partition and those of ranges in it.
 
-    `ranges` are in the one form that `flatten` gives: sorted, not overlapping, neighbours of one deletion joined, and
-    only what the partition's own deletion does not cover. So states that say the same are equal. `assignment` is that
-    of the change which deleted the partition; of several that deleted it alike, the greatest.
+    `ranges` are in the one form that `flatten` gives: sorted, not overlapping, neighbours of one deletion joined. What
+    the partition's own deletion covers is left out. So states with the same meaning are equal. `assignment` is that of
+    the change which deleted the partition; of several that deleted it alike, the greatest.
     """
 
     deletion: Deletion | None = None
@@ -68,7 +69,7 @@ NOTHING_DELETED: Final = PartitionState()
 
 
 def merge_partitions(first: PartitionState, second: PartitionState) -> PartitionState:
-    """What both say together: commutative, associative, idempotent."""
+    """The deletions of both: commutative, associative, idempotent."""
     strongest = max(first, second, key=_strength)
     ranges = flatten((*first.ranges, *second.ranges), strongest.deletion)
     return PartitionState(strongest.deletion, ranges, strongest.assignment)
@@ -88,8 +89,10 @@ def flatten(ranges: Iterable[RangeDeletion], floor: Deletion | None = None) -> t
     """Any range deletions, overlapping or not, in their one form: at each place the strongest, joined where equal.
 
     Of equal deletions the one with the greatest assignment. Ranges that do not supersede `floor`, the partition's
-    deletion, and empty ones are left out. It is what Cassandra's RangeTombstoneList keeps, with neighbours joined.
+    deletion, and empty ones are left out.
     """
+    # RangeTombstoneList keeps the same, but does not join equal neighbours. Joined, states are the same bytes in
+    # whatever order their ranges arrived.
     effective = [
         candidate
         for candidate in ranges
@@ -102,6 +105,8 @@ def flatten(ranges: Iterable[RangeDeletion], floor: Deletion | None = None) -> t
         | {candidate.end for candidate in effective if candidate.end is not None}
     )
     flat: list[RangeDeletion] = []
+    # A sweep over the ends: the heap has the ranges that have begun. One that has ended goes only when it comes to the
+    # top, which keeps each step logarithmic.
     active: list[tuple[int, int]] = []  # (rank by strength, index into effective), the strongest first
     ranks = _ranks(effective)
     next_range = 0
@@ -119,7 +124,8 @@ def flatten(ranges: Iterable[RangeDeletion], floor: Deletion | None = None) -> t
 
 
 def _strength(part: RangeDeletion | PartitionState) -> tuple[int, int, tuple[object, ...]] | tuple[()]:
-    """What `supersedes` compares, then the assignment: none is less than any."""
+    """The order of `supersedes`, then of assignments: none is less than any."""
+    # The assignment only has to be one answer of all replicas, so that stored rows are equal byte for byte.
     if part.deletion is None:
         return ()
     return part.deletion.written, part.deletion.local, part.assignment or ()

@@ -51,12 +51,12 @@ class Images:
     """Makes the images of one table, as one definition shows it.
 
     All of one partition's come in order: the static row first, then rows in clustering order. A row has one if its
-    state has changed and it is visible before or after: so what comes again makes none, nor does what is older than
-    what is known, or deletes nothing; a write of what is there already makes one in which nothing changed. What came
-    of a row after one image is what was there before its next.
+    state has changed and it is visible before or after. So redelivered changes make none, nor do older ones, nor
+    deletions of nothing. A write of the values that a row has already makes one in which nothing changed. The `after`
+    of an image is the `before` of its row's next one.
 
-    `truncated` is what hides of the whole table (TruncationState.covering), `at` when, in seconds since the epoch:
-    without it nothing expires.
+    `truncated` is the deletion of the whole table (TruncationState.covering). `at` is the moment, in seconds since the
+    epoch: without it nothing expires.
     """
 
     def __init__(self, table: Table) -> None:
@@ -71,54 +71,52 @@ class Images:
         at: int | None = None,
         truncated: Deletion | None = None,
     ) -> list[Image]:
-        """Take changes of a partition into it, and tell what they did to its rows.
+        """Merge changes into their partition; the images of the rows that they changed.
 
-        They happen at once: those of a mutation's update, so that a row that is replaced is updated and not deleted
-        and created. Deletions of ranges and of the partition become deletions of the rows that are known. Raises as
-        `Partition.absorb` does, and DecodeError for a value that is none of its type; then some are taken in.
+        Deletions of ranges and of the partition become deletions of the rows that are known. Raises as
+        `Partition.absorb` does, and DecodeError for a value that is none of its type; then some are merged already.
         """
+        # Cassandra applies a mutation's update at once: a row that it replaces is updated, not deleted and created.
         previous_rows: dict[ClusteringBytes, PartitionRow | None] = {}
         for change in changes:
             for row_key, previous in partition.absorb(change):
                 previous_rows.setdefault(row_key, previous)
-        return self._told(partition, previous_rows, (truncated, at), (truncated, at))
+        return self._images(partition, previous_rows, (truncated, at), (truncated, at))
 
     def of_change(
         self, partition: Partition, change: Change, *, at: int | None = None, truncated: Deletion | None = None
     ) -> list[Image]:
-        """Take one change in, and tell what a log of changes says of it beside the change itself.
+        """Merge one change; its images, as a log of changes has them beside the change itself.
 
-        A change of one row, or of the static row, has one image wherever that row is visible before or after: also
-        where it is covered by what is there, and nothing changed. A deletion of a range or of the partition has one
-        for each row that reads otherwise by it. Raises as `apply` does.
+        A change of one row, or of the static row, has one image wherever that row is visible before or after. It has
+        one too where newer data covers it, and nothing changed. A deletion of a range or of the partition has one for
+        each row that it changes visibly. Raises as `apply` does.
         """
         images = self.apply(partition, [change], at=at, truncated=truncated)
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
             return [image for image in images if _differs(image)]
         row_key = None if change.static else clustering_key(change.table, change.clustering or ())
         row = partition.rows.get(row_key)
-        return images or self._told(partition, {row_key: row}, (truncated, at), (truncated, at))
+        return images or self._images(partition, {row_key: row}, (truncated, at), (truncated, at))
 
     def truncate(
         self, partition: Partition, before: Deletion | None, after: Deletion | None, *, at: int | None = None
     ) -> list[Image]:
-        """What another truncation, or another host's time of one, hides of a partition's rows, or shows again.
-
-        Nothing is erased (Partition.erase): a truncation's time may yet be found to be an earlier one.
-        """
+        """The images of rows that another truncation, or another host's time of one, hides or shows again."""
+        # Nothing is erased (Partition.erase): another host may yet log an earlier time of the same truncation.
         rows: dict[ClusteringBytes, PartitionRow | None] = dict(partition.rows)
-        return [image for image in self._told(partition, rows, (before, at), (after, at)) if _differs(image)]
+        return [image for image in self._images(partition, rows, (before, at), (after, at)) if _differs(image)]
 
     def expire(self, partition: Partition, since: int, at: int, *, truncated: Deletion | None = None) -> list[Image]:
-        """What has expired of a partition's rows later than `since` and up to `at`, both in seconds."""
+        """The images of a partition's rows that expiry changed later than `since` and up to `at`, both in seconds."""
         due: dict[ClusteringBytes, PartitionRow | None] = {}
         for row_key, row in partition.rows.items():
             soonest = row.state.next_expiry(partition.covering(row_key, truncated), since)
             if soonest is not None and soonest <= at:
                 due[row_key] = row
-        return [image for image in self._told(partition, due, (truncated, since), (truncated, at)) if _differs(image)]
+        return [image for image in self._images(partition, due, (truncated, since), (truncated, at)) if _differs(image)]
 
-    def _told(
+    def _images(
         self, partition: Partition, rows: dict[ClusteringBytes, PartitionRow | None], before: _When, after: _When
     ) -> list[Image]:
         """The images of these rows: as they were given, and as they are in the partition now."""
@@ -143,7 +141,7 @@ def _static_first(row_key: ClusteringBytes) -> tuple[bool, bytes]:
 
 
 def _shown(columns: VisibleColumns, row: PartitionRow | None, when: _When) -> Values | None:
-    """Only deletions of the table come from outside: states have nothing that their partition's deletions cover."""
+    # Only the truncation is asked for: states have nothing that their partition's deletions cover (Partition.absorb).
     return None if row is None else columns.of(row.state, *when)
 
 

@@ -1,4 +1,4 @@
-"""One partition as far as it is known: its deletions, its static row, its rows; changes of any kind merged into it."""
+"""One partition: its deletions, its static row and the rows that are known; merges changes of any kind into it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PartitionRow:
     state: RowState
 
 
-Touched = tuple[ClusteringBytes, PartitionRow | None]
+ChangedRow = tuple[ClusteringBytes, PartitionRow | None]
 """A row whose state changed, as it was before; None: nothing was known of it."""
 _UNKNOWN: Final = RowState()
 
@@ -50,22 +50,24 @@ class Partition:
     rows: dict[ClusteringBytes, PartitionRow] = field(default_factory=dict)
 
     def covering(self, row_key: ClusteringBytes, truncated: Deletion | None = None) -> Deletion | None:
-        """The strongest deletion over a row that is not its own; `truncated` is what hides of its whole table."""
+        """The strongest deletion over a row that is not its own; `truncated` is that of its whole table."""
         return stronger(self.deletions.covering(row_key), truncated)
 
-    def absorb(self, change: Change, assignment: Assignment | None = None) -> list[Touched]:
-        """Take in a change of this partition; the rows whose states it changed, in no order.
+    def absorb(self, change: Change, assignment: Assignment | None = None) -> list[ChangedRow]:
+        """Merge a change of this partition; the rows whose states it changed, in no order.
 
-        Commutative, associative and idempotent: what is known already touches nothing. Raises ValueError for a
+        Commutative, associative and idempotent: a redelivered change touches nothing. Raises ValueError for a
         truncation, DecodeError as `state_of` and `clustering_key` do.
         """
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
-            deletions = deleted_by(change, assignment)
+            deletions = deletions_of(change, assignment)
             self.deletions = merge_partitions(self.deletions, deletions)
             return self._shadow(deletions.covering)
         clustering = change.clustering or ()
         row_key = None if change.static else clustering_key(change.table, clustering)
         existing, state = self.rows.get(row_key), state_of(change, assignment)
+        # What a deletion covers (DeletionTime.deletes) is not kept. So the state is the same whether the deletion came
+        # before the write or after it.
         covering = self.deletions.covering(row_key)
         if covering is not None:
             state.shadow(covering)
@@ -76,7 +78,7 @@ class Partition:
         self.rows[row_key] = PartitionRow(clustering, state)
         return [(row_key, existing)]
 
-    def erase(self, truncated: Deletion) -> list[Touched]:
+    def erase(self, truncated: Deletion) -> list[ChangedRow]:
         """Take away what a truncation of the table covers, deletions too; the rows that it changed.
 
         The truncation has to stay known to the caller, since nothing here holds back older writes any more.
@@ -84,12 +86,12 @@ class Partition:
         self.deletions = truncate_deletions(self.deletions, truncated)
         return self._shadow(lambda _: truncated)
 
-    def _shadow(self, covering: Callable[[ClusteringBytes], Deletion | None]) -> list[Touched]:
-        touched: list[Touched] = []
+    def _shadow(self, covering: Callable[[ClusteringBytes], Deletion | None]) -> list[ChangedRow]:
+        touched: list[ChangedRow] = []
         for row_key, row in self.rows.items():
             deletion = covering(row_key)
             if deletion is not None:
-                state = merge(row.state, _UNKNOWN)
+                state = merge(row.state, _UNKNOWN)  # a copy: states that were handed out stay as they were
                 state.shadow(deletion)
                 if state != row.state:
                     touched.append((row_key, row))
@@ -100,8 +102,8 @@ class Partition:
         return touched
 
 
-def deleted_by(change: Change, assignment: Assignment | None = None) -> PartitionState:
-    """What a deletion of a partition or of a range deletes. Raises ValueError for another change."""
+def deletions_of(change: Change, assignment: Assignment | None = None) -> PartitionState:
+    """The deletion of a partition or of a range, as a state by itself. Raises ValueError for another change."""
     if change.deletion is None:
         raise ValueError(f"{change.table}: {change.op.value} without a deletion")
     if change.op is Op.DELETE_PARTITION:

@@ -1,4 +1,4 @@
-"""Under which bytes an element of a collection is kept, so that those which Cassandra holds for one are one."""
+"""The key under which a collection's element is kept: one key for all bytes that Cassandra compares as equal."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _BY_BYTES: Final = frozenset(
 
 @lru_cache(maxsize=4096)
 def path_key(cql_type: CqlType) -> PathKey | None:
-    """What makes a path of this multi-cell type the key that it is kept under; None where a path is its own key.
+    """A function from a path of this multi-cell type to its key; None where a path is its own key.
 
-    A set's elements and a map's keys are compared by their type (CollectionType.cellPathComparator): 1.0 and 1.00 in
-    a set of decimals are one element, and so are a user type's value and the same with nulls at its end. The key
-    raises DecodeError for a path that is no value of the type.
+    The function raises DecodeError for a path that is no value of the type.
     """
+    # A set's elements and a map's keys are compared by their type (CollectionType.cellPathComparator). So 1.0 and 1.00
+    # in a set of decimals are one element, and so are a user type's value and the same with nulls at its end.
+    # A list's time UUIDs and a user type's field numbers are equal only where their bytes are.
     if cql_type.kind not in ("map", "set") or cql_type.args[0].kind in _BY_BYTES:
         return None
     element = cql_type.args[0]

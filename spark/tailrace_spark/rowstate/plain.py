@@ -1,8 +1,7 @@
-"""Plain changes, most of all: live cells of simple columns, written at one time, without TTL. States without objects.
+"""Plain changes, the most frequent ones, merged as bytes: live cells of simple columns, of one time, without TTL."""
 
-What the codec makes of such a change's state follows from the bytes of its cells alone, in a tenth of the time. So
-does what merging makes of a state that has nothing else either, but for the times of its cells.
-"""
+# The bytes that the codec makes of such a change's state follow from its cells alone, in a tenth of the time. Merging
+# it into a stored state that has nothing else either needs only the times of the cells besides.
 
 from __future__ import annotations
 
@@ -50,12 +49,14 @@ def plain_time(change: Change) -> int | None:
 
 
 def plain_newest(encoded: bytes) -> int:
-    """The newest write time of a plain state; of other bytes any number. Raises TruncatedError for a part of one."""
+    """The newest write time (row.Newest) in a plain state's bytes; of other bytes any number. Raises TruncatedError."""
     return read_signed(encoded, 2)[0]
 
 
 def _written(change: Change) -> int | None:
     """The write time that all of a change has if it is plain; None where it cannot be."""
+    # The record's time (`record_times`) without looking for the newest cell: a plain change has one time throughout,
+    # which the callers check cell by cell anyway.
     if change.deletion is not None or change.column_deletions:
         return None
     marker = change.marker
@@ -119,11 +120,13 @@ class _Cells:
 
 
 def plain_merge(stored: bytes, change: Change, written: int) -> PlainRow | None:
-    """What a state knows with a plain change that was written at `written`: absorb(state_of(change)).
+    """A stored state merged with a plain change of the time `written`, as absorb(state_of(change)) merges it.
 
-    None where the state has anything else, or its bytes are none that this version writes. Raises TruncatedError for
-    some of these.
+    None where the state has anything but plain cells, or its bytes are none that this version writes. Raises
+    TruncatedError for some of these.
     """
+    # Both sides are sorted by column name, so one pass merges them. Lengths and ages are nearly always one byte, which
+    # is read in place: a call for each would take most of the time.
     end = len(stored)
     if end < 4 or stored[0] != VERSION or stored[1] > 1:
         return None
@@ -175,7 +178,7 @@ def plain_merge(stored: bytes, change: Change, written: int) -> PlainRow | None:
             incoming_name = incoming[index].column.name_bytes if index < cell_count else b""
         if index < cell_count and incoming_name == name:
             incoming_value = incoming[index].value or b""
-            # The newer holds, at a tie the larger (rowstate.cells).
+            # Cells.resolveRegular of two plain cells: the newer wins, at a tie the larger bytes.
             if not (value_written > written or (value_written == written and value > incoming_value)):
                 value_written, value = written, incoming_value
             index += 1

@@ -13,14 +13,14 @@ _FOR_EVER: Final = 2**61
 
 
 def purge(state: RowState, horizon: int) -> int | None:
-    """Leave out of a row what only deletes, or has expired, up to `horizon`: microseconds since the epoch.
+    """Remove tombstones and deletions written up to `horizon`, in microseconds, and what expired by then.
 
-    That are tombstones and deletions written by then, and cells and markers that expired by then (to Cassandra they
-    are tombstones: BufferCell.purge). Live data stays, and what is visible is the same before and after. The caller
-    sees to it that they arrived before the horizon too: what is older than something purged must not be merged any
-    more, since nothing holds it back (contracts.md section 6: `merge_horizon`, `purged_to`). Returns the largest
-    write time of what was left out; None where nothing was.
+    Live data stays, and visible values are the same before and after. Returns the largest write time that was removed;
+    None where nothing was. Changes at or below it must not be merged any more, since no tombstone covers them now
+    (contracts.md section 6: `merge_horizon`, `purged_to`). The caller sees to it that they arrived before the horizon.
     """
+    # An expired cell or marker is a tombstone to Cassandra, of its own write time (BufferCell.purge). So it goes like
+    # one; Cassandra's condition, gc_grace_seconds, is the caller's horizon here.
     purged: list[int] = []
     if state.deletion is not None and state.deletion.written <= horizon:
         purged.append(state.deletion.written)
@@ -41,7 +41,7 @@ def purge(state: RowState, horizon: int) -> int | None:
 
 
 def deletes_from(state: RowState) -> int | None:
-    """From when on `purge` leaves something out, as a horizon in whole seconds since the epoch; None: from never on."""
+    """The first horizon at which `purge` removes something, in whole seconds since the epoch; None: there is none."""
     soonest = _FOR_EVER
     if state.deletion is not None:
         soonest = min(soonest, seconds(state.deletion.written))
@@ -51,6 +51,7 @@ def deletes_from(state: RowState) -> int | None:
         if column.deletion is not None:
             soonest = min(soonest, seconds(column.deletion.written))
         if column.counter:
+            # As in _purge_column: the tombstone goes with the newest shard, never before.
             if None in column.cells:
                 soonest = min(soonest, seconds(max([cell.written for cell in column.cells.values()])))
             continue
@@ -63,7 +64,7 @@ def deletes_from(state: RowState) -> int | None:
 
 
 def seconds(written: int) -> int:
-    """The first whole second at or behind a write time in microseconds."""
+    """A write time in microseconds, rounded up to a whole second."""
     return -(-written // _MICROS)
 
 
@@ -85,7 +86,8 @@ def _purge_column(column: ColumnState, horizon: int, purged: list[int]) -> None:
         purged.append(column.deletion.written)
         column.deletion = None
     if column.counter:
-        # A counter's tombstone holds back shards that are newer than itself: they go with it, or all stay.
+        # A counter's tombstone wins over newer shards too (Cells.resolveCounter, CASSANDRA-7346). Without it they would
+        # show again: they go with it, or all stay.
         if None in column.cells and all(cell.written <= horizon for cell in column.cells.values()):
             purged.extend(cell.written for cell in column.cells.values())
             column.cells = {}

@@ -1,8 +1,7 @@
-"""Everything known about one row, merged exactly as Cassandra reconciles.
+"""The state of one row, merged exactly as Cassandra reconciles it (docs/row-state.md has the rules).
 
-A state is kept in one form: what its own deletions cover is left out, as Cassandra's memtable leaves it out. Merging
-is commutative, associative and idempotent (tests/unit/spark/rowstate/test_row.py), so copies, re-deliveries and late
-writes end in the same state whatever their order.
+Merging is commutative, associative and idempotent (tests/unit/spark/rowstate/test_row.py). So copies, redeliveries and
+late writes end in the same state whatever their order.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FOR_EVER: Final = 2**63
 class ColumnState:
     """One column: its cells by path (None for a simple column), and the deletion of a whole multi-cell column.
 
-    Paths that Cassandra holds for equal are one (rowstate.paths). A `counter` has its shards as cells
+    Paths that Cassandra compares as equal are one (rowstate.paths). A `counter` has its shards as cells
     (rowstate.counters), and under None its tombstone.
     """
 
@@ -46,12 +45,18 @@ class ColumnState:
 
 
 class Newest(NamedTuple):
-    """The newest of a row: its write time, and what the change that wrote it was assigned, empty where unknown.
+    """The newest time of a row: the largest write time of its marker, cells and deletions, its own and its columns'.
 
-    They order as changes win. `local` is the local time of the latest of the deletions written at that microsecond,
-    which outlive the data written with them; without one it is less than any. So whatever else of the row gets
-    deleted, and in whatever order, the winner is there as long as anything is.
+    With it goes the assignment of the change that wrote it, empty where unknown. `local` is the local time of the
+    latest of the deletions written at that microsecond, less than any without one. They order as changes win.
     """
+
+    # The rule of the newest time is this one alone: `codec.newest` and `plain.plain_newest` read its result, from a
+    # state and from bytes. The time of a record is another: the marker's, else the deletion's, else the newest cell's
+    # (`tailrace_schemas.change.record_times`).
+    #
+    # Of one microsecond deletions outlive data (DeletionTime.deletes: `timestamp <= markedForDeleteAt`). So with
+    # `local` the winner is there as long as anything of the row is, whatever else gets deleted, in whatever order.
 
     written: int
     local: int
@@ -65,6 +70,8 @@ class RowState:
     `newest` follows from the others, but for its assignment; None for an empty state.
     Owned by one thread; `absorb` and `shadow` change it in place, `merge` does not touch its arguments.
     """
+
+    # Kept in one form: data that the row's own deletions cover is left out, as Row.Merger and a memtable leave it out.
 
     marker: Marker | None
     deletion: Deletion | None
@@ -85,22 +92,22 @@ class RowState:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is known any more, so that nothing has to be kept."""
+        """Whether the row has neither data nor tombstones, so that nothing has to be stored."""
         return self.marker is None and self.deletion is None and not self.columns
 
     @property
     def assignment(self) -> Assignment | None:
-        """What the change that wrote the newest of it was assigned; None where that is not known."""
+        """The assignment of the change that wrote the newest of it; None where that is not known."""
         return (self.newest.assignment or None) if self.newest is not None else None
 
     def assign(self, assignment: Assignment | None) -> None:
-        """Note what the change that wrote the newest of it was assigned."""
+        """Set the assignment of the change that wrote the newest of it."""
         if self.newest is not None:
             written, local, _ = self.newest
             self.newest = Newest(written, local, () if assignment is None else assignment)
 
     def settle(self) -> None:
-        """Find the newest again, after something was left out; what it was assigned stays if it is still there."""
+        """Recompute `newest` after something was removed; its assignment stays if the newest survived."""
         newest = _newest(self)
         if newest is None or self.newest is None or newest[:2] != self.newest[:2]:
             self.newest = newest
@@ -111,6 +118,8 @@ class RowState:
         `covering` is the strongest partition or range deletion, or truncation, over the row. Only what expires later
         than `after` counts. Cells of dropped columns count too: then nothing may be seen to change.
         """
+        # A row is visible while its marker or one of its cells is live (Row.hasLiveData). So a marker's expiry shows
+        # only where every cell has expired by then, and the row ends with it.
         active = stronger(self.deletion, covering)
         soonest: int | None = None
         outlasting = -1  # the last moment of any cell
@@ -133,10 +142,11 @@ class RowState:
         return marker.expires
 
     def absorb(self, other: RowState) -> None:
-        """Take in what `other` knows (Row.Merger.merge). `other` is left as it is, and shares nothing with this."""
+        """Merge `other` into this state (Row.Merger.merge). `other` stays as it is, and shares nothing with this."""
         newest = self.newest
         if newest is None or (other.newest is not None and other.newest > newest):
             newest = other.newest
+        # The deletion first, as Row.Merger does: what it covers must not take part in the rest.
         deletion = stronger(self.deletion, other.deletion)
         if deletion != self.deletion and deletion is not None:
             self.shadow(deletion)
@@ -148,7 +158,9 @@ class RowState:
         self.newest = newest  # set last: shadowing may have left nothing for a moment
 
     def shadow(self, covering: Deletion) -> None:
-        """Leave out what a deletion from outside (partition, range) covers, this row's own deletion included."""
+        """Remove what a deletion from outside (partition, range) covers, this row's own deletion included."""
+        # Data written at the deletion's own microsecond is covered (DeletionTime.deletes). Another deletion of that
+        # time goes only where it does not supersede, by its local time (DeletionTime.supersedes).
         if self.deletion is not None and not supersedes(self.deletion, covering):
             self.deletion = None
         if self.marker is not None and self.marker.written <= covering.written:
@@ -164,7 +176,8 @@ class RowState:
             self.newest = None
 
     def _absorb_column(self, name: bytes, other: ColumnState) -> None:
-        """ColumnDataReducer.getReduced: the strongest deletion first, then the cells that it leaves, by path."""
+        """Merge a column: the strongest deletion first, then the cells that it leaves, by path."""
+        # ColumnDataReducer.getReduced: a collection's deletion counts only where it supersedes the row's.
         column = self.columns.get(name) or ColumnState(counter=other.counter)
         deletion = stronger(column.deletion, other.deletion)
         if deletion is not None and self.deletion is not None and not supersedes(deletion, self.deletion):
@@ -179,13 +192,14 @@ class RowState:
                 existing = column.cells.get(path)
                 column.cells[path] = cell if existing is None else newer_cell(existing, cell)
         if column.counter:
+            # A counter's tombstone, under None, stays beside the shards: it wins at any time (Cells.resolveCounter).
             keep_newest_shards(column.cells)
         if column.deletion is not None or column.cells:
             self.columns[name] = column
 
 
 def merge(first: RowState, second: RowState) -> RowState:
-    """What both states know together: commutative, associative, idempotent."""
+    """The merge of both states: commutative, associative, idempotent."""
     merged = RowState()
     merged.absorb(first)
     merged.absorb(second)
@@ -193,10 +207,10 @@ def merge(first: RowState, second: RowState) -> RowState:
 
 
 def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
-    """What one change of a row or static row says, and what it was assigned.
+    """The state that one change of a row or static row makes by itself, with its assignment.
 
-    Raises ValueError for a change that is not of one row (partition and range deletions belong to rowstate.deletions,
-    truncations to rowstate.truncation), DecodeError for a counter or an element that is no value of its type.
+    Raises DecodeError for a counter or an element that is no value of its type. Raises ValueError for a change that is
+    not of one row: partition and range deletions belong to rowstate.deletions, truncations to rowstate.truncation.
     """
     if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE):
         raise ValueError(f"{change.table}: {change.op.value} is not a change of one row")
@@ -212,7 +226,8 @@ def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
             columns[name] = column
     state = RowState(change.marker, None, columns)
     if change.deletion is not None or change.column_deletions:
-        # Deletions cover some of it: absorbing leaves that out.
+        # Cassandra writes the deletion of an overwritten collection one microsecond before its new elements
+        # (UpdateParameters.setComplexDeletionTimeForOverwrite). Absorbing leaves out what deletions do cover.
         uncovered = RowState(deletion=change.deletion)
         uncovered.absorb(state)
         state = uncovered

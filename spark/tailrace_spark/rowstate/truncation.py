@@ -1,4 +1,4 @@
-"""Truncations of a table: what each host said of its own, and what follows for all of the table's rows."""
+"""Truncations of a table: each host's record of its own, and the deletion of all rows that follows from them."""
 
 from __future__ import annotations
 
@@ -27,38 +27,41 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class TruncationState:
-    """The latest truncation that each host told of, by host and sorted, of one table (one table id).
+    """The latest truncation that each host logged, sorted by host, of one table (one table id).
 
-    A truncation reaches all hosts, each notes a time of its own, and their records come in any order and often: the
-    latest of each host is kept, of equal ones the one that was seen first. So two truncations in quick succession
-    are told apart once all hosts have told of the second.
+    Of equal ones of a host the one that was seen first. Two truncations in quick succession are told apart once all
+    hosts have logged the second.
     """
+
+    # TRUNCATE reaches all hosts, and each notes its own clock (SystemKeyspace.saveTruncationRecord). Their records come
+    # in any order and more than once.
 
     latest: tuple[Truncation, ...] = ()
 
     def covering(self, ring_delay: float) -> Deletion | None:
-        """What hides rows: the table's last truncation, as a deletion of all of it; None where there was none.
+        """The deletion of all of the table by its last truncation; None where there was none.
 
-        Its time is the smallest that a host noted of it: nothing that was written behind the truncation is hidden.
-        Hosts whose latest one is more than `ring_delay` seconds before the table's have not told of that one (or
-        never will). As more hosts tell of it the time can only fall, until another truncation: what it hides must
-        not be erased before `erasing` says so.
+        Its time can only fall as more hosts log the truncation, until another one. So what it hides must not be erased
+        before `erasing` allows it.
         """
+        # The smallest time of all hosts: no write after the truncation is hidden. A host whose latest record is more
+        # than `ring_delay` seconds older than the table's has not logged this truncation yet, or never will.
         last = self._last(ring_delay)
         return _deletion(min(truncation.written for truncation in last)) if last else None
 
     def erasing(self, now: int, ring_delay: float) -> Deletion | None:
-        """What may be erased at `now` (milliseconds): `covering` once its first record is `ring_delay` seconds old."""
+        """The deletion of what may be erased at `now` (milliseconds); None where nothing may yet."""
+        # `covering`, once its first record is a ring delay old: by then all hosts that are up have logged theirs.
         last = self._last(ring_delay)
         if not last or now < min(truncation.seen for truncation in last) + ring_delay * 1000:
             return None
         return _deletion(min(truncation.written for truncation in last))
 
     def floor(self, now: int | None, ring_delay: float, erased: Deletion | None = None) -> Deletion | None:
-        """What is covered for certain at a time, in seconds since the epoch; None is a time that never comes.
+        """The truncation floor at a time, in seconds since the epoch; None is a time that never comes.
 
-        That is what is older than the newest truncation by a ring delay, whatever other hosts still tell, what
-        `erasing` says, and what was `erased` before.
+        It is the strongest of three deletions: the newest truncation less a ring delay, whatever other hosts still log;
+        `erasing`; and what was `erased` before.
         """
         newest = max((truncation.written for truncation in self.latest), default=None)
         if newest is None:
@@ -73,19 +76,19 @@ class TruncationState:
 
 
 def truncation_of(change: Change) -> Truncation:
-    """What a truncate change says. Raises ValueError for another change, and for one without a source."""
+    """The truncation that a change records. Raises ValueError for another change, and for one without a source."""
     if change.op is not Op.TRUNCATE or change.deletion is None or change.source is None:
         raise ValueError(f"{change.table}: {change.op.value} is no truncation with a time and a source")
     return Truncation(change.table.id, change.source.host, change.deletion.written, change.source.seen)
 
 
-def truncated(truncation: Truncation) -> TruncationState:
-    """The state of a table of which this is all that is known."""
+def truncation_state(truncation: Truncation) -> TruncationState:
+    """The state of a table with one truncation."""
     return TruncationState((truncation,))
 
 
 def merge_truncations(first: TruncationState, second: TruncationState) -> TruncationState:
-    """What both say together: commutative, associative, idempotent. Both must be of one table id."""
+    """The truncations of both: commutative, associative, idempotent. Both must be of one table id."""
     latest: dict[str, Truncation] = {}
     for truncation in (*first.latest, *second.latest):
         existing = latest.get(truncation.host)

@@ -26,7 +26,7 @@ ColumnTimes = Times | list[Times | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _ColumnPlan:
     """How one column is shown: its value, and its cells in the order of the value (None: counters have no times)."""
 
     name: str
@@ -49,16 +49,15 @@ class VisibleColumns:
         self.columns: tuple[Column, ...] = table.static if static else table.regular
         self._static = static
         dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
-        self._plan = [_shown(column, dropped.get(column.name_bytes)) for column in self.columns]
+        self._plan = [_plan_of(column, dropped.get(column.name_bytes)) for column in self.columns]
 
     def values(self, state: RowState, covering: Deletion | None = None, at: int | None = None) -> list[Any] | None:
-        """What each of `columns` shows, in order, None for null; or None where SELECT returns no row.
+        """The values of `columns`, in order, None for null; or None where SELECT returns no row.
 
-        A row is there when its marker is live or any of its cells is; a static row when one of its cells is.
         `covering` is the strongest partition or range deletion, or truncation, over the row. `at`, in seconds since
         the epoch, hides what has expired by then; None hides none of it. Values are those of
-        tailrace_schemas.cql.values: a list or set is a list, a map a list of {key, value}, a user type a dict of its
-        fields; a counter is the sum of its shards, an int. Raises DecodeError where a value is none of its type.
+        tailrace_schemas.cql.values: a list or set is a list, a map a list of {key, value}, a user type a dict. A
+        counter is the sum of its shards, an int. Raises DecodeError where a value is none of its type.
         """
         live = self._live(state, covering, at)
         if live is None:
@@ -92,6 +91,7 @@ class VisibleColumns:
 
     def _live(self, state: RowState, covering: Deletion | None, at: int | None) -> list[Cells | None] | None:
         """The live cells of each column, None where it has none; or None where SELECT returns no row."""
+        # A row exists while its marker or any of its cells is live (Row.hasLiveData); static rows have no marker.
         active = stronger(state.deletion, covering)
         exists = not self._static and _marker_lives(state.marker, active, at)
         live: list[Cells | None] = []
@@ -111,12 +111,13 @@ def visible(
 
 
 def _marker_lives(marker: Marker | None, active: Deletion | None, at: int | None) -> bool:
+    # From `expires` on it is expired, that second included (LivenessInfo.isLive: `nowInSec < localExpirationTime`).
     if marker is None or covers(active, marker.written):
         return False
     return at is None or marker.expires is None or at < marker.expires
 
 
-def _live(plan: _Shown, column: ColumnState, active: Deletion | None, at: int | None) -> Cells | None:
+def _live(plan: _ColumnPlan, column: ColumnState, active: Deletion | None, at: int | None) -> Cells | None:
     """The live cells, if the column has any."""
     floor, dropped_at = stronger(column.deletion, active), plan.dropped_at
     live: Cells = column.cells
@@ -129,7 +130,7 @@ def _live(plan: _Shown, column: ColumnState, active: Deletion | None, at: int | 
     if not live:
         return None
     if column.counter:
-        # The tombstone of a counter holds whatever its time (Cells.resolveCounter, CASSANDRA-7346).
+        # The tombstone of a counter wins at any time (Cells.resolveCounter, CASSANDRA-7346).
         return live if plan.counter and None not in live else None
     for cell in live.values():
         if cell.value is None:
@@ -141,6 +142,8 @@ def _live(plan: _Shown, column: ColumnState, active: Deletion | None, at: int | 
 
 def _lives(cell: CellState, floor: Deletion | None, dropped_at: int | None, at: int | None) -> bool:
     """Whether a cell is neither covered nor dropped nor expired; it may be a tombstone."""
+    # At the microsecond of the drop a cell is dropped too (DroppedColumn.droppedTime). That holds after the column was
+    # added again.
     return not covers(floor, cell.written) and (dropped_at is None or cell.written > dropped_at) and _lasts(cell, at)
 
 
@@ -155,7 +158,7 @@ def _times(cell: CellState, at: int) -> Times:
 
 @lru_cache(maxsize=4096)
 def _value(cql_type: CqlType) -> Callable[[Cells], Any]:
-    """What makes the live cells of a column of this type one plain value."""
+    """A function from the live cells of a column of this type to one plain value."""
     if cql_type.kind == "counter":
         return lambda cells: total([path for path in cells if path is not None])
     if not cql_type.multicell:
@@ -175,16 +178,16 @@ def _value(cql_type: CqlType) -> Callable[[Cells], Any]:
     ]
 
 
-def _shown(column: Column, dropped_at: int | None) -> _Shown:
+def _plan_of(column: Column, dropped_at: int | None) -> _ColumnPlan:
     cql_type = column.type
     counter = cql_type.kind == "counter"
     value, elements = _value(cql_type), _elements(cql_type)
-    return _Shown(column.name, column.name_bytes, cql_type.multicell, counter, dropped_at, value, elements)
+    return _ColumnPlan(column.name, column.name_bytes, cql_type.multicell, counter, dropped_at, value, elements)
 
 
 @lru_cache(maxsize=4096)
 def _elements(cql_type: CqlType) -> Callable[[Cells], list[CellState | None]]:
-    """What puts the live cells of a column of this type in the order of its value."""
+    """A function that puts the live cells of a column of this type in the order of its value."""
     if not cql_type.multicell:
         return lambda cells: list(cells.values())
     if cql_type.kind == "udt":

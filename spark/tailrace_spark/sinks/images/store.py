@@ -32,7 +32,7 @@ from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImag
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.merge.purge_horizon import late
-from tailrace_spark.rowstate.truncation import TruncationState, truncated, truncation_of
+from tailrace_spark.rowstate.truncation import TruncationState, truncation_of, truncation_state
 from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
 from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.sink_type import Surroundings
@@ -305,7 +305,7 @@ class ImageStore:
         truncations = table.truncations
         former = truncations.covering()
         try:
-            truncations.note(connection, truncated(truncation_of(change)))
+            truncations.note(connection, truncation_state(truncation_of(change)))
         except ValueError:
             return None
         covering = truncations.covering()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, merge_partitions
-from tailrace_spark.rowstate.partition import ClusteringBytes, Partition, PartitionRow, deleted_by
+from tailrace_spark.rowstate.partition import ClusteringBytes, Partition, PartitionRow, deletions_of
 from tailrace_spark.rowstate.row import RowState, state_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN, deletions, partition_changes
@@ -35,7 +35,7 @@ def model(changes: list[Change]) -> Partition:
     whole = NOTHING_DELETED
     for change in changes:
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
-            whole = merge_partitions(whole, deleted_by(change))
+            whole = merge_partitions(whole, deletions_of(change))
     rows: dict[ClusteringBytes, RowState] = {}
     for change in changes:
         if change.op not in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
@@ -96,7 +96,7 @@ def test_a_truncation_takes_what_it_covers(known: list[Change], truncated: Delet
     change = Change(op=Op.DELETE_PARTITION, table=PLAIN, token=0, key=b"", deletion=truncated)
     whole.absorb(change)
     assert partition.rows == whole.rows
-    assert merge_partitions(partition.deletions, deleted_by(change)) == whole.deletions
+    assert merge_partitions(partition.deletions, deletions_of(change)) == whole.deletions
     assert partition.erase(truncated) == []
 
 
@@ -112,6 +112,6 @@ def test_a_range_that_comes_before_the_writes_that_it_covers(late: bool) -> None
 
 def test_what_deletes_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="insert deletes no range"):
-        deleted_by(Change(op=Op.INSERT, table=PLAIN, token=0, key=b"", deletion=Deletion(1, 1)))
+        deletions_of(Change(op=Op.INSERT, table=PLAIN, token=0, key=b"", deletion=Deletion(1, 1)))
     with pytest.raises(ValueError, match="truncate"):
         Partition().absorb(Change(op=Op.TRUNCATE, table=PLAIN, token=0, key=None))

@@ -17,8 +17,8 @@ from tailrace_spark.rowstate.truncation import (
     Truncation,
     TruncationState,
     merge_truncations,
-    truncated,
     truncation_of,
+    truncation_state,
 )
 from tailrace_spark.rowstate.visible import visible
 from tests.unit.spark.cassandra import Log, source
@@ -37,7 +37,7 @@ records = st.builds(
 
 def told(*times: tuple[str, float], seen: int = 0) -> TruncationState:
     """What hosts told of, at seconds."""
-    said = [truncated(Truncation(PLAIN.id, host, int(at * SECOND), seen)) for host, at in times]
+    said = [truncation_state(Truncation(PLAIN.id, host, int(at * SECOND), seen)) for host, at in times]
     return reduce(merge_truncations, said, TruncationState())
 
 
@@ -66,7 +66,9 @@ def test_the_time_that_hides(times: list[tuple[str, float]], expected: float | N
 def test_merging_truncations_is_a_join(
     first: list[Truncation], second: list[Truncation], third: list[Truncation]
 ) -> None:
-    a, b, c = (reduce(merge_truncations, map(truncated, said), TruncationState()) for said in (first, second, third))
+    a, b, c = (
+        reduce(merge_truncations, map(truncation_state, said), TruncationState()) for said in (first, second, third)
+    )
     assert merge_truncations(a, b) == merge_truncations(b, a)
     assert merge_truncations(a, merge_truncations(b, c)) == merge_truncations(merge_truncations(a, b), c)
     assert merge_truncations(a, a) == a == merge_truncations(a, TruncationState())
@@ -105,7 +107,7 @@ def test_a_change_that_truncates() -> None:
 
 
 def test_a_table_made_anew_has_truncations_of_its_own() -> None:
-    other = truncated(Truncation(UUID(int=9), "b", 1, 1))
+    other = truncation_state(Truncation(UUID(int=9), "b", 1, 1))
     with pytest.raises(ValueError, match="two tables"):
         merge_truncations(told(("a", 1)), other)
-    assert truncated(Truncation(PLAIN.id, "a", SECOND, 0)) == told(("a", 1))
+    assert truncation_state(Truncation(PLAIN.id, "a", SECOND, 0)) == told(("a", 1))
