@@ -68,8 +68,8 @@ def _drop(table: Table, name: bytes) -> DroppedColumn | None:
 def newest_definition(changes: Sequence[Delivered]) -> tuple[Table, int]:
     """The definition that these changes of one table have together, and when it was announced."""
     shapes = {id(delivered.change.table): (delivered.change.table, delivered.announced) for delivered in changes}
-    (table, announced), *more = shapes.values()
-    for definition, offset in more:
+    (table, announced), *further = shapes.values()
+    for definition, offset in further:
         table = merge_definitions(table, definition, second_newer=offset >= announced)
         announced = max(announced, offset)
     return table, announced

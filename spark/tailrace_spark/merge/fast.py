@@ -1,7 +1,7 @@
 """The fast path of merging: rows whose states are merged as bytes, without row states (rowstate.plain).
 
-A row takes it where a batch has one change of it, and both the change and the stored state are plain: live cells of
-simple columns, without TTL. Everything else is for `merge.row`, which gives the same bytes.
+A row takes it where a batch has one change of it, and both the change and the stored state are plain. Plain are live
+cells of simple columns, without TTL. Everything else is for `merge.row`, which gives the same bytes.
 """
 
 from __future__ import annotations

@@ -134,10 +134,10 @@ class ScopeState:
             rows = {
                 (bytes(row.key), bytes(row.clustering)): (_partition_row(row), row.next_expiry - 1) for row in due_rows
             }
-            self._write_rows(connection, {row_key: known for row_key, (known, _) in rows.items()}, at)
-            for (key, clustering), (known, since) in rows.items():
+            self._write_rows(connection, {row_key: row for row_key, (row, _) in rows.items()}, at)
+            for (key, clustering), (due_row, since) in rows.items():
                 clustering_bytes = None if clustering == STATIC else clustering[len(ROW) :]
-                yield key[len(self._scope) :], Partition(NOTHING_DELETED, {clustering_bytes: known}), since
+                yield key[len(self._scope) :], Partition(NOTHING_DELETED, {clustering_bytes: due_row}), since
 
     def erase(self, connection: sa.Connection, floor: Deletion, at: int) -> None:
         """Take away what a truncation covers for certain, deletions too."""

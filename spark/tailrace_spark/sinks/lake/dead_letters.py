@@ -1,8 +1,8 @@
 """Dead letters in a lake: read back from their table, and written again into a history or a table that follows.
 
 A Delta table is committed by itself, so a change goes into its table first and its letter goes behind that. What a
-crash leaves between is found when the letter is tried again: a history has the place of each of its changes, and a
-table that follows is the same whatever is merged twice.
+crash leaves between is found when the letter is tried again. A history has the record id of each of its changes, and
+in a current table merging a change twice is as merging it once.
 """
 
 from __future__ import annotations

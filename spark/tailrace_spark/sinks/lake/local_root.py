@@ -19,6 +19,6 @@ def require_writable(path: str) -> None:
 
 def directories(path: str) -> list[str]:
     """The names of the directories in one, sorted; none where it is not there yet. Raises OSError."""
-    with suppress(FileNotFoundError), os.scandir(path) as found:
-        return sorted(one.name for one in found if one.is_dir())
+    with suppress(FileNotFoundError), os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir())
     return []

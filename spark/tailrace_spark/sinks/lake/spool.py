@@ -62,8 +62,8 @@ class Spool:
         self._waiting, self._waiting_bytes = [], 0
 
     def _all(self) -> Iterator[Any]:
-        for at in self._at:
+        for start in self._at:
             if self._file is not None:
-                self._file.seek(at)
+                self._file.seek(start)
                 yield from (conform(batch, self.schema) for batch in pa.ipc.open_stream(self._file))
         yield from (conform(batch, self.schema) for batch in self._waiting)

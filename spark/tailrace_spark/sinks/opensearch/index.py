@@ -1,7 +1,7 @@
 """The index of one source table: made, found again, widened, and made anew where columns go.
 
 NAME is an alias that readers search, with a filter for the rows that SELECT shows, of an index NAME-000001. Documents
-are written through a second alias, NAME-000001-write, which goes with its index: where an index was taken away, no
+are written through a second alias, NAME-000001-write, which goes with its index. Where an index was taken away, no
 request makes one with a mapping that the server guesses. NAME is the table's whose id the mapping's `_meta` has.
 """
 

@@ -224,7 +224,9 @@ class DocumentMerge:
         lost: set[bytes],
     ) -> bool:
         """Write rows; whether any was. Notes what became of them."""
-        stored_rows = {(row[0], row[1]): _stored_row(row, at) for row, at in merged.stored if row[1] >= ROW}
+        stored_rows = {
+            (row[0], row[1]): _stored_row(row, written_as) for row, written_as in merged.stored if row[1] >= ROW
+        }
         deletes = {(row[0], row[1]): row[7] for row, _ in merged.stored}
         removed = {row_key for row_key in merged.removed if row_key[1] >= ROW}
         ops: dict[str, Op] = {}

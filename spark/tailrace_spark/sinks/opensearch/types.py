@@ -64,7 +64,7 @@ def field_of(cql_type: CqlType) -> Field:
             key, value = map(field_of, cql_type.args)
             return {"type": "nested", "properties": {"key": key, "value": value}}
         case "tuple":
-            return {"properties": {f"f{place}": field_of(arg) for place, arg in enumerate(cql_type.args)}}
+            return {"properties": {f"f{index}": field_of(arg) for index, arg in enumerate(cql_type.args)}}
         case "udt":
             pairs = zip(cql_type.fields, cql_type.args, strict=True)
             return {"properties": {avro_name(field): field_of(arg) for field, arg in pairs}}
@@ -77,12 +77,14 @@ def render(cql_type: CqlType) -> Render | None:
     match cql_type.kind:
         case "list" | "set" | "vector":
             item = render(cql_type.args[0])
-            return None if item is None else lambda value: [_of(item, one) for one in value]
+            return None if item is None else lambda value: [_of(item, element) for element in value]
         case "map":
             key, item = map(render, cql_type.args)
-            return lambda value: [{"key": _of(key, one["key"]), "value": _of(item, one["value"])} for one in value]
+            return lambda value: [
+                {"key": _of(key, entry["key"]), "value": _of(item, entry["value"])} for entry in value
+            ]
         case "tuple":
-            parts = [(f"f{place}", f"f{place}", render(arg)) for place, arg in enumerate(cql_type.args)]
+            parts = [(f"f{index}", f"f{index}", render(arg)) for index, arg in enumerate(cql_type.args)]
             return lambda value: _record(value, parts)
         case "udt":
             pairs = zip(cql_type.fields, cql_type.args, strict=True)

@@ -90,14 +90,14 @@ def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[C
 
 def _renamed(places: Sequence[ColumnPlace], key: Sequence[Column], names: ColumnNames) -> list[ColumnPlace]:
     """The key columns' places under the names that they have now."""
-    keys = [(place, column.name) for place, column in zip(places, key, strict=False)]
+    keys = [(existing, column.name) for existing, column in zip(places, key, strict=False)]
     stay = [p for i, p in enumerate(places) if p.live and (i >= len(key) or p.source == key[i].name)]
-    taken_names = names.taken(place.shown for place in stay)
+    taken_names = names.taken(existing.shown for existing in stay)
     renamed = []
-    for place, name in keys:
-        name_in_view = place.shown if place.source == name else names.claim(name, taken_names)
+    for existing, name in keys:
+        name_in_view = existing.shown if existing.source == name else names.claim(name, taken_names)
         taken_names |= names.taken([name_in_view])
-        renamed.append(replace(place, source=name, shown=name_in_view))
+        renamed.append(replace(existing, source=name, shown=name_in_view))
     return renamed
 
 

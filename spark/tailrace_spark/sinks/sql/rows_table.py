@@ -31,13 +31,13 @@ class VisibleTable:
         self._static = static
         self._dialect = dialect
         columns = layout.of_kind(ColumnKind.STATIC if static else ColumnKind.REGULAR)
-        self.renderer = Renderer(table, [place.source for place in columns], dialect, static=static)
+        self.renderer = Renderer(table, [value.source for value in columns], dialect, static=static)
         clustering = [] if static else layout.of_kind(ColumnKind.CLUSTERING)
-        keys = [place.stored for place in (*layout.of_kind(ColumnKind.PARTITION_KEY), *clustering)]
+        keys = [key.stored for key in (*layout.of_kind(ColumnKind.PARTITION_KEY), *clustering)]
         self._key_columns = [sql_table.c[KEY]] if static else [sql_table.c[KEY], sql_table.c[CLUSTERING]]
         named = sa.and_(*[column == sa.bindparam("b_" + column.name) for column in self._key_columns])
         self._delete = sql_table.delete().where(named)
-        stored = [place.stored for place in columns]
+        stored = [value.stored for value in columns]
         self._update = sql_table.update().where(named).values({name: sa.bindparam(name) for name in stored})
         self.names: tuple[str, ...] = (*[column.name for column in self._key_columns], *keys, *stored)
         """The columns of a whole row, in order."""

@@ -101,7 +101,7 @@ def json_value(cql_type: CqlType) -> ToSql:
     match cql_type.kind:
         case "list" | "set" | "vector":
             item = _nullable(json_value(cql_type.args[0]))
-            return lambda value: [item(one) for one in value]
+            return lambda value: [item(element) for element in value]
         case "map":
             key, item = _json_key(cql_type.args[0]), _nullable(json_value(cql_type.args[1]))
             return lambda value: {key(entry["key"]): item(entry["value"]) for entry in value}

@@ -80,10 +80,10 @@ class StateTable:
         stage(connection, KEYS, [(key, b"") for key in keys])
         query = sa.select(c.key, c.clustering, *self._stored).where(self._is_head)
         query = query.join_from(KEYS, self.table, c.key == KEYS.c.key).order_by(c.key, c.clustering)
-        found: dict[bytes, list[HeadRow]] = {}
+        heads: dict[bytes, list[HeadRow]] = {}
         for key, clustering, *stored in connection.execute(query):
-            found.setdefault(key, []).append((clustering, *stored))
-        return {key: head_of(rows) for key, rows in found.items()}
+            heads.setdefault(key, []).append((clustering, *stored))
+        return {key: head_of(rows) for key, rows in heads.items()}
 
     def rows(self, connection: sa.Connection, keys: Sequence[RowKey]) -> dict[RowKey, StoredState]:
         """The states under these keys; those without one are left out."""
