@@ -79,6 +79,25 @@ def fast_merge(
     return FastRow(merged.newest, merged.encoded, assignment, None, merged)
 
 
+def is_redelivery(
+    changes: RowChanges, encoded: bytes, generation: int | None, stream_id: bytes | None, floor: Deletion | None
+) -> bool:
+    """Whether a stored row is just what a batch's one change of it makes: the change comes again, as from a replica.
+
+    `floor` as in `fast_insert`. False where that takes row states to tell.
+    """
+    delivered = changes.single
+    if delivered is None or not _equals(delivered.assignment, generation, stream_id):
+        return False
+    written = plain_time(delivered.change)
+    if written is None or (floor is not None and written <= floor.written):
+        return False
+    try:
+        return plain_newest(encoded) == written and _is_state_of(delivered.change, encoded)
+    except TruncatedError:
+        return False
+
+
 def merges_fast(table: Table) -> bool:
     """Whether rows of a table may take the fast path where whole partitions are shown by several rows' states.
 

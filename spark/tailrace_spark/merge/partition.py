@@ -13,6 +13,7 @@ from tailrace_schemas.change import Deletion, Op
 from tailrace_schemas.errors import DecodeError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
+from tailrace_spark.merge.fast import is_redelivery
 from tailrace_spark.merge.partition_head import PartitionHead, deletion_row, deletion_rows
 from tailrace_spark.merge.row import covering, differs, merge_row, merge_state
 from tailrace_spark.merge.state_keys import STATIC
@@ -143,6 +144,8 @@ class PartitionMerge(Generic[VisibleRow]):
         changed = set[bytes]()
         every_row = deleted or self._everything or key in self._whole
         for clustering in sorted({*stored.rows, *rows} if every_row else {*rows, *self._due(stored)}):
+            if self._redelivered(clustering, stored, rows, deletions):
+                continue
             state, encoded = self._row(clustering, stored, rows.get(clustering), deletions)
             states[clustering] = state
             if encoded is not None:
@@ -179,6 +182,15 @@ class PartitionMerge(Generic[VisibleRow]):
             for clustering, row in stored.rows.items()
             if row.next_expiry is not None and row.next_expiry <= self._now
         }
+
+    def _redelivered(
+        self, clustering: bytes, stored: StoredPartition, rows: Mapping[bytes, RowChanges], deletions: PartitionState
+    ) -> bool:
+        row, changes = stored.rows.get(clustering), rows.get(clustering)
+        if row is None or changes is None:
+            return False
+        encoded, generation, stream_id = row.stored
+        return is_redelivery(changes, encoded, generation, stream_id, covering(deletions, clustering, self._erased))
 
     def _row(
         self, clustering: bytes, stored: StoredPartition, changes: RowChanges | None, deletions: PartitionState

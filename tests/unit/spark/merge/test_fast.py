@@ -12,7 +12,7 @@ from tailrace_schemas.change import Change, Deletion
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.merge.batch_changes import RowChanges
-from tailrace_spark.merge.fast import UNCHANGED, fast_insert, fast_merge
+from tailrace_spark.merge.fast import UNCHANGED, fast_insert, fast_merge, is_redelivery
 from tailrace_spark.merge.row import merge_row
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.rowstate.row import RowState
@@ -55,7 +55,9 @@ def test_fast_rows_are_those_of_merged_states(batches: Sequence[RowChanges], flo
     renderer = Renderer(TABLE, NAMES, "sqlite", static=False)
     stored: Stored | None = None
     for batch in batches:
+        redelivered = stored is not None and is_redelivery(batch, *stored, floor)
         state, merged = merge_row(stored, batch, floor)
+        assert not redelivered or merged is None
         fast = fast_insert(batch, floor) if stored is None else fast_merge(batch, *stored, floor)
         if fast is UNCHANGED:
             assert merged is None
@@ -75,6 +77,10 @@ def test_takes_the_fast_path() -> None:
     inserted = fast_insert(first, None)
     assert inserted is not None
     assert fast_merge(first, inserted.encoded, None, None, None) is UNCHANGED
+    assert is_redelivery(first, inserted.encoded, None, None, None)
+    assert not is_redelivery(first, inserted.encoded, None, None, Deletion(1, 0))
+    assert not is_redelivery(first, inserted.encoded, 1, bytes(16), None)
+    assert not is_redelivery(second, inserted.encoded, None, None, None)
     merged = fast_merge(second, inserted.encoded, None, None, None)
     assert merged is not None
     assert merged is not UNCHANGED
@@ -95,4 +101,6 @@ def test_leaves_several_changes_of_a_row_and_damaged_bytes_to_row_states() -> No
     whole = fast_insert(of(log.insert((1,), (), 1, a="x")), None)
     assert whole is not None
     change = of(log.update((1,), (), 2, a="y"))
-    assert all(fast_merge(change, whole.encoded[:end], None, None, None) is None for end in range(len(whole.encoded)))
+    for end in range(len(whole.encoded)):
+        assert fast_merge(change, whole.encoded[:end], None, None, None) is None
+        assert not is_redelivery(change, whole.encoded[:end], None, None, None)
