@@ -31,7 +31,7 @@ _LIST: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What an archive has: distributions with their versions, files, and the archive's bytes."""
+    """Contents of an archive: distributions with their versions, number of files, and the archive's size in bytes."""
 
     distributions: tuple[str, ...]
     files: int
@@ -65,7 +65,7 @@ def write_archive(file: Path, without: Collection[str] = ()) -> Contents:
 
 @cache
 def _distributions() -> dict[str, Distribution]:
-    """What a process has loaded that does nothing but import what tasks import; by plain names, without ours."""
+    """The distributions that a process loads when it imports what tasks import; by plain names, without ours."""
     command = [sys.executable, "-c", _LIST, *_ENTRIES]
     loaded = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)  # noqa: S603 - ours
     owners = packages_distributions()

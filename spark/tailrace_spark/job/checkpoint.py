@@ -20,7 +20,7 @@ FORMAT: Final = 1
 """Of what is in `<checkpoint>/tailrace`, and of the query whose places Spark keeps. Before there was a note: 0."""
 
 EARLIER_DEFAULT: Final = "tailrace-checkpoint"
-"""What stream.checkpoint was by default before it had the sink's name in it."""
+"""The default of stream.checkpoint before it had the sink's name in it."""
 
 _NOTE: Final = "stream.json"
 _OF_SPARK: Final = "metadata"

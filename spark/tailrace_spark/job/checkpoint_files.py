@@ -77,7 +77,7 @@ class LocalFiles:
 
     @property
     def folder(self) -> Path:
-        """Where they are."""
+        """Their folder."""
         return self._folder
 
     def read(self, name: str) -> str | None:

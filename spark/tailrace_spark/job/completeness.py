@@ -24,7 +24,7 @@ class Completeness:
 
 
 def published_to(progress: Iterable[Progress], ring: Collection[str], lateness_ms: int) -> Completeness:
-    """What all hosts together have published: those of the ring, and those that were not retired.
+    """The time up to which all hosts have published: those of the ring, and those that were not retired.
 
     A change is in a host's log at most `lateness_ms` after its write time, and released. Mutations that are parked come
     later than what is published behind them, so a host that has some says nothing.

@@ -1,4 +1,4 @@
-"""How a stream ends: in one line, whatever of Spark, its Java or ours was the cause."""
+"""The reason for which a stream ends, in one line, whether Spark, its Java or our code was the cause."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.errors import TailraceError
 
 JAVA_GONE: Final = (Py4JError, ConnectionError)
-"""What PySpark raises of every call once its Java has ended."""
+"""Errors that PySpark raises from every call once its Java has ended."""
 
 _LONGEST: Final = 500
 _STOP_MILLISECONDS: Final = 120_000
@@ -33,7 +33,7 @@ class StoppedError(Exception):
 
 
 def reason(error: BaseException) -> str:
-    """Why, in one line, without a traceback."""
+    """The cause in one line, without a traceback or secrets."""
     if isinstance(error, TailraceError):
         return str(error)
     if isinstance(error, Py4JJavaError):
@@ -45,7 +45,7 @@ def reason(error: BaseException) -> str:
 
 
 def java_end() -> str | None:
-    """How Spark's Java ended, and what to look at; None where it runs."""
+    """The end of Spark's Java in words, with what to look at; None while it runs."""
     gateway = SparkContext._gateway  # noqa: SLF001 - PySpark keeps the process there, and nowhere else
     process: Any = getattr(gateway, "proc", None)
     if process is None:

@@ -1,4 +1,4 @@
-"""Which generations each micro-batch uses, noted beside Spark's checkpoint: a redelivered batch is assigned equally."""
+"""The generations of each micro-batch, noted beside Spark's checkpoint: a redelivered batch is assigned equally."""
 
 from __future__ import annotations
 

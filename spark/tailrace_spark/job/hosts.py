@@ -1,4 +1,4 @@
-"""What the hosts of a prefix have published, as Kafka has it: their progress, their ring, the ends of topics."""
+"""Reads from Kafka the progress of a prefix's hosts, their ring, and the ends of topics."""
 
 from __future__ import annotations
 

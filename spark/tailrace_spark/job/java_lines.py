@@ -1,4 +1,4 @@
-"""What Java writes on stderr beside its log, such as its own warnings, as lines of a JSON log."""
+"""Turns lines that Java writes on stderr beside its log, such as its own warnings, into lines of a JSON log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream does about records that Kafka has lost: it stops their table, reads on without them, or ends."""
+"""Handles records that Kafka has lost: the stream stops their table, reads on without them, or ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream cannot read any more: its own offsets against those that Kafka has. Pure."""
+"""Finds records that a stream can no longer read, by its own offsets and those that Kafka has. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def topics_of(plan: Plan) -> Set[str]:
 
 
 def find_losses(plan: Plan, ids: Mapping[str, str], states: Mapping[str, TopicState]) -> list[Loss]:
-    """What a batch was to read, or the next one, and Kafka has no longer, by topic.
+    """The losses by topic: records of a batch, or of the next one, that Kafka no longer has.
 
     `ids` are those that topics had when they were read first; `states` has the topics that are there.
     """
@@ -86,7 +86,7 @@ def moved(plan: Plan, offsets: Mapping[TopicPartition, int]) -> Plan:
 
 
 def left_of(loss: Loss, state: TopicState) -> dict[TopicPartition, int]:
-    """Where a topic that lost records is read on."""
+    """The offsets at which a topic that lost records is read on."""
     return {(loss.topic, span.partition): state.starts[span.partition] for span in loss.spans}
 
 

@@ -21,7 +21,7 @@ _FIRST_BYTE: Final = "\0"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A micro-batch: the offset at which each partition begins, and the one behind its end.
+    """A micro-batch: the offset at which each partition begins, and the one after its last.
 
     A partition that is new in the batch has no start: it is read from its beginning.
     """
@@ -61,8 +61,8 @@ class PlannedOffsets:
         """The last batch that Spark counts as done; -1 before the first one."""
         return max((int(name) for name in self._done.names() if name.isdigit()), default=-1)
 
-    def offsets_behind(self, batch: int) -> Offsets:
-        """Where the batch behind this one begins; none of files that this code does not know."""
+    def offsets_after(self, batch: int) -> Offsets:
+        """The offsets at which the batch after this one begins; none from files that this code does not know."""
         text = self._planned.read(str(batch))
         try:
             return {} if text is None else batch_offsets(text)

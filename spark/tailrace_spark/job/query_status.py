@@ -1,4 +1,4 @@
-"""What a streaming query says of itself where Spark's users look: `query.status`, its progress, Spark's UI."""
+"""The status and progress of a streaming query, where Spark's users look: `query.status` and Spark's UI."""
 
 from __future__ import annotations
 

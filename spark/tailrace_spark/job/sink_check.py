@@ -41,7 +41,7 @@ class SinkCheck:
         """Before the query starts. Raises DataLossError; a sink that does not answer is asked at the first batch."""
         batch = self._planned.committed()
         try:
-            self._require(SinkProgress("", batch, self._planned.offsets_behind(batch)))
+            self._require(SinkProgress("", batch, self._planned.offsets_after(batch)))
         except ServiceError as error:
             log.warning("could not read this stream's progress from the sink; the first batch tries again: %s", error)
 

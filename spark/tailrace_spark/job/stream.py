@@ -207,7 +207,7 @@ class Stream:
             self._losses.require_none_stopped()
 
     def _bounds(self) -> dict[str, str]:
-        """How long Spark waits for Kafka where the stream ends by itself: it asks three times more."""
+        """Shorter timeouts of Kafka for a stream that ends by itself, since Spark asks three times more."""
         patience, options = self._retry.patience, self._settings.stream.kafka.reveal()
         if patience is None or not options.keys().isdisjoint(_ANSWER_TIMES):
             return {}

@@ -63,7 +63,7 @@ class TopicWatch:
             self._write()
 
     def settle(self) -> list[Loss]:
-        """What was lost since the last time, once the checkpoint is past it: while no query runs.
+        """Move the checkpoint past losses since the last time, while no query runs; the losses.
 
         Raises ServiceError where Kafka does not answer, and ValueError for a checkpoint that is not understood.
         """
@@ -83,7 +83,7 @@ class TopicWatch:
         return losses
 
     def words(self, others: str) -> str:
-        """What is stopped, what becomes of the `others`, and how to read on."""
+        """A message: the stopped topics, what becomes of the `others`, and how to read on."""
         tables = "Its table is stopped" if len(self.stopped) == 1 else "Their tables are stopped"
         return (
             f"{'; '.join(self.stopped.values())}. {tables}, {others} (stream.fail_on_data_loss = true). To read on "

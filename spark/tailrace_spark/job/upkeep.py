@@ -1,4 +1,4 @@
-"""What a sink is given between micro-batches: definitions of tables, and how far it is complete."""
+"""Gives a sink definitions of tables and watermarks between micro-batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS: Final = 2.0
 
 
 class Schemas(Protocol):
-    """What is announced, by schema id (tailrace_common.topics.schemas.SchemaReader)."""
+    """Announced schemas by schema id (tailrace_common.topics.schemas.SchemaReader)."""
 
     def refresh(self) -> None:
         """Read on to the end. Raises ServiceError."""
@@ -31,7 +31,7 @@ class Schemas(Protocol):
 
 
 class Hosts(Protocol):
-    """What hosts publish (tailrace_spark.job.hosts.KafkaHosts). All raise ServiceError."""
+    """Progress and ring of the hosts (tailrace_spark.job.hosts.KafkaHosts). All raise ServiceError."""
 
     def progress(self) -> Collection[Progress]:
         """Each host's newest progress."""

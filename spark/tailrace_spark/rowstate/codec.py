@@ -102,7 +102,7 @@ def decode_deletion(encoded: bytes) -> tuple[Deletion, bytes | None]:
 
 
 def encode_truncations(state: TruncationState) -> bytes:
-    """What is known of a table's truncations; equal states give equal bytes."""
+    """The bytes of a table's truncations; equal states give equal bytes."""
     out = BytesWriter()
     out.append(VERSION)
     _put(out, len(state.latest))

@@ -81,7 +81,7 @@ def keep_newest_shards(cells: dict[bytes | None, CellState]) -> None:
 
 
 def total(paths: list[bytes]) -> int:
-    """What these shards add up to, in Java's 64 bits (CounterContext.total): of each id the greatest."""
+    """The counter's value: the sum of the greatest shard of each id, in Java's 64 bits (CounterContext.total)."""
     newest: dict[bytes, bytes] = {}
     for path in paths:
         name = path[:_ID]

@@ -76,7 +76,7 @@ def merge_partitions(first: PartitionState, second: PartitionState) -> Partition
 
 
 def truncate_deletions(partition: PartitionState, truncation: Deletion | None) -> PartitionState:
-    """What a truncation of the whole table leaves of a partition's deletions."""
+    """A partition's deletions without those that a truncation of the whole table covers."""
     if truncation is None:
         return partition
     covered = partition.deletion is not None and not supersedes(partition.deletion, truncation)

@@ -18,7 +18,7 @@ Values = dict[str, Any]
 
 
 class ImageOp(Enum):
-    """What became of a row that SELECT returns; the values are Debezium's `op`."""
+    """The visible effect of changes on a row; the values are Debezium's `op`."""
 
     CREATE = "c"
     UPDATE = "u"

@@ -40,7 +40,7 @@ _UNKNOWN: Final = RowState()
 
 @dataclass(slots=True)
 class Partition:
-    """What is known of one partition, or the part of it that changes can touch.
+    """The state of one partition, or of the part of it that changes can touch.
 
     States hold nothing that `deletions` cover. Owned by one thread; row states in it are replaced, never changed in
     place, so what was taken out of it stays as it was.

@@ -1,4 +1,4 @@
-"""What SELECT returns of a row's state: live cells as plain values, collections in Cassandra's order; their times."""
+"""Visible rows: live cells of a state as plain values, collections in Cassandra's order, with their times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ColumnTimes = Times | list[Times | None]
 
 @dataclass(frozen=True, slots=True)
 class _ColumnPlan:
-    """How one column is shown: its value, and its cells in the order of the value (None: counters have no times)."""
+    """Reads one column: its value, and its cells in the order of the value (None: counters have no times)."""
 
     name: str
     name_bytes: bytes

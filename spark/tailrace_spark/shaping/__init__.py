@@ -1,4 +1,4 @@
-"""What of a stream's changes its sink is given: filters and masks, before any sink (docs/shaping.md, docs/masks.md)."""
+"""Filters and masks of a stream's changes, before any sink (docs/shaping.md, docs/masks.md)."""
 
 from tailrace_spark.shaping.shape import Shape, newest, shape_of
 

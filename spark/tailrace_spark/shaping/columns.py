@@ -35,7 +35,7 @@ _CHANGE: Final = pa.struct(
 
 
 def known_key_columns(change: Change) -> int:
-    """How many columns of the primary key, from the first on, are the same in all rows that a change is about.
+    """The number of leading primary key columns that are the same in all rows of a change.
 
     Of a deleted range those that both of its ends begin with; of a truncation none.
     """

@@ -154,7 +154,7 @@ def _words(error: PySparkException) -> str:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """While inside, PySpark does not log what Spark refuses: it is raised, too."""
+    """While inside, PySpark does not log what Spark refuses; it raises it as well."""
     loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

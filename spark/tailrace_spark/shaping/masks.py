@@ -12,7 +12,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 
 
 def masks_of(settings: StreamSettings) -> Masks | None:
-    """What the settings ask for; None where they ask for nothing."""
+    """The masks of the settings; None without any."""
     if not settings.columns:
         return None
     rules = [Rule.parse(pattern, text) for pattern, text in settings.columns.items()]

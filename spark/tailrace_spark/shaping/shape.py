@@ -51,7 +51,7 @@ class Shape:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """How many changes filters left out of what `shaped` gave last, by "keyspace.table"."""
+        """Counts of the changes that filters left out of the last batch, by "keyspace.table"."""
         return _NOTHING if self._filters is None else self._filters.left_out
 
 
@@ -66,7 +66,7 @@ def newest(entries: Iterable[SchemaEntry]) -> list[tuple[int, Table]]:
 
 
 def shape_of(settings: StreamSettings, sink: Sink, spark: SparkSession | None) -> Shape | None:
-    """What the settings ask for; None where they ask for nothing. Filters, `stream.where`, need a session.
+    """The filters and masks of the settings; None without any. Filters, `stream.where`, need a session.
 
     They may ask for what a change writes where the sink keeps a log of changes, and makes no rows of them. Raises
     SettingsError.

@@ -23,7 +23,7 @@ from tailrace_spark.streams.lookup import StreamTable
 log = logging.getLogger("tailrace_spark")
 
 WAIT_SECONDS: Final = 300.0
-"""How long the rest of an update is waited for. In a transaction it comes within its time-out; without transactions
+"""Longest wait for the rest of an update. In a transaction it comes within its time-out; without transactions
 (agent.delivery) an agent that died between two changes of an update publishes all of it once more, when it is back."""
 
 KafkaPartition = tuple[str, int]
@@ -31,7 +31,7 @@ WriteTimes = Callable[[Change], Iterable[int]]
 """The times in microseconds for which a sink needs a change's streams."""
 
 ReadOn = Callable[[KafkaPartition, int], tuple[Iterable[Piece], int | None]]
-"""What stands in a partition from an offset on: some of it, and where it goes on; None at the partition's end."""
+"""Reads a partition from an offset on: some pieces, and the offset to go on from; None at the partition's end."""
 
 # Who wrote: one producer's records of a partition are in its log's order, and no two of its mutations are mixed.
 _Writer = tuple[str, int, str, bool]

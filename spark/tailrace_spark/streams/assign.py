@@ -68,7 +68,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def generations_of_task(config: Mapping[str, Scalar], prefix: str) -> TableSource:
-    """What each task asks: the generations topic, read to its end when the task starts (docs/contracts.md 5).
+    """The source for tasks: the generations topic, read to its end when a task starts (docs/contracts.md 5).
 
     The reader stays with the worker process, so that later tasks only read on. A task waits while no generation is
     valid or the end cannot be reached. It logs each reason once, on its executor, since a running task has no way to

@@ -18,7 +18,7 @@ Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 
 MARKS: Final = (None, Mark.BEFORE_FIRST, Mark.AHEAD)
-"""What the numbers in AssignmentColumns.marks stand for."""
+"""The marks that the numbers in AssignmentColumns.marks stand for."""
 
 _STREAM: Final = np.dtype((np.void, STREAM_ID_BYTES))
 _BEFORE_FIRST: Final = MARKS.index(Mark.BEFORE_FIRST)
@@ -76,7 +76,7 @@ class RangeEnds:
         return cls(ends, np.searchsorted(ends[:-1], shares).astype(np.int32), shift)
 
     def entries(self, tokens: UInt64s) -> npt.NDArray[np.intp]:
-        """Which entry each token (unsigned likewise) belongs to: the first that ends at it or after it, else 0."""
+        """The entry of each token (unsigned likewise): the first that ends at it or after it, else 0."""
         entries = self.begins[(tokens >> self.shift).view(np.int64)].astype(np.intp)
         past_end = self.ends[entries] < tokens
         entries += past_end
