@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey
+
+log = logging.getLogger("tailrace_spark")
 
 
 class DeadLetterReader(Protocol):
@@ -29,6 +32,17 @@ def accepted(letters: Iterable[DeadLetter], set_aside: Iterable[DeadLetter]) -> 
     """Those of the replayed `letters` that the sink took in: all whose records it did not set aside again."""
     again = {letter.record_id.key for letter in set_aside}
     return [letter for letter in letters if letter.record_id.key not in again]
+
+
+def log_put(letters: Sequence[DeadLetter], store: str) -> None:
+    """Warn of records that a sink has set aside: how many, where they are, and the first one's place and reason."""
+    if letters:
+        topic, partition, offset = letters[0].record_id.key
+        log.warning(
+            "%d records are dead letters in %s, all others go on; after the cause is mended: tailrace sink-letters "
+            "replay. First: %s, partition %d, offset %d: %s",
+            len(letters), store, topic, partition, offset, letters[0].reason,
+        )  # fmt: skip
 
 
 def page(keys: Iterable[RecordKey], after: RecordId | None, limit: int) -> list[RecordKey]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -10,14 +9,13 @@ from typing import Final
 from tailrace_schemas.cql.types import quote_identifier
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import table_of_topic
+from tailrace_spark.batch.dead_letters import log_put
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
 from tailrace_spark.sinks.cassandra.store import Store
 
 DEAD_LETTERS: Final = "tailrace_dead_letters"
 _EARLIER_COLUMNS: Final = frozenset({"topic", "partition", "offset", "schema_id", "reason"})
-
-log = logging.getLogger("tailrace_spark")
 
 
 class CassandraDeadLetters:
@@ -39,8 +37,7 @@ class CassandraDeadLetters:
 
     def put(self, letters: Sequence[DeadLetter]) -> None:
         """As DeadLetterStore says; the newer one of a record stays. An absent keyspace is a ServiceError too."""
-        if letters:
-            log.warning("%d records could not be written (dead letters); first: %s", len(letters), _words(letters[0]))
+        log_put(letters, self._name)
         for keyspace, keyspace_letters in self._by_keyspace(letters).items():
             table = self._table(keyspace)
             try:
@@ -151,8 +148,3 @@ def _dead_letter(
     topic: str, partition: int, offset: int, schema: str | None, reason: str, message: bytes | None = None
 ) -> DeadLetter:
     return DeadLetter(RecordId(topic, partition, offset, bytes.fromhex(schema or "")), reason, message or b"")
-
-
-def _words(letter: DeadLetter) -> str:
-    record_id = letter.record_id
-    return f"{record_id.topic}, partition {record_id.partition}, offset {record_id.offset}: {letter.reason}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.dead_letters import page
+from tailrace_spark.batch.dead_letters import log_put, page
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey
 
 REPLAYED: Final = "replayed"
@@ -42,6 +42,7 @@ class DeadLetterFile:
             self._keys = None
             raise
         self._keys.update(new)
+        log_put(tuple(new.values()), str(self._path))
 
     def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         if not self._path.exists():

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.dead_letters import log_put
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.opensearch.client import Op, SearchClient, name
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
@@ -40,6 +41,7 @@ class OpensearchDeadLetters:
             [Op(_identity(letter.record_id), None, _document(letter), unchecked=True) for letter in letters],
             "are refused",
         )
+        log_put(letters, self._index)
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
         self._write([Op(_identity(letter.record_id), None, None) for letter in letters], "cannot be removed")

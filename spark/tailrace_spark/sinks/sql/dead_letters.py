@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import sqlalchemy as sa
 
+from tailrace_spark.batch.dead_letters import log_put
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.sql.catalog import DEAD_LETTERS
 from tailrace_spark.sinks.state_store.bulk import overwrite
-
-log = logging.getLogger("tailrace_spark")
 
 
 class SqlDeadLetters:
@@ -33,7 +31,7 @@ class SqlDeadLetters:
             for letter in letters
         ]
         overwrite(self._connection, DEAD_LETTERS, names, rows)
-        log.warning("%d records could not be written (tailrace_dead_letters); first: %s", len(rows), letters[0].reason)
+        log_put(letters, "tailrace_dead_letters")
 
     def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         c = DEAD_LETTERS.c

@@ -51,6 +51,16 @@ def test_they_are_listed_by_place_whatever_the_order_they_came_in(store: DeadLet
     ]
 
 
+def test_the_log_says_how_many_where_the_first_is_and_what_to_do(
+    store: DeadLetterStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.put(LETTERS)
+    [line] = caplog.messages
+    assert line.startswith("5 records are dead letters in ")
+    assert "all others go on; after the cause is mended: tailrace sink-letters replay. " in line
+    assert line.endswith("First: t.shop.orders, partition 1, offset 4: why")
+
+
 def test_pages_follow_each_other_over_partitions(store: DeadLetterStore) -> None:
     store.put(LETTERS)
     for limit in (1, 2, 3):
