@@ -119,8 +119,8 @@ if __name__ == "__main__":
     tailrace_spark.job.checkpoint_files.os = DyingOs()  # type: ignore[attr-defined,assignment]  # all that it uses
     # All of these are the point of it.
     BatchGenerations.table = _then(Step.NOTED, BatchGenerations.table)  # type: ignore[method-assign]
-    collected = _then(Step.READ, BatchRecords.collected, lambda records: records.num_rows)
-    BatchRecords.collected = collected  # type: ignore[method-assign]
+    collect = _then(Step.READ, BatchRecords.collect, lambda records: records.num_rows)
+    BatchRecords.collect = collect  # type: ignore[method-assign]
     SqlSink._piece = _then(Step.MERGED, SqlSink._piece)  # type: ignore[method-assign]
     SqlSink._swept = _then(Step.SWEEPING, SqlSink._swept)  # type: ignore[method-assign]
     SqlSink.sweep = _then(Step.SWEPT, SqlSink.sweep)  # type: ignore[method-assign]

@@ -38,8 +38,8 @@ class BatchRecords:
         self._schemas = schemas
         self.part_bytes = part_bytes(spark, settings)
 
-    def collected(self, heads: DataFrame, table: StreamTable, limit: int) -> Any:
-        """A pyarrow Table of at most `limit` records, with their streams and sizes.
+    def collect(self, heads: DataFrame, table: StreamTable, limit: int) -> Any:
+        """Collect at most `limit` records into a pyarrow Table, with their streams and sizes.
 
         Values that would make them more than `part_bytes` are left out: `with_values` reads them again. All records
         come to the driver, since assigning them takes less than handing them to Python workers.
@@ -78,7 +78,7 @@ class BatchRecords:
 
         def read_on(partition: KafkaPartition, offset: int) -> tuple[Iterable[Piece], int | None]:
             heads = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))
-            rest = self.collected(heads, table, _REST_RECORDS).sort_by(_BY_OFFSET)
+            rest = self.collect(heads, table, _REST_RECORDS).sort_by(_BY_OFFSET)
             first = self._with_values(self.parts(rest)[0])
             unread = rest.num_rows == _REST_RECORDS or first.num_rows < rest.num_rows
             return decoded(first), first.column("offset")[-1].as_py() + 1 if unread else None

@@ -19,7 +19,7 @@ from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.job.loss_policy import LossPolicy
 from tailrace_spark.job.progress import Progress
-from tailrace_spark.job.retry import SINK, Blocked, Retry
+from tailrace_spark.job.retry import SINK, Blockage, Retry
 from tailrace_spark.job.sink_check import SinkCheck
 from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.shaping import Shape
@@ -65,7 +65,7 @@ class BatchWriter:
     def write(self, frame: DataFrame, batch: int) -> Progress:
         """Write a batch of `with_head`. Raises StoppedError where the stream is stopped before all of it is written."""
         began = time.monotonic()
-        blocked = Blocked(batch)
+        blocked = Blockage(batch)
         table = self._retry.until_done(blocked, "generations", lambda: self._generations.table(batch))
         plan = self._losses.plan(batch)
         if plan is not None:
@@ -73,7 +73,7 @@ class BatchWriter:
         if (check := self._sink_check) is not None:
             start = plan.start if plan else {}
             self._retry.until_done(blocked, SINK, lambda: self._alone(lambda: check.before(batch, start)))
-        records = self._records.collected(frame, table, frame.count() if plan is None else plan.size)
+        records = self._records.collect(frame, table, frame.count() if plan is None else plan.size)
         if records.num_rows:
             self._retry.until_done(blocked, "schemas", self._records.refresh_schemas)
         summary = self._in_parts(blocked, records, table)
@@ -92,7 +92,7 @@ class BatchWriter:
             seconds=time.monotonic() - began,
         )
 
-    def _in_parts(self, blocked: Blocked, records: Any, table: StreamTable) -> Summary:
+    def _in_parts(self, blocked: Blockage, records: Any, table: StreamTable) -> Summary:
         """Write the records; those that are too many bytes for the driver part by part, in the order of their offsets.
 
         Each part is a batch of its own for the sink: all of it is taken in. A part that is redelivered after a crash

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Blocked:
-    """How long a stream has been blocked on a batch so far, and on what: each reason once."""
+class Blockage:
+    """The time for which a stream has been blocked on a batch so far, and each reason once."""
 
     batch: int
     seconds: float = 0.0
@@ -54,7 +54,7 @@ class Retry:
         self.patience: float | None = None
         """Seconds until an attempt is given up, of a stream that ends by itself; None: never."""
 
-    def until_done(self, blocked: Blocked, need: str, attempt: Callable[[], T]) -> T:
+    def until_done(self, blocked: Blockage, need: str, attempt: Callable[[], T]) -> T:
         """The attempt's result. `need` names what the batch waits for, as metrics have it.
 
         Raises StoppedError when the stream is stopped meanwhile, and ServiceError when its patience is at an end.

@@ -10,7 +10,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.query_status import PROCESSING
-from tailrace_spark.job.retry import Blocked, Retry
+from tailrace_spark.job.retry import Blockage, Retry
 
 
 class Outage:
@@ -40,14 +40,14 @@ class Outage:
 
 
 def test_what_succeeds_at_once_does_not_block() -> None:
-    outage, blocked = Outage(1), Blocked(7)
+    outage, blocked = Outage(1), Blockage(7)
     assert outage.retry().until_done(blocked, "sink", outage.attempt) == "result"
     assert (blocked.seconds, list(blocked.reasons), outage.pauses, outage.status) == (0.0, [], [], [])
 
 
 @pytest.mark.parametrize(("need", "longest"), [("sink", 30.0), ("generations", 2.0), ("topics", 2.0)])
 def test_pauses_grow_up_to_a_limit_that_is_lower_for_kafka(need: str, longest: float) -> None:
-    outage, blocked = Outage(12), Blocked(7)
+    outage, blocked = Outage(12), Blockage(7)
     assert outage.retry().until_done(blocked, need, outage.attempt) == "result"
     assert outage.pauses[:3] == [0.5, 1.0, 2.0]
     assert len(outage.pauses) == 11
@@ -67,7 +67,7 @@ def test_status_log_and_metrics_say_why_until_it_goes_on(caplog: pytest.LogCaptu
 
     retry = Retry(metrics, pause, outage.status.append, lambda: outage.now)
     with caplog.at_level(logging.WARNING):
-        retry.until_done(Blocked(7), "sink", outage.attempt)
+        retry.until_done(Blockage(7), "sink", outage.attempt)
     assert outage.status == ["Batch 7 waits for the sink: no answer"] * 2 + [PROCESSING]
     assert "batch 7 waits for the sink: no answer; next try in 0.5 s" in caplog.text
     assert ready == [False, False]
@@ -75,7 +75,7 @@ def test_status_log_and_metrics_say_why_until_it_goes_on(caplog: pytest.LogCaptu
 
 
 def test_seconds_of_several_needs_of_a_batch_add_up() -> None:
-    blocked = Blocked(7)
+    blocked = Blockage(7)
     for need, attempts, seconds in (("generations", 2, 0.5), ("sink", 3, 2.0)):
         outage = Outage(attempts)
         outage.retry().until_done(blocked, need, outage.attempt)
@@ -89,7 +89,7 @@ def test_a_stream_that_ends_by_itself_gives_up() -> None:
     retry.patience = 10.0
     given_up = r"batch 7 is given up after 10 s \(stream.once_wait_seconds\) for the sink: no answer"
     with pytest.raises(ServiceError, match=given_up):
-        retry.until_done(Blocked(7), "sink", outage.attempt)
+        retry.until_done(Blockage(7), "sink", outage.attempt)
     assert outage.now >= 110.0
 
 
@@ -97,7 +97,7 @@ def test_a_stop_ends_the_wait_and_not_the_attempt() -> None:
     outage = Outage(None)
     outage.stops = True
     with pytest.raises(StoppedError):
-        outage.retry().until_done(Blocked(7), "sink", outage.attempt)
+        outage.retry().until_done(Blockage(7), "sink", outage.attempt)
     assert (outage.attempts, len(outage.pauses)) == (1, 1)
 
 
@@ -107,5 +107,5 @@ def test_other_errors_are_not_retried() -> None:
 
     outage = Outage(None)
     with pytest.raises(SettingsError):
-        outage.retry().until_done(Blocked(7), "sink", refuse)
+        outage.retry().until_done(Blockage(7), "sink", refuse)
     assert outage.pauses == []
