@@ -54,10 +54,12 @@ class WebServer(Closing):
     Raises PortTakenError when the port is taken, SettingsError when it cannot listen there for another reason.
     """
 
-    def __init__(self, respond: Respond, address: str, port: int, *, setting: str) -> None:
-        """`setting` is the one that says the address, for the error."""
+    def __init__(
+        self, respond: Respond, address: str, port: int, *, setting: str, request_seconds: float = REQUEST_SECONDS
+    ) -> None:
+        """`setting` has the address, for the error. A client may be silent for `request_seconds`."""
         try:
-            self._server = _Server((address, port), _handler(respond))
+            self._server = _Server((address, port), _handler(respond, request_seconds))
         except OSError as error:
             problem = f"{setting}: cannot listen on {address}, port {port}: {error.strerror}"
             if error.errno == errno.EADDRINUSE:
@@ -176,9 +178,9 @@ def serving(listen: Callable[[int], WebServer], port: int, default: int) -> Iter
             server.close()
 
 
-def _handler(respond: Respond) -> type[BaseHTTPRequestHandler]:
+def _handler(respond: Respond, request_seconds: float) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = REQUEST_SECONDS
+        timeout = request_seconds
 
         def do_GET(self) -> None:
             answer = respond(self.path.partition("?")[0], self.headers.get("Accept", ""))

@@ -17,17 +17,24 @@ PIECE_BYTES: Final = 16 * 1024 * 1024
 PIECE_COLUMNS: Final = ("topic", "partition", "offset", "value", "generation", "stream_id")
 
 
-def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry], *, early: bool = False) -> Iterator[Piece]:
+def pieces(
+    records: Any,
+    schemas: Mapping[bytes, SchemaEntry],
+    *,
+    early: bool = False,
+    most_records: int = PIECE_RECORDS,
+    most_bytes: int = PIECE_BYTES,
+) -> Iterator[Piece]:
     """Decode the records of a pyarrow Table with the columns PIECE_COLUMNS, of tailrace_spark.streams.assign's types.
 
-    A piece ends at PIECE_RECORDS records or PIECE_BYTES of messages. A record that cannot be decoded is a dead letter
+    A piece ends at `most_records` records or `most_bytes` of messages. A record that cannot be decoded is a dead letter
     of its piece. `schemas` may read on when an id is missing; what it raises then, other than KeyError, is raised.
     Changes that a crash may take back raise SettingsError, unless `early` ones are taken.
     """
     changes: list[Delivered] = []
     letters: list[DeadLetter] = []
     size = 0
-    for batch in records.to_batches(max_chunksize=PIECE_RECORDS):
+    for batch in records.to_batches(max_chunksize=most_records):
         columns = [batch.column(name).to_pylist() for name in PIECE_COLUMNS]
         for topic, partition, offset, value, generation, stream_id in zip(*columns, strict=True):
             assignment = None if stream_id is None else Assignment(generation, stream_id)
@@ -38,7 +45,7 @@ def pieces(records: Any, schemas: Mapping[bytes, SchemaEntry], *, early: bool = 
                     "(agent.early). A sink cannot take back what a crash may; stream.accept_early = true accepts it"
                 )
             size += len(value or b"")
-            if size >= PIECE_BYTES or len(changes) + len(letters) >= PIECE_RECORDS:
+            if size >= most_bytes or len(changes) + len(letters) >= most_records:
                 yield Piece(tuple(changes), tuple(letters))
                 changes, letters, size = [], [], 0
     if changes or letters:

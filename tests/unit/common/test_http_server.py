@@ -14,7 +14,6 @@ from http import HTTPStatus
 
 import pytest
 
-from tailrace_common import http_server as web
 from tailrace_common.http_server import MOST_CONNECTIONS, Answer, WebServer, serving
 from tailrace_schemas.errors import SettingsError
 
@@ -98,10 +97,9 @@ def test_the_oldest_connection_makes_room() -> None:
 
 
 @pytest.mark.promise("commands.health-endpoint")
-def test_a_silent_connection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_connection_ends() -> None:
     """In the middle of a request, too."""
-    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.05)
-    with WebServer(answered, "127.0.0.1", 0, setting="s") as server:
+    with WebServer(answered, "127.0.0.1", 0, setting="s", request_seconds=0.05) as server:
         for sent in (b"", b"GET /x HTTP/1.0\r\nAccept: "):
             with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
                 connection.sendall(sent)

@@ -61,8 +61,11 @@ class Compaction:
     It may be killed at any step, run beside a stream, readers and itself, and be run again.
     """
 
-    def __init__(self, store: FileStore, file_bytes: int, clock: Callable[[], float]) -> None:
-        """`clock`: seconds since 1970."""
+    def __init__(
+        self, store: FileStore, file_bytes: int, clock: Callable[[], float], *, pack_commits: int = PACK_COMMITS
+    ) -> None:
+        """`clock`: seconds since 1970. A pack has up to `pack_commits` commits."""
+        self._pack_commits = pack_commits
         self._store = store
         self._commits = Commits(store)
         self._file_bytes = file_bytes
@@ -80,9 +83,9 @@ class Compaction:
         """One pack more, or a larger one in place of the last; None where no commit up to a number is left."""
         packs, unpacked = self._commits.listed()
         numbers = [commit_number for commit_number in unpacked if commit_number <= until]
-        open_pack = packs[-1] if packs and packs[-1].last - packs[-1].first + 1 < PACK_COMMITS else None
+        open_pack = packs[-1] if packs and packs[-1].last - packs[-1].first + 1 < self._pack_commits else None
         packed = [] if open_pack is None else list(self._commits.pack(open_pack).commits())
-        new = [self._commits.read(commit_number) for commit_number in numbers[: PACK_COMMITS - len(packed)]]
+        new = [self._commits.read(commit_number) for commit_number in numbers[: self._pack_commits - len(packed)]]
         if not new:
             return None
         full_packs = packs[:-1] if open_pack is not None else packs

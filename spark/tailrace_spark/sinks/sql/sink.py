@@ -90,17 +90,19 @@ class SqlSink:
         on_drop: OnDrop = "keep",
         clock: Callable[[], float] = time.time,
         wait: Callable[[float], None] = time.sleep,
+        purged_at_once: int = _PURGED_AT_ONCE,
     ) -> None:
         """`url` is SQLAlchemy's; `table` names a source table in the database. Connects when first used.
 
         `ring_delay`: within how many seconds all hosts know of a truncation. `merge_horizon`: so many seconds after it
         was written, and came, a deletion is forgotten; None: never. `on_drop`: see `catalog`. `clock` tells the
-        seconds since the epoch by which what expires is gone; `wait` passes some. Raises SettingsError for a URL of
-        another database.
+        seconds since the epoch by which what expires is gone; `wait` passes some. A sweep purges up to
+        `purged_at_once` rows of a table. Raises SettingsError for a URL of another database.
         """
         self._clock = clock
         self._wait = wait
         self._merge_horizon = merge_horizon
+        self._purged_at_once = purged_at_once
         self._held = DeferredTables()
         self._purges = Purges()
         self._waits: dict[UUID, _Wait] = {}
@@ -325,7 +327,7 @@ class SqlSink:
         merge, now = self._merges.of(connection, target), int(self._clock())
         swept = merge.sweep(connection, now)
         if self._merge_horizon is not None:
-            purged, written = merge.purge(connection, now - self._merge_horizon, now, _PURGED_AT_ONCE)
+            purged, written = merge.purge(connection, now - self._merge_horizon, now, self._purged_at_once)
             if written is not None:
                 self._purges.note(connection, target.layout.definition.id, written)
             if purged:

@@ -8,7 +8,6 @@ import pytest
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.source import decode as module
 from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -81,9 +80,8 @@ def test_what_is_no_change_is_set_aside(value: bytes | None, reason: str) -> Non
     assert letter.message == (value or b"")
 
 
-def test_pieces_are_cut_by_size_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_cut_by_size_and_number() -> None:
     small = [ENCODER.value(Log(PLAIN).insert((number,), (), 1, v="x")) for number in range(10)]
-    monkeypatch.setattr(module, "PIECE_RECORDS", 4)
-    assert [len(piece.changes) for piece in pieces(records(*small), SCHEMAS)] == [4, 4, 2]
-    monkeypatch.setattr(module, "PIECE_BYTES", 3 * len(small[0]))
-    assert [len(piece.changes) for piece in pieces(records(*small), SCHEMAS)] == [3, 3, 3, 1]
+    assert [len(piece.changes) for piece in pieces(records(*small), SCHEMAS, most_records=4)] == [4, 4, 2]
+    by_size = pieces(records(*small), SCHEMAS, most_records=4, most_bytes=3 * len(small[0]))
+    assert [len(piece.changes) for piece in by_size] == [3, 3, 3, 1]

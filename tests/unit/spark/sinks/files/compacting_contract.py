@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from itertools import count
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
@@ -16,7 +16,7 @@ from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.sinks.files import compaction as file_compaction
 from tailrace_spark.sinks.files import outlet as files
 from tailrace_spark.sinks.files.commits import Commits
-from tailrace_spark.sinks.files.compaction import Compacted, Compaction
+from tailrace_spark.sinks.files.compaction import PACK_COMMITS, Compacted, Compaction
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
@@ -36,9 +36,16 @@ def small_batches(numbers: int, topic: Topic) -> Iterator[Piece]:
         yield topic.piece(*changes, letters=int(number == 2))
 
 
-def compact(stored: Stored, *, at: float = 0.0, hours: float = 24, dies_after: int | None = None) -> Compacted:
+def compact(
+    stored: Stored,
+    *,
+    at: float = 0.0,
+    hours: float = 24,
+    dies_after: int | None = None,
+    pack_commits: int = PACK_COMMITS,
+) -> Compacted:
     """The command, at a time in seconds."""
-    return Compaction(stored.below(dies_after), 1 << 20, lambda: at).run(hours)
+    return Compaction(stored.below(dies_after), 1 << 20, lambda: at, pack_commits=pack_commits).run(hours)
 
 
 def manifests(stored: Stored) -> tuple[int, int]:
@@ -50,12 +57,12 @@ def read(stored: Stored, after: int = -1) -> list[dict[str, Any]]:
     return list(CommittedFiles(stored.store).records(after=after))
 
 
+FEW_COMMITS: Final = 5
+"""Of a pack, for the contract: so few batches make several packs."""
+
+
 class CompactingContract:
     """Give `stores` as a fixture: each call makes a new, empty store of three batches more than a pack may have."""
-
-    @pytest.fixture(autouse=True)
-    def small_packs(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(file_compaction, "PACK_COMMITS", 5)
 
     def test_readers_see_the_same_and_fewer_files(self, stores: Callable[[], Stored]) -> None:
         stored, topic = stores(), Topic()
@@ -64,7 +71,7 @@ class CompactingContract:
         before, letters = read(stored), stored.dead_letters()
         followed = [read(stored, after) for after in range(-1, 8)]
         files_before = len(list(CommittedFiles(stored.store).files()))
-        done = compact(stored)
+        done = compact(stored, pack_commits=FEW_COMMITS)
         assert (done.commits, done.removed) == (8, 0)
         assert manifests(stored) == (0, 2)
         assert read(stored) == before
@@ -73,7 +80,7 @@ class CompactingContract:
         found = list(CommittedFiles(stored.store).files())
         assert len(found) == files_before - done.joined + done.made == 6
         assert sum(file.records for file in found) == len(before)
-        assert compact(stored) == Compacted()
+        assert compact(stored, pack_commits=FEW_COMMITS) == Compacted()
 
     def test_the_stream_goes_on_behind_a_pack(self, stores: Callable[[], Stored]) -> None:
         """One that runs, and one that begins; what comes again is left out."""
@@ -82,11 +89,11 @@ class CompactingContract:
         with closing(stored.open()) as running:
             for piece in pieces[:6]:
                 running.write([piece])
-                compact(stored)
+                compact(stored, pack_commits=FEW_COMMITS)
             assert running.write([pieces[5]]).rows == 0
         for piece in (*pieces[:7], pieces[7]):
             deliver(stored, piece)
-        compact(stored)
+        compact(stored, pack_commits=FEW_COMMITS)
         deliver(stored, pieces[8])
         records = read(stored)
         assert len(records) == sum(len(piece.changes) for piece in pieces)
@@ -104,7 +111,7 @@ class CompactingContract:
             manifest = json.loads(stored.store.read(f"_tailrace/commits/{number:020}.json"))
             overtaking = {**manifest, "files": [], "ends": {}, "dead_letters": None}
             stored.store.write(f"_tailrace/commits/{number + 1:020}.json", json.dumps(overtaking).encode())
-            compact(stored)
+            compact(stored, pack_commits=FEW_COMMITS)
             assert manifests(stored)[0] == 0
             with pytest.raises(ServiceError, match="another writer came first"):
                 stale.write([second])
@@ -113,11 +120,8 @@ class CompactingContract:
             stale.write([third])
         assert len(read(stored)) == sum(len(one.changes) for one in (first, second, third))
 
-    def test_a_crash_at_any_step_loses_and_doubles_nothing(
-        self, stores: Callable[[], Stored], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_crash_at_any_step_loses_and_doubles_nothing(self, stores: Callable[[], Stored]) -> None:
         """Readers see the same after it, and the stream and the next compaction go on."""
-        monkeypatch.setattr(file_compaction, "PACK_COMMITS", 2)
         for step in count():
             stored, topic = stores(), Topic()
             pieces = list(small_batches(4, topic))
@@ -126,14 +130,14 @@ class CompactingContract:
             before = read(stored)
             died = True
             with suppress(ServiceError):
-                compact(stored, dies_after=step)
+                compact(stored, dies_after=step, pack_commits=2)
                 died = False
             assert read(stored) == before, f"died after {step} steps"
             deliver(stored, pieces[2], pieces[3])
             wanted = before + read(stored, after=2)
             assert len(wanted) == sum(len(piece.changes) for piece in pieces)
-            compact(stored, at=25 * HOUR)
-            compact(stored, at=50 * HOUR)
+            compact(stored, at=25 * HOUR, pack_commits=2)
+            compact(stored, at=50 * HOUR, pack_commits=2)
             assert read(stored) == wanted, f"died after {step} steps"
             assert manifests(stored)[0] == 0
             self.require_tidy(stored)
@@ -155,14 +159,14 @@ class CompactingContract:
         reading = CommittedFiles(stored.store).records()
         early = [next(reading)]
         old = [file.path for file in CommittedFiles(stored.store).files()]
-        done = compact(stored, at=0)
+        done = compact(stored, at=0, pack_commits=FEW_COMMITS)
         assert done.removed == 0
         assert early + list(reading) == wanted
         for path in old:
             with stored.store.input(path) as file:
                 assert file.read(1)
-        assert compact(stored, at=23 * HOUR).removed == 0
-        assert compact(stored, at=24 * HOUR).removed == done.joined
+        assert compact(stored, at=23 * HOUR, pack_commits=FEW_COMMITS).removed == 0
+        assert compact(stored, at=24 * HOUR, pack_commits=FEW_COMMITS).removed == done.joined
         self.require_tidy(stored)
         assert read(stored) == wanted
 
@@ -179,13 +183,13 @@ class CompactingContract:
         def beside(commits: Commits, *given: Any) -> None:
             if next(others, False):
                 deliver(stored, pieces[3])
-                compact(stored)
+                compact(stored, pack_commits=FEW_COMMITS)
             real(commits, *given)
 
         monkeypatch.setattr(Commits, "write_pack", beside)
-        compact(stored)
+        compact(stored, pack_commits=FEW_COMMITS)
         assert len(read(stored)) == sum(len(piece.changes) for piece in pieces)
-        compact(stored, at=48 * HOUR)
+        compact(stored, at=48 * HOUR, pack_commits=FEW_COMMITS)
         assert len(read(stored)) == sum(len(piece.changes) for piece in pieces)
         self.require_tidy(stored)
 
@@ -206,15 +210,15 @@ class CompactingContract:
 
         def beside(commits: Commits, *given: Any) -> None:
             if next(others, False):
-                compact(stored, at=now[0])
+                compact(stored, at=now[0], pack_commits=FEW_COMMITS)
             write(commits, *given)
 
         monkeypatch.setattr(Compaction, "_join", slowly)
         monkeypatch.setattr(Commits, "write_pack", beside)
         monkeypatch.setattr(file_compaction, "uuid4", lambda: next(ids, None) or uuid4())
-        Compaction(stored.store, 1 << 20, lambda: now[0]).run(24)
+        Compaction(stored.store, 1 << 20, lambda: now[0], pack_commits=FEW_COMMITS).run(24)
         assert read(stored) == before
-        compact(stored, at=51 * HOUR)
+        compact(stored, at=51 * HOUR, pack_commits=FEW_COMMITS)
         assert read(stored) == before
         self.require_tidy(stored)
 
@@ -228,6 +232,6 @@ class CompactingContract:
             days = [DAY * (n % 3) + number for n in range(12)]
             deliver(stored, topic.piece(*(log.insert((0,), (), at, v="x") for at in days)))
         before = read(stored)
-        compact(stored)
+        compact(stored, pack_commits=FEW_COMMITS)
         assert read(stored) == before
         assert len(list(CommittedFiles(stored.store).files())) == 3

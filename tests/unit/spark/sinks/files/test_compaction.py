@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.cli.files import app
-from tailrace_spark.sinks.files import compaction as file_compaction
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
@@ -116,15 +115,14 @@ def test_the_command_lists_and_compacts(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("files.compaction")
-def test_what_months_leave_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_months_leave_is_short(tmp_path: Path) -> None:
     """A command for each some batches: the manifests are packs, as many as are full, and one more."""
-    monkeypatch.setattr(file_compaction, "PACK_COMMITS", 40)
     stored, topic, log = local(tmp_path, format="jsonl"), Topic(), Log(PLAIN)
     with closing(stored.open()) as sink:
         for number in range(100):
             sink.write([topic.piece(log.insert((0,), (), number, v="x"))])
             if number % 10 == 9:
-                compact(stored, at=number * 3600)
+                compact(stored, at=number * 3600, pack_commits=40)
     assert manifests(stored) == (0, 3)
     assert len(read(stored)) == 100
     assert len(names(tmp_path)) == 3

@@ -102,11 +102,8 @@ def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
     again.close()
 
 
-def test_each_sweep_forgets_some(
-    database: Database, time: Time, sink: SqlSink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tailrace_spark.sinks.sql.sink._PURGED_AT_ONCE", 3)
-    log = Log(PLAIN)
+def test_each_sweep_forgets_some(database: Database, time: Time) -> None:
+    log, sink = Log(PLAIN), SqlSink(database.url, merge_horizon=HORIZON, clock=time, purged_at_once=3)
     sink.write([piece([log.delete((number,), (), at(number)) for number in range(7)])])
     time.now = NOW + HORIZON + 100
     left = []
@@ -114,6 +111,7 @@ def test_each_sweep_forgets_some(
         sink.sweep()
         left.append((states(database, "plain"), database.select("SELECT purged_to FROM tailrace_purges")[0][0]))
     assert left == [(4, at(2)), (1, at(5)), (0, at(6)), (0, at(6))]
+    sink.close()
 
 
 def test_without_a_horizon_nothing_is_forgotten(database: Database, time: Time) -> None:
