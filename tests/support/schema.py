@@ -28,12 +28,12 @@ class MemorySchemaLog:
         self._log = log
         self._faults = faults
         self.gaps: list[Gap] = []
-        self.place: Position | None = None
+        self.read_up_to: Position | None = None
 
     def begin(self, at: Position | None, epoch: int) -> None:
-        """Read on behind a place."""
+        """Read on behind a position."""
         del epoch
-        self.place = at
+        self.read_up_to = at
 
     def read(self, until: Position | None) -> list[Entry]:
         """All DDL that follows."""
@@ -43,9 +43,9 @@ class MemorySchemaLog:
         for segment, payloads in sorted(self._log.segments.items()):
             for number, payload in enumerate(payloads, 1):
                 at = Position(1, segment, number)
-                if self.place is not None and at <= self.place:
+                if self.read_up_to is not None and at <= self.read_up_to:
                     continue
-                self.place = (
+                self.read_up_to = (
                     at if number < len(payloads) or segment not in self._log.final else Position(1, segment + 1, 0)
                 )
                 if first_table(payload, self._log.version)[1] in _SCHEMA_IDS:
@@ -79,11 +79,11 @@ class MemorySchema:
 
 def rows_of(table: Table, written: int = 0) -> tuple[KeyedRow, ...]:
     """The rows of `system_schema` that define a table, its user types' included, as if written at one time."""
-    place = {"keyspace_name": table.keyspace, "table_name": table.name}
-    rows = [KeyedRow("tables", {**place, "id": table.id, "flags": table.flags, "cdc": table.cdc}, written)]
-    rows += [KeyedRow("columns", place | _column(column), written) for column in (*table.key, *table.columns)]
+    owner = {"keyspace_name": table.keyspace, "table_name": table.name}
+    rows = [KeyedRow("tables", {**owner, "id": table.id, "flags": table.flags, "cdc": table.cdc}, written)]
+    rows += [KeyedRow("columns", owner | _column(column), written) for column in (*table.key, *table.columns)]
     for dropped in table.dropped:
-        row = place | _column(dropped.column) | {"dropped_time": dropped.dropped_at // 1000}
+        row = owner | _column(dropped.column) | {"dropped_time": dropped.dropped_at // 1000}
         rows.append(KeyedRow("dropped_columns", row, written))
     for one in user_types_in(column.type for column in (*table.key, *table.columns)):
         row = {"keyspace_name": table.keyspace, "type_name": one.name, "field_names": list(one.fields)}

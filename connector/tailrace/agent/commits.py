@@ -55,7 +55,7 @@ class Commits:
 
     def _is_worth_moving(self) -> bool:
         """Whether a commit without changes is due: before a release at once, else from time to time."""
-        ddl_position = self._parts.schema.place
+        ddl_position = self._parts.schema.read_up_to
         moved = self.done is not None and self.done != self._committed
         if self.done is not None:
             news = moved or ddl_position != self._committed_ddl

@@ -152,7 +152,7 @@ class Session:
         schema = self._parts.schema
         for truncation in tuple(schema.truncations.pending):
             if until is None:
-                settled = schema.truncations.settled(truncation, schema.place)
+                settled = schema.truncations.settled(truncation, schema.read_up_to)
                 if not self._capture.passed(truncation.position, settled=settled):
                     return
             elif truncation.position >= until:

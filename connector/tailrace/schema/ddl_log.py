@@ -79,11 +79,11 @@ class SchemaLog:
         """What could not be read, oldest first; the reader of this list takes them out."""
 
     def begin(self, position: Position | None, epoch: int) -> None:
-        """Read on behind a place; None: from the oldest segment there is."""
+        """Read on behind a position; None: from the oldest segment there is."""
         self._at, self._epoch = position, epoch
 
     @property
-    def place(self) -> Position | None:
+    def read_up_to(self) -> Position | None:
         """Up to where everything was read, as far as it could be; offset 0: nothing of that segment yet."""
         return self._at
 
@@ -139,7 +139,7 @@ class SchemaLog:
             return self._next()
 
     def _next(self) -> OpenSegment | None:
-        """The oldest segment at or behind the place."""
+        """The oldest segment at or behind the position of reading."""
         self._list()
         reached = self._at
         paths = self._kept.paths() | {id: files.log for id, files in self._files.items() if files.log is not None}
@@ -160,7 +160,7 @@ class SchemaLog:
         return None
 
     def _finish(self, segment: OpenSegment, error: DecodeError | None) -> None:
-        """A final segment was read to its end: the place is the beginning of the one with the next number."""
+        """A final segment was read to its end: reading goes on at the beginning of the one with the next number."""
         if error is not None:
             self._whole = False
             _LOG.warning(

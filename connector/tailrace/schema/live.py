@@ -36,7 +36,7 @@ class LiveSchema:
         self._unsent = UnsentRecords() if unsent is None else unsent
         self._live = LiveDefinitions(self._view, self._unsent)
         self._begun = False
-        self._place: Position | None = None
+        self._read_up_to: Position | None = None
         self._waiting: list[tuple[Position, Entry | Gap]] = []
 
     @property
@@ -89,9 +89,9 @@ class LiveSchema:
     # -- the log
 
     @property
-    def place(self) -> Position | None:
+    def read_up_to(self) -> Position | None:
         """Up to where the log was read for DDL, and that taken into account."""
-        return self._place
+        return self._read_up_to
 
     @property
     def behind(self) -> bool:
@@ -111,8 +111,8 @@ class LiveSchema:
                 restore(self._live, records, resume)
             else:
                 seed(self._live)
-            self._place = resume.schema if complete else None
-            self._log.begin(self._place, epoch)
+            self._read_up_to = resume.schema if complete else None
+            self._log.begin(self._read_up_to, epoch)
         recorded = {(record.position, record.table_id) for record in records}
         self._unsent.remove(recorded)
         self._live.announced.begin(recorded, resume.schema, anew=first and not complete)
@@ -128,7 +128,7 @@ class LiveSchema:
         self._waiting += [(gap.until, gap) for gap in self._log.gaps]
         self._log.gaps.clear()
         self._waiting.sort(key=lambda item: item[0])
-        self._live.read_up_to = self._log.place
+        self._live.read_up_to = self._log.read_up_to
         changed = False
         if any(isinstance(waiting, Gap) for _, waiting in self._waiting):
             changed |= bool(self.learn())
@@ -140,9 +140,9 @@ class LiveSchema:
                 changed |= apply_ddl(self._live, waiting)
             del self._waiting[0]
             if self._unsent.full():
-                self._place = max(position, self._place or position)
+                self._read_up_to = max(position, self._read_up_to or position)
                 return changed
-        self._place = self._log.place
+        self._read_up_to = self._log.read_up_to
         self._log.sift(lambda: ids_to_publish(self.history))
         return changed
 
@@ -171,7 +171,7 @@ class LiveSchema:
         up_to = self.history.metadata
         return replace(
             resume,
-            schema=self._place if self._unsent.is_whole else BEGINNING,
+            schema=self._read_up_to if self._unsent.is_whole else BEGINNING,
             truncations=tuple(self.truncations.pending),
             truncated=self.truncations.told(),
             metadata=None if up_to is None else (up_to, self._live.metadata_epoch),

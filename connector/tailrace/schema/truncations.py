@@ -66,7 +66,7 @@ class Record(Protocol):
 class Truncations:
     """Those that are read and not yet published, in position order, and the newest that is known of each table.
 
-    A session with Kafka begins with what its record says, and with what was read behind the place that it names.
+    A session with Kafka begins with what its record says, and with what was read behind the position that it names.
     """
 
     newest: dict[UUID, tuple[int, bool]] | None = None

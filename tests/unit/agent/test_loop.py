@@ -292,7 +292,7 @@ def test_ddl_of_a_segment_without_cdc_data_is_read_before_it_vanishes() -> None:
 
 @pytest.mark.promise("agent.release-after-commit")
 def test_a_segment_is_released_only_when_its_ddl_is_known_to_be_read() -> None:
-    """The place up to which DDL was read is committed first: without it a successor would miss what it never saw. A
+    """The position up to which DDL was read is committed first: without it a successor would miss what it never saw. A
     segment of which all changes are published waits for that."""
     world = World()
     world.log.append(1, entries("a"), final=False)

@@ -407,7 +407,7 @@ def test_ddl_is_read_in_the_spool_too(node: Node) -> None:
     log = SchemaLog(node.raw, KeptSegments(), spool=node.spool)
     log.begin(Position(1, 5, 0), 1)
     log.read(None)
-    assert log.place == Position(1, 7, 0)
+    assert log.read_up_to == Position(1, 7, 0)
     assert log.gaps == []
     node.spooling(6)
     assert log.gaps == []

@@ -55,7 +55,7 @@ def test_everything_up_to_the_last_valid_marker(tmp_path: Path, log: SchemaLog) 
     assert payloads(log) == []
     end = segment.write(ROW, C)[-1]
     assert payloads(log) == [C]
-    assert log.place == Position(1, 5, end)
+    assert log.read_up_to == Position(1, 5, end)
 
 
 def test_a_segment_that_vanishes_is_read_to_its_end(tmp_path: Path, log: SchemaLog) -> None:
@@ -155,7 +155,7 @@ def test_a_place_behind_a_segment_s_end(tmp_path: Path, log: SchemaLog, how: str
     segment.write(A)
     segment.sync()
     assert payloads(log) == [A]
-    assert log.place == Position(1, 5, segment.at)
+    assert log.read_up_to == Position(1, 5, segment.at)
     if how == "completed":
         segment.sync(completed=True)
     elif how == "discarded":
@@ -163,8 +163,8 @@ def test_a_place_behind_a_segment_s_end(tmp_path: Path, log: SchemaLog, how: str
     else:
         SegmentWriter(tmp_path, 6).write(B)
     assert payloads(log) == ([B] if how == "later" else [])
-    assert log.place is not None
-    assert log.place >= Position(1, 6, 0)
+    assert log.read_up_to is not None
+    assert log.read_up_to >= Position(1, 6, 0)
     segment.link.unlink()
     with closing(SchemaLog(segment.raw, KeptSegments())) as again:
         again.begin(Position(1, 6, 0), 1)
@@ -253,13 +253,13 @@ def test_real_segments(kind: str, tmp_path: Path) -> None:
     ids = {system_table_id("system_schema", name).bytes for name in ("tables", "columns", "types", "keyspaces")}
     with closing(SchemaLog(raw, KeptSegments(), KEYS)) as log:
         found = [(entry.position, entry.payload) for entry in log.read(None)]
-        assert log.place is not None
+        assert log.read_up_to is not None
         # The last bytes of a section need not be a frame's.
         last = {
             read_descriptor(data).id: list(sections(read_descriptor(data), data, keys=KEYS))[-1]
             for data in folder.segments.values()
         }
-        assert log.place == Position(1, max(last), last[max(last)].end.logical)
+        assert log.read_up_to == Position(1, max(last), last[max(last)].end.logical)
     for name in folder.segments:
         (raw / name.replace(".log", "_cdc.idx")).write_text("1\nCOMPLETED")
     expected = []

@@ -439,7 +439,7 @@ def test_a_hole_waits_for_a_cluster_that_cannot_be_asked() -> None:
     log.append(8, [alter(WIDE, OFF, NOW + 200)])
     with pytest.raises(ServiceError):
         gap(schema, source, at(6, 0), 8, NOW + 100)
-    assert (schema.place, schema.unsent) == (at(5), [])
+    assert (schema.read_up_to, schema.unsent) == (at(5), [])
     assert schema.follow(None)
     assert [one.table for one in schema.unsent if one.subject is Subject.TABLE] == [WIDE, OFF]
-    assert schema.place == Position(1, 9, 0)
+    assert schema.read_up_to == Position(1, 9, 0)

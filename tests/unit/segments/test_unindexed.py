@@ -77,7 +77,9 @@ class Node:
     def record(self, position: Position) -> Resume:
         """Commit a position: what Kafka then has."""
         unread, reported = self.capture.unread(position), self.capture.reported(position)
-        resume = Resume(position, self.capture.open_segments(), unread=unread, reported=reported, schema=self.log.place)
+        resume = Resume(
+            position, self.capture.open_segments(), unread=unread, reported=reported, schema=self.log.read_up_to
+        )
         self.capture.committed(position, self.capture.losses)
         return resume
 
