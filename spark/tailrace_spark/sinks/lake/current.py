@@ -57,12 +57,14 @@ class LakeCurrent:
         ring_delay: float = 0.0,
         sweep_seconds: float = 60.0,
         merge_horizon: int | None = None,
+        purge_limit: int = _PURGED_AT_ONCE,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`buckets`: of tables that are made. `ring_delay`: see SqlSink. What expires is looked for so often.
 
-        `merge_horizon`: so many seconds after it was written, and came, a deletion is forgotten; None: never. `clock`
-        tells the seconds since the epoch by which what expires is gone.
+        `merge_horizon`: so many seconds after it was written, and came, a deletion is forgotten; None: never.
+        `purge_limit`: so many states of a table in one commit. `clock` tells the seconds since the epoch by which what
+        expires is gone.
         """
         self._store = store
         self._buckets = buckets
@@ -70,6 +72,7 @@ class LakeCurrent:
         self._sweep_seconds = sweep_seconds
         self._clock = clock
         self._merge_horizon = merge_horizon
+        self._purge_limit = purge_limit
         self._swept = self._purged = 0.0
         self._names: dict[UUID, str] = {}
 
@@ -137,7 +140,9 @@ class LakeCurrent:
             swept = followed.sweep(now, self._ring_delay)
             reopened = None if until is None else CurrentTable.open(self._store, followed.name)
             if until is not None and reopened is not None:
-                purged = reopened.purge(until, now, _PURGED_AT_ONCE)
+                purged = reopened.purge(until, now, self._purge_limit)
+                if purged == self._purge_limit:
+                    self._purged = 0.0  # there may be more, for the next sweep
                 log.debug("%s: purged %d stored rows", followed.name, purged)
             return swept
         except BaseException as error:

@@ -177,6 +177,18 @@ def test_what_came_late_is_kept_as_long(stores: Stores, time: Time, sink: LakeCu
     assert states(stores, "plain") == 0
 
 
+def test_the_next_sweep_goes_on_where_a_commit_was_full(stores: Stores, time: Time) -> None:
+    sink = LakeCurrent(stores(), 2, merge_horizon=100 * SWEEP * 10, purge_limit=3, sweep_seconds=SWEEP, clock=time)
+    sink.write([piece([Log(PLAIN).delete((number,), (), at(number)) for number in range(7)])])
+    time.now = NOW + 100 * SWEEP * 10 + SWEEP
+    left = []
+    for _ in range(3):
+        sink.sweep()
+        left.append(states(stores, "plain"))
+        time.now += SWEEP
+    assert left == [4, 1, 0]
+
+
 def test_without_a_horizon_nothing_is_forgotten(stores: Stores, time: Time) -> None:
     sink = LakeCurrent(stores(), 2, clock=time)
     sink.write([piece([Log(PLAIN).delete((1,), (), at(0))])])
