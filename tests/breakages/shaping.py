@@ -21,7 +21,11 @@ BREAKAGES: Final = (
         new="",
         needs=Needs.NOTHING,
         reds=(
-            Red(KNOWN, "test_known_is_what_all_rows_of_a_change_have_in_common[delete_range-2_0]", "assert known_of"),
+            Red(
+                KNOWN,
+                "test_known_is_what_all_rows_of_a_change_have_in_common[delete_range-2_0]",
+                "assert known_key_columns",
+            ),
         ),
     ),
     Breakage(

@@ -52,7 +52,7 @@ BREAKAGES: Final = (
         new='    target, action = {"_id": op.id}, "index"\n',
         needs=Needs.NOTHING,
         reds=(
-            Red(CRASHES, "test_of_two_writers_neither_loses_what_the_other_wrote", ASSERTED),
+            # Two threads that write at once meet by luck; here one overtakes the other at a request of our choice.
             Red(CRASHES, "test_who_is_overtaken_reads_and_merges_again[_bulk]", ASSERTED),
         ),
     ),
