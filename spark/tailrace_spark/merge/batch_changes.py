@@ -42,9 +42,12 @@ class RowChanges:
         """Add another change of the row. A copy of its one change, as each replica publishes it, changes nothing."""
         first = self.single
         if first is not None:
+            # With replication factor 3 two of three changes are copies. Equal digests tell so without merging states;
+            # an empty digest tells nothing.
             digest = first.change.digest
             if digest and digest == delivered.change.digest and first.assignment == delivered.assignment:
                 return
+        # Rows.merge is commutative, associative and idempotent: the order of delivery does not matter from here on.
         self.merged = self.state
         self.merged.absorb(state_of(delivered.change, delivered.assignment))
 
@@ -84,6 +87,7 @@ class BatchChangesBuilder:
         for delivered in changes:
             change, key = delivered.change, delivered.change.key
             op = change.op
+            # A truncation has no key: it is of the whole table, at a position of each host's log.
             if op is Op.TRUNCATE:
                 if change.deletion is None or change.source is None:
                     raise CorruptError(f"{change.table}: a truncation without a time or a source")
@@ -95,12 +99,15 @@ class BatchChangesBuilder:
                 partition = PartitionState(change.deletion, assignment=delivered.assignment)
                 batch.deletions[key] = merge_partitions(batch.deletions.get(key, NOTHING_DELETED), partition)
             elif op is Op.DELETE_RANGE:
+                # Flattened once, at the end: RangeTombstoneList.insert costs a search for each range.
                 self._ranges.setdefault(key, []).append(_range(change, delivered.assignment))
             elif change.static:
+                # Cassandra's Row.Deletion is never set on a static row, but a partition's deletion covers it.
                 static = batch.statics.setdefault(key, state := state_of(change, delivered.assignment))
                 if static is not state:
                     static.absorb(state)
             else:
+                # The key sorts as ClusteringComparator does, descending columns and empty values included.
                 clustering = change.clustering or ()
                 row_key = (key, ROW + clustering_key(change.table, clustering))
                 row = batch.rows.get(row_key)

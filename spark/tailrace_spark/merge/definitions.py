@@ -20,6 +20,7 @@ def merge_definitions(first: Table, second: Table, *, second_newer: bool = True)
     """
     if first.id != second.id:
         raise ValueError(f"{first} has two table ids, {first.id} and {second.id}: they are two tables")
+    # Agents learn of DDL at different moments, so a batch may have changes under both definitions.
     if first == second:
         return first
     older, newer = (first, second) if second_newer else (second, first)
@@ -51,6 +52,7 @@ def _decide(name: bytes, older: Table, newer: Table) -> tuple[Column | None, Dro
     drops = [drop for drop in (older_drop, newer_drop) if drop is not None]
     latest = max(drops, key=lambda drop: drop.dropped_at, default=None)
     dropped_at = None if latest is None else latest.dropped_at
+    # Drop times order what happened to a name: after DROP, ADD, DROP TableMetadata.droppedColumns has the latest.
     knowing = [t for t, drop in ((newer, newer_drop), (older, older_drop)) if (drop and drop.dropped_at) == dropped_at]
     live = [column for t in knowing for column in t.columns if column.name_bytes == name]
     return max(live, key=lambda column: _width(column.type), default=None), latest  # the first of equals
@@ -58,6 +60,7 @@ def _decide(name: bytes, older: Table, newer: Table) -> tuple[Column | None, Dro
 
 def _width(cql_type: CqlType) -> int:
     """Grows with each field that a user type in it gains."""
+    # ALTER TYPE can only add fields (AlterTypeStatement), and ALTER TABLE no longer changes types (CASSANDRA-12443).
     return sum(1 + len(nested.args) for nested in set(parts((cql_type,))))
 
 

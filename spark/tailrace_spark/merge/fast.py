@@ -39,6 +39,7 @@ UNCHANGED: Final = FastRow(0, b"", None, None, None)
 
 def fast_insert(changes: RowChanges, floor: Deletion | None) -> FastRow | None:
     """A row that is not stored yet; None: not for the fast path. `floor` is the strongest deletion above it."""
+    # Nothing is stored, so the encoding of the one change is the row's state.
     delivered = changes.single
     plain = None if delivered is None else plain_state(delivered.change)
     if delivered is None or plain is None or (floor is not None and plain[0] <= floor.written):
@@ -60,7 +61,9 @@ def fast_merge(
     written = plain_time(change)
     if written is None or (floor is not None and written <= floor.written):
         return None
+    # A shadowed change must not take this way: what is left of it is not what it says (DeletionTime.deletes).
     same_assignment = _equals(assignment, generation, stream_id)
+    # Redelivery is the usual case with several replicas, and comparing bytes is the cheapest test for it.
     try:
         newest = plain_newest(encoded)
         if same_assignment and newest == written and _is_state_of(change, encoded):
@@ -70,6 +73,8 @@ def fast_merge(
         return None  # merge.row reports the damaged bytes
     if merged is None:
         return None
+    # The stream id of a row is that of its newest write; equal times fall to the larger assignment, in every store
+    # and in any order of delivery (RowState.newest).
     if not same_assignment and not (
         newest < written or (newest == written and _wins(assignment, generation, stream_id))
     ):

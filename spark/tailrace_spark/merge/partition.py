@@ -122,6 +122,7 @@ class PartitionMerge(Generic[VisibleRow]):
         rows: dict[bytes, dict[bytes, RowChanges]] = {key: {} for key in {*stored, *batch.deletions, *batch.statics}}
         for (key, clustering), changes in batch.rows.items():
             rows.setdefault(key, {})[clustering] = changes
+        # In the order of their keys: a batch that is merged again writes the same rows in the same order.
         for key in sorted(rows):
             self._partition(key, stored.get(key, NOT_STORED), batch, rows[key], result)
         return result
@@ -142,8 +143,11 @@ class PartitionMerge(Generic[VisibleRow]):
             result.rows += key in batch.deletions
         states: dict[bytes, ClusteredState] = {}
         changed = set[bytes]()
+        # A new deletion may cover any stored row of its partition: Cassandra asks at each read (DeletionTime.deletes),
+        # a store that shows rows must look once, when the deletion comes.
         every_row = deleted or self._everything or key in self._whole
         for clustering in sorted({*stored.rows, *rows} if every_row else {*rows, *self._due(stored)}):
+            # A redelivered row changes nothing, so it is neither decoded nor rendered.
             if self._redelivered(clustering, stored, rows, deletions):
                 continue
             state, encoded = self._row(clustering, stored, rows.get(clustering), deletions)
@@ -157,6 +161,8 @@ class PartitionMerge(Generic[VisibleRow]):
             for clustering in changed:
                 row = self._renderer.row((key, clustering), states[clustering], self._now)
                 self._show((key, clustering), row, result)
+        # With static columns each visible row repeats them, and a partition without rows shows them alone
+        # (SelectStatement.processPartition): one change of a static column renders the partition anew.
         elif changed or static_changed or deleted or key in self._whole:
             self._show_partition(key, stored, static, states, result)
 
@@ -216,6 +222,7 @@ class PartitionMerge(Generic[VisibleRow]):
         if stored.static is None and changes is None:
             return None, False
         state = merge_state(stored.static, changes, covering(deletions, STATIC, self._erased))
+        # What has expired is no difference of states: only the next expiry, and what is visible, change.
         due = stored.static_expiry is not None and stored.static_expiry <= self._now
         changed = due or differs(stored.static, state)
         if changed:
@@ -229,6 +236,7 @@ class PartitionMerge(Generic[VisibleRow]):
         for clustering, deletion in new.items():
             if old.get(clustering) != deletion:
                 result.stored.append((deletion_row((key, clustering), deletion, self._now), None))
+        # Flattening may cut or swallow former ranges, as RangeTombstoneList does: their rows are removed.
         result.removed += [(key, clustering) for clustering in old if clustering not in new]
 
     def _put(
@@ -255,6 +263,7 @@ def mergeable(
     changes: Iterable[Delivered], renderer: RowRenderer[object], refused: list[DeadLetter]
 ) -> list[Delivered]:
     """The changes that can be merged and rendered; `refused` gets the others as dead letters."""
+    # One by one, as a store is asked after a refused batch: a change that none can decode must not hold up the others.
     good = []
     for delivered in changes:
         change = delivered.change

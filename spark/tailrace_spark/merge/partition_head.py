@@ -34,6 +34,7 @@ def head_of(rows: Iterable[HeadRow]) -> PartitionHead:
             continue
         deletion, end = decode_deletion(encoded)
         assignment = assignment_of(generation, stream_id)
+        # A partition has one deletion of its own: the strongest, since DeletionTime.supersedes orders all of them.
         if clustering == PARTITION:
             deletions = PartitionState(deletion, assignment=assignment)
         else:
@@ -43,6 +44,8 @@ def head_of(rows: Iterable[HeadRow]) -> PartitionHead:
 
 def deletion_row(row_key: RowKey, part: RangeDeletion, now: int | None) -> StateTableRow:
     """The row of one deletion; `now` in seconds, as it came."""
+    # A tombstone that came late is kept as long as one that came in time: purging counts from its arrival, as
+    # gc_grace_seconds counts from localDeletionTime.
     written = part.deletion.written
     arrived = max(seconds(written), -1 if now is None else now)
     return row_of(row_key, written, encode_deletion(part.deletion, part.end), part.assignment, deletes=arrived)

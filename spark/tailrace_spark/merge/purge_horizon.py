@@ -26,8 +26,10 @@ def split(changes: Sequence[Delivered], purged_to: int | None) -> tuple[Sequence
 
 def late(change: Change, purged_to: int) -> bool:
     """Whether a change of the log is as old as what was purged. Rows that were read tell what is there: never late."""
+    # A snapshot reads what Cassandra has now: the deletions that it met are in the answer already.
     if change.op in (Op.READ, Op.TRUNCATE):
         return False
     if change.source is not None and change.source.origin is Origin.SNAPSHOT:
         return False
+    # By the record's time (docs/contracts.md 3), so that a change is judged alike by all stores, decoded or not.
     return record_times(change)[0] <= purged_to

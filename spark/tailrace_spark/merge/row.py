@@ -29,6 +29,7 @@ def merge_state(stored: StoredState | None, new: RowState | None, floor: Deletio
         state = stored.state
         if new is not None:
             state.absorb(new)
+    # Deletions come last: of a write and a deletion of one time the deletion wins (DeletionTime.deletes, <=).
     if floor is not None:
         state.shadow(floor)
     return state
@@ -51,5 +52,6 @@ def merge_row(
     if stored is None:
         return state, None if state.empty else encode_state(state)
     merged = encode_state(state)
+    # States have one encoding, so equal bytes are equal states; the assignment stands in columns of its own.
     unchanged = merged == stored.encoded and state.assignment == stored.assignment
     return state, None if unchanged else merged

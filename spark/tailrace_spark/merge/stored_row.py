@@ -59,6 +59,7 @@ def row_of(
     deletes: int | None = None,
 ) -> StateTableRow:
     """The columns of one row; see `sinks.state_store.tables` for what they say."""
+    # Spelled out: mypyc makes this tuple without a loop, once for each row of a batch.
     if assignment is None:
         return row_key[0], row_key[1], newest, state, None, None, expiry, deletes
     return row_key[0], row_key[1], newest, state, assignment[0], assignment[1], expiry, deletes

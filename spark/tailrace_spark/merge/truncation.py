@@ -17,6 +17,9 @@ def absorb_truncations(
     `erased` is the former floor, `now` in seconds since the epoch (None: a time that never comes), `ring_delay` in
     seconds.
     """
+    # Each node truncates at a moment of its own (TruncateVerbHandler), within a ring delay of the others. A write
+    # between two of these moments is gone on one node and kept on the other, so only what is older than all of them may
+    # be erased. Until every host can have reported, the latest report less a ring delay is a safe bound of them.
     truncations = merge_truncations(stored, new)
     floor = truncations.floor(now, ring_delay, erased)
     if floor is None or (erased is not None and not supersedes(floor, erased)):
