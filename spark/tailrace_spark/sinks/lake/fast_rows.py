@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 from zlib import crc32
 
-from tailrace_schemas.change import Deletion
+from tailrace_schemas.change import Change, Deletion
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.batch_changes import Clustering, RowChanges
@@ -17,6 +17,7 @@ from tailrace_spark.merge.fast import UNCHANGED, FastRow, fast_insert, fast_merg
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.codec import decode_state
+from tailrace_spark.rowstate.plain import PlainRow
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.arrow.change_columns import ValueColumn
 
@@ -101,17 +102,26 @@ class VisibleRowColumns:
 
     def add(self, row_key: RowKey, clustering: Clustering, row: FastRow) -> bool:
         """Add a row where SELECT returns it; whether it does. Raises DecodeError for what is no value of its type."""
-        live, index, cells = False, len(self.row_keys), row.cells
+        cells, change, index = row.cells, row.change, len(self.row_keys)
+        live = False
         if cells is not None:
-            live = cells.marker is not None
-            for column in range(len(cells.names)):
-                live = self._put(index, cells.names[column], cells.times[column], cells.values[column]) or live
-        elif row.change is not None:
-            live = row.change.marker is not None
-            for cell in row.change.cells:
-                live = self._put(index, cell.column.name_bytes, row.newest, cell.value or b"") or live
+            live = self._put_cells(index, cells)
+        elif change is not None:
+            live = self._put_change(index, change, row.newest)
         if live:
             self._put_key(index, row_key, clustering)
+        return live
+
+    def _put_cells(self, index: int, cells: PlainRow) -> bool:
+        live = cells.marker is not None
+        for column in range(len(cells.names)):
+            live = self._put(index, cells.names[column], cells.times[column], cells.values[column]) or live
+        return live
+
+    def _put_change(self, index: int, change: Change, written: int) -> bool:
+        live = change.marker is not None
+        for cell in change.cells:
+            live = self._put(index, cell.column.name_bytes, written, cell.value or b"") or live
         return live
 
     def _put(self, row: int, name: bytes, written: int, value: bytes) -> bool:
