@@ -2,6 +2,7 @@
 
 A ratchet: pyproject.toml has the words and the longest sentence, `tools/words_limits.toml` the limits in per cent.
 `make check` fails where a share is above its limit. `--list PATH...` shows the places, `--write` lowers the limits.
+It fails too where a package that implements rules of others has too few comments for them: pyproject.toml says which.
 """
 
 from __future__ import annotations
@@ -125,6 +126,23 @@ def shares(files: Mapping[Path, ast.AST], empty: Collection[str], longest: int) 
     }
 
 
+def comments(sources: Collection[str]) -> Share:
+    """Lines that are comments, of all lines. Those for tools (`noqa`, `type:`) follow code, and so do not count."""
+    lines = [line.strip() for source in sources for line in source.splitlines()]
+    return Share(sum(line.startswith("#") for line in lines), len(lines))
+
+
+def _sparse(wanted: Mapping[str, float]) -> Iterator[str]:
+    """A line for each directory that has fewer comments in a hundred lines than it should."""
+    for directory, percent in wanted.items():
+        share = comments([path.read_text("utf-8") for path in (ROOT / directory).rglob("*.py")])
+        if round(share.percent, 1) < percent:
+            yield (
+                f"{directory}: {share.percent} comments in 100 lines ({share.bad} of {share.all}); at least {percent}. "
+                "Say beside the code why it does so, and whose rule it is"
+            )
+
+
 def parsed(directory: Path) -> dict[Path, ast.AST]:
     """The modules below a directory, or the one module."""
     paths = sorted(directory.rglob("*.py")) if directory.is_dir() else [directory]
@@ -156,7 +174,7 @@ def _written(limits: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def main() -> int:
-    """The exit code: 1 where a share is above its limit."""
+    """The exit code: 1 where a share is above its limit, or comments are too few."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--list", nargs="+", type=Path, metavar="PATH")
     arguments.add_argument("--write", action="store_true")
@@ -179,6 +197,9 @@ def main() -> int:
                     f"limit is {limits[kind]} %. `python tools/words.py --list FILE` shows those of a file",
                     file=sys.stderr,
                 )
+    for words in _sparse(options["comments"]):
+        failed = True
+        print(words, file=sys.stderr)
     if chosen.write:
         _written(lowered)
     return int(failed)

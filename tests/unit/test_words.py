@@ -75,6 +75,17 @@ def test_shares_are_of_all_names_and_sentences(words: ModuleType) -> None:
     assert (shares["long_sentences"].bad, shares["long_sentences"].all) == (3, 7)
 
 
+def test_comments_are_lines_of_their_own(words: ModuleType) -> None:
+    share = words.comments(["# why\nx = 1  # noqa: X\n    # whose rule\n", "y = '#'\n"])
+    assert (share.bad, share.all, share.percent) == (2, 4, 50.0)
+
+
+def test_directories_with_a_least_share_of_comments_exist(words: ModuleType) -> None:
+    options = words.tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["words"]
+    assert [name for name in options["comments"] if not (ROOT / name).is_dir()] == []
+    assert [*words._sparse(dict.fromkeys(options["comments"], 101.0))] != []
+
+
 def test_every_package_of_ours_has_limits(words: ModuleType) -> None:
     packages = {path.parent.name for path in ROOT.glob("*/tailrace*/__init__.py")}
     assert set(words.tomllib.loads(words.LIMITS.read_text())) == packages
