@@ -102,7 +102,9 @@ class Catalog:
         Those are dropped ones, and ones whose user type has other fields now. `announced`: see `Delivered`.
         """
         existing = self._targets.get(table.id)
-        if existing is not None and self._seen.get(id(table)) is table:
+        # A definition that is announced again is the newest once more, and gives the names.
+        is_seen = existing is not None and self._seen.get(id(table)) is table
+        if existing is not None and is_seen and announced <= existing.layout.announced:
             return existing, []
         if existing is None:
             existing = self._load(connection, table.id) or self._make(connection, table, announced)

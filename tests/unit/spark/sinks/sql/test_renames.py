@@ -77,6 +77,23 @@ def test_a_name_that_comes_back_is_the_newest_again(database: Database) -> None:
     assert database.columns("shop_t")[:2] == ["k", "c"]
 
 
+def test_a_running_sink_takes_a_name_that_comes_back(database: Database) -> None:
+    """Its definition is one that the sink has met already, announced later than the one in between."""
+    old, new = Log(named("k", "c")), Log(named("k", "d"))
+    sink = SqlSink(database.url)
+    try:
+        sink.write([piece([old.insert(("p",), ("q",), 1, v="x")], announced=0)])
+        sink.write([piece([new.insert(("p",), ("r",), 2, v="y")], announced=1)])
+        sink.write([piece([old.insert(("p",), ("s",), 3, v="z")], announced=0)])
+        assert database.columns("shop_t")[:2] == ["k", "d"]
+        sink.write([piece([old.insert(("p",), ("t",), 4, v="z")], announced=2)])
+        assert database.columns("shop_t")[:2] == ["k", "c"]
+        sink.write([piece([new.insert(("p",), ("u",), 5, v="z")], announced=1)])
+        assert database.columns("shop_t")[:2] == ["k", "c"]
+    finally:
+        sink.close()
+
+
 def test_a_view_that_somebody_built_on_ours_survives(database: Database) -> None:
     if database.dialect != "postgresql":
         pytest.skip("the others bind views to names when they are read")
