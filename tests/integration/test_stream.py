@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -172,6 +173,34 @@ def test_a_renamed_key_column_has_its_new_name_wherever_older_definitions_still_
     follow(spark, settings, database)
     assert set(database.columns("shop_orders")) == {"buyer", "number", "name", "amount", "lines", "customer"}
     assert database.select("SELECT buyer, customer FROM shop_orders")[-2:] == [("a", None), ("b", "c")]
+    database.engine.dispose()
+
+
+def test_a_running_stream_takes_a_definition_that_is_announced_again_for_the_newest(
+    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
+) -> None:
+    """No message misses its id, so the stream looks for it."""
+    database = Database(f"sqlite:///{tmp_path / 'back.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'back.db'}"))
+    batches, stop, sink = list[Progress](), threading.Event(), SqlSink(database.url)
+    feed.announce()
+    feed.publish([LOG.insert(("a",), (1,), WRITTEN)])
+    [customer] = ORDERS.partition_key
+    feed.publish([Log(replace(ORDERS, partition_key=(replace(customer, name="buyer"),))).insert(("b",), (1,), WRITTEN)])
+    stream = Stream(spark, settings, sink, stop=stop, on_batch=batches.append)
+    running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
+    running.start()
+    try:
+        until(lambda: sum(batch.records for batch in batches) == 2)
+        assert "buyer" in database.columns("shop_orders")
+        feed.add(ORDERS)
+        feed.publish([LOG.insert(("c",), (1,), WRITTEN)])
+        until(lambda: sum(batch.records for batch in batches) == 3)
+        assert "buyer" not in database.columns("shop_orders")
+        assert database.select("SELECT customer FROM shop_orders ORDER BY 1") == [("a",), ("b",), ("c",)]
+    finally:
+        stop.set()
+        running.join(60)
+        sink.close()
     database.engine.dispose()
 
 
