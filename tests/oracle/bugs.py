@@ -108,27 +108,27 @@ BUGS: Final[tuple[Breakage, ...]] = (
     _bug(
         "a range includes its end",
         "spark/tailrace_spark/rowstate/deletions.py",
-        "if part.end is None or clustering < part.end:",
-        "if part.end is None or clustering <= part.end:",
+        "if candidate.end is None or clustering < candidate.end:",
+        "if candidate.end is None or clustering <= candidate.end:",
     ),
     _bug(
         "a range excludes its start",
         "spark/tailrace_spark/rowstate/deletions.py",
-        "at = bisect_right(self.ranges, clustering, key=_start) - 1",
-        "at = bisect_right(self.ranges, clustering, key=_start) - 1\n"
-        "        at -= at >= 0 and self.ranges[at].start == clustering",
+        "index = bisect_right(self.ranges, clustering, key=_start) - 1",
+        "index = bisect_right(self.ranges, clustering, key=_start) - 1\n"
+        "        index -= index >= 0 and self.ranges[index].start == clustering",
     ),
     _bug(
         "of overlapping ranges the weakest holds",
         "spark/tailrace_spark/rowstate/deletions.py",
-        "key=lambda at: _strength(parts[at]), reverse=True",
-        "key=lambda at: _strength(parts[at])",
+        "key=lambda index: _strength(ranges[index]), reverse=True",
+        "key=lambda index: _strength(ranges[index])",
     ),
     _bug(
         "of two partition deletions the older holds",
         "spark/tailrace_spark/rowstate/deletions.py",
-        "whole = max(first, second, key=_strength)",
-        "whole = first if first.deletion is not None else second",
+        "strongest = max(first, second, key=_strength)",
+        "strongest = first if first.deletion is not None else second",
     ),
     # -- collections, counters, columns
     _bug(
@@ -140,8 +140,8 @@ BUGS: Final[tuple[Breakage, ...]] = (
     _bug(
         "a list is in the order of its paths' bytes",
         "spark/tailrace_spark/rowstate/visible.py",
-        "return sorted(found, key=lambda item: sortable(compared, item[0], False))",
-        "return sorted(found, key=lambda item: item[0])",
+        "return sorted(elements, key=lambda item: sortable(compared, item[0], False))",
+        "return sorted(elements, key=lambda item: item[0])",
     ),
     _bug(
         "of a counter's shards the one with the least clock holds",
@@ -158,8 +158,8 @@ BUGS: Final[tuple[Breakage, ...]] = (
     _bug(
         "a counter's tombstone holds by its time only",
         "spark/tailrace_spark/rowstate/visible.py",
-        "return live if shown.counter and None not in live else None",
-        "return {path: cell for path, cell in live.items() if path} if shown.counter else None",
+        "return live if plan.counter and None not in live else None",
+        "return {path: cell for path, cell in live.items() if path} if plan.counter else None",
     ),
     _bug(
         "cells from before their column was dropped are there again",
@@ -170,13 +170,13 @@ BUGS: Final[tuple[Breakage, ...]] = (
     _bug(
         "a row is there by its marker alone",
         "spark/tailrace_spark/rowstate/visible.py",
-        "there = there or cells is not None",
+        "exists = exists or cells is not None",
         "pass",
     ),
     _bug(
         "a row without cells is not there",
         "spark/tailrace_spark/rowstate/visible.py",
-        "return live if there else None",
+        "return live if exists else None",
         "return live if any(live) else None",
     ),
     # -- expiry and truncation
@@ -201,8 +201,8 @@ BUGS: Final[tuple[Breakage, ...]] = (
     _bug(
         "what has expired holds nothing back",
         "spark/tailrace_spark/rowstate/row.py",
-        "column.cells[path] = cell if known is None else newer_cell(known, cell)",
-        "column.cells[path] = cell if known is None or (known.ttl or 99) < 9 else newer_cell(known, cell)",
+        "column.cells[path] = cell if existing is None else newer_cell(existing, cell)",
+        "column.cells[path] = cell if existing is None or (existing.ttl or 99) < 9 else newer_cell(existing, cell)",
     ),
     _bug(
         "a truncation takes what was written a second behind it",
@@ -213,15 +213,15 @@ BUGS: Final[tuple[Breakage, ...]] = (
     _bug(
         "a truncation holds nothing back that comes later",
         "spark/tailrace_spark/sinks/sql/merge.py",
-        "return stronger(self._truncations.erased, partition.covering(at))",
-        "return partition.covering(at)",
+        "return covering(partitions.get(row_key[0]), row_key[1], self._truncations.erased)",
+        "return covering(partitions.get(row_key[0]), row_key[1], None)",
     ),
     # -- the sink
     _bug(
         "a deletion of several rows is not kept for those that come later",
         "spark/tailrace_spark/sinks/sql/merge.py",
-        "self._state.write_deletions(connection, key, before, after, at)",
-        "self._state.write_deletions(connection, key, after, after, at)",
+        "self._state.write_deletions(connection, key, stored, merged, now)",
+        "self._state.write_deletions(connection, key, merged, merged, now)",
     ),
     _bug(
         "a range deletion takes rows away that are newer",
