@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field, SecretStr
 
+from tailrace_common.sections.section import DAY_SECONDS
 from tailrace_common.sections.sink import SinkSettings
-
-_DAY_SECONDS: Final = 86_400
 
 
 class ImagesSection(SinkSettings):
@@ -25,7 +24,7 @@ class ImagesSection(SinkSettings):
         default=None, examples=["/run/secrets/images-url"], description="File that holds the URL, instead of `images`"
     )
     images_horizon_seconds: Annotated[int, Field(ge=0)] = Field(
-        default=10 * _DAY_SECONDS,
+        default=10 * DAY_SECONDS,
         description="Deletions are forgotten so long after they were written and came; older changes then have no "
         "images. At least the tables' gc_grace_seconds and the topics' retention; 0: never",
     )

@@ -14,7 +14,6 @@ from tailrace_common.sections.sink import SinkSettings
 class StoredSettings(SinkSettings):
     """A directory, local or on S3."""
 
-    type: str = Field(default="", description="What kind of sink this is")
     path: str = Field(
         examples=["s3://bucket/changes"],
         description="Directory that the files are below, of this stream alone: a local path, or s3://BUCKET/PATH",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, model_validator
 
@@ -15,6 +15,16 @@ PortOrNone = Annotated[int, Field(ge=0, le=65535)]
 """0 for none."""
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+DAY_SECONDS: Final = 86_400
+MergeHorizon = Annotated[
+    int,
+    Field(
+        ge=0,
+        description="Deletions are forgotten so long after they were written and came; older changes then go to dead "
+        "letters. At least the tables' gc_grace_seconds and the topics' retention; 0: never",
+    ),
+]
+"""Seconds after which a store that follows rows forgets deletions."""
 
 
 def _without_port(address: str, info: ValidationInfo) -> str:

@@ -7,11 +7,10 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.sections.cassandra import CassandraSettings
-from tailrace_common.sections.section import Positive
+from tailrace_common.sections.section import DAY_SECONDS, Positive
 from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.sections.template import require_template
 
-DAY_SECONDS: Final = 86_400
 _LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
 
 

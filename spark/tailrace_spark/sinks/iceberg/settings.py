@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from tailrace_common.properties.names import ICEBERG_CATALOG, misspelled
 from tailrace_common.properties.passthrough import Properties, Scalar
-from tailrace_common.sections.s3 import StoredSettings
-from tailrace_common.sections.section import Positive
+from tailrace_spark.sinks.lake.settings import LakeSettings
 
-_DAY_SECONDS: Final = 86_400
 _NAMED: Final = ("type", "py-catalog-impl")
 _TYPES: Final = ("sql", "rest", "hive", "glue", "dynamodb", "bigquery")
 _HOW: Final = "docs/sinks/iceberg.md says how tables move on"
@@ -55,7 +53,7 @@ def _type_fault(kind: str) -> str:
     return f"must be one of {', '.join(_TYPES)}"
 
 
-class IcebergSinkSettings(StoredSettings):
+class IcebergSinkSettings(LakeSettings):
     """An Iceberg table for each source table, on local disks or S3, in a catalog: docs/sinks/iceberg.md."""
 
     type: Literal["iceberg"] = Field(default="iceberg", description="What kind of sink this is")
@@ -72,20 +70,6 @@ class IcebergSinkSettings(StoredSettings):
         default=None,
         examples=["raw.cassandra"],
         description="Namespace of the catalog that keyspaces are below. Unset: they stand at its top",
-    )
-    mode: Literal["history", "current"] = Field(
-        default="history", description='"history": each change is a row; "current": each row of the source is one'
-    )
-    buckets: Annotated[int, Field(ge=1, le=4096)] = Field(
-        default=16,
-        description="Of a current table: partitions of its Iceberg table, by a hash of the partition key. It "
-        "stays what it was when the table was made",
-    )
-    file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")
-    merge_horizon_seconds: Annotated[int, Field(ge=0)] = Field(
-        default=10 * _DAY_SECONDS,
-        description='With mode = "current" deletions are forgotten so long after they were written and came; older '
-        "changes then go to dead letters. At least the tables' gc_grace_seconds and the topics' retention; 0: never",
     )
 
     @model_validator(mode="after")

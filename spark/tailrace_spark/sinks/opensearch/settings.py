@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
-from tailrace_common.sections.section import Positive, Seconds
+from tailrace_common.sections.section import DAY_SECONDS, MergeHorizon, Positive, Seconds
 from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.sections.template import require_template
-
-_DAY_SECONDS: Final = 86_400
 
 
 class OpensearchSinkSettings(SinkSettings):
@@ -60,11 +58,7 @@ class OpensearchSinkSettings(SinkSettings):
     timeout_seconds: Seconds = Field(default=60, description="How long an answer may take")
     retry_seconds: Seconds = Field(default=30, description="A request is tried again so long; then the batch waits")
     sweep_seconds: Seconds = Field(default=10, description="What has expired is looked for so often")
-    merge_horizon_seconds: Annotated[int, Field(ge=0)] = Field(
-        default=10 * _DAY_SECONDS,
-        description="Deletions are forgotten so long after they were written and came; older changes then go to dead "
-        "letters. At least the tables' gc_grace_seconds and the topics' retention; 0: never",
-    )
+    merge_horizon_seconds: MergeHorizon = 10 * DAY_SECONDS
 
     @field_validator("url")
     @classmethod

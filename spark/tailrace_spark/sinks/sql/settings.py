@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 
 from tailrace_common.secrets import redact, shown_database
+from tailrace_common.sections.section import DAY_SECONDS, MergeHorizon
 from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.sections.template import require_template
-
-_DAY_SECONDS: Final = 86_400
 
 
 class SqlSinkSettings(SinkSettings):
@@ -32,11 +31,7 @@ class SqlSinkSettings(SinkSettings):
         description="What becomes of a source table that was dropped and made again: its rows stay under another name, "
         "or go, or stay while the new one gets another name",
     )
-    merge_horizon_seconds: Annotated[int, Field(ge=0)] = Field(
-        default=10 * _DAY_SECONDS,
-        description="Deletions are forgotten so long after they were written and came; older changes then go to dead "
-        "letters. At least the tables' gc_grace_seconds and the topics' retention; 0: never",
-    )
+    merge_horizon_seconds: MergeHorizon = 10 * DAY_SECONDS
 
     @field_validator("table")
     @classmethod
