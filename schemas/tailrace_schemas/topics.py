@@ -15,6 +15,8 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.tokens import partition, token
 
 MAX_NAME: Final = 249
+KafkaPartition = tuple[str, int]
+"""A topic and one of its partitions; confluent_kafka.TopicPartition has an offset and more too."""
 
 _PREFIX: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_]")

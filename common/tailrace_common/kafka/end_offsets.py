@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
 from tailrace_common.properties.passthrough import Scalar
+from tailrace_schemas.topics import KafkaPartition
 
 _SECONDS: Final = 3.0
 _GONE: Final = (
@@ -18,8 +19,6 @@ _GONE: Final = (
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - librdkafka's own errors
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 )
-Partition = tuple[str, int]
-"""A topic and one of its partitions."""
 
 
 class PartitionEnds:
@@ -32,11 +31,11 @@ class PartitionEnds:
         self._errors = ClientErrors()
         self._client: AdminClient | None = None
 
-    def of(self, places: Collection[Partition]) -> dict[Partition, int]:
+    def of(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         """The offset behind the last committed record of each partition that is there. Raises ServiceError."""
         return self._ends(places, IsolationLevel.READ_COMMITTED)
 
-    def high_watermarks(self, topics: Collection[str]) -> dict[Partition, int]:
+    def high_watermarks(self, topics: Collection[str]) -> dict[KafkaPartition, int]:
         """The offset behind the last record of each partition of these topics, records of open transactions included.
 
         A topic that does not exist has no partition. Raises ServiceError.
@@ -50,7 +49,7 @@ class PartitionEnds:
         ]
         return self._ends(partitions, IsolationLevel.READ_UNCOMMITTED)
 
-    def _ends(self, partitions: Collection[Partition], isolation: IsolationLevel) -> dict[Partition, int]:
+    def _ends(self, partitions: Collection[KafkaPartition], isolation: IsolationLevel) -> dict[KafkaPartition, int]:
         if not partitions:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs

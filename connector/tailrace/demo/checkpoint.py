@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-TopicPartition = tuple[str, int]
-"""(topic, partition)."""
-_NOTHING: Final[Mapping[TopicPartition, int]] = {}
+from tailrace_schemas.topics import KafkaPartition
+
+_NOTHING: Final[Mapping[KafkaPartition, int]] = {}
 
 
 class Checkpoint:
@@ -25,7 +25,7 @@ class Checkpoint:
         """Whether the query has begun: Spark makes this directory then."""
         return (self._directory / "commits").is_dir()
 
-    def ends(self) -> Mapping[TopicPartition, int]:
+    def ends(self) -> Mapping[KafkaPartition, int]:
         """Per partition the offset after the last one that the sink has."""
         batch = max((int(path.name) for path in self._directory.glob("commits/*") if path.name.isdecimal()), default=-1)
         if batch != self._batch:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from tailrace.demo.checkpoint import Checkpoint, TopicPartition
+from tailrace.demo.checkpoint import Checkpoint
 from tailrace.demo.display import Counts, Display, Landed, Seen
 from tailrace.demo.feed import Feed
 from tailrace.demo.script import LAST_CUSTOMER, LAST_SITE
 from tailrace.demo.sqlite_file import SqliteFile
 from tailrace.demo.tables import KEYSPACE, TABLES
 from tailrace_schemas.change import Op, record_times
+from tailrace_schemas.topics import KafkaPartition
 
 _WHOLE = frozenset({Op.DELETE_PARTITION, Op.DELETE_RANGE})
 _LAST = frozenset({LAST_CUSTOMER, LAST_SITE})
@@ -32,7 +33,7 @@ class Flow:
         self._display = display
         self._wall = wall
         self._began = wall()
-        self._waiting: dict[TopicPartition, deque[Seen]] = {}
+        self._waiting: dict[KafkaPartition, deque[Seen]] = {}
         self._latencies: list[float] = []
         self._published = 0
         self._rows = 0

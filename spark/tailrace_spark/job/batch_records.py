@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.job.counts import ends_of
 from tailrace_spark.job.parts import part_bytes, parts_of, with_values, without_large
@@ -17,7 +18,7 @@ from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.source.kafka import read_some, with_head
-from tailrace_spark.source.table_updates import KafkaPartition, WholeUpdates, with_streams
+from tailrace_spark.source.table_updates import WholeUpdates, with_streams
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
 

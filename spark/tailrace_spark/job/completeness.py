@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tailrace_schemas.progress import Progress
+from tailrace_schemas.topics import KafkaPartition
 
-KafkaPartition = tuple[str, int]
 Ends = Mapping[KafkaPartition, int]
 """An offset of each partition: its end, or what has been read up to."""
 

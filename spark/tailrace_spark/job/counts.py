@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.job.progress import TableProgress
-from tailrace_spark.source.table_updates import KafkaPartition
 
 
 def ends_of(records: Any) -> dict[KafkaPartition, int]:

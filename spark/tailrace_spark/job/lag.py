@@ -7,15 +7,15 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.topics import KafkaPartition
 
-TopicPartition = tuple[str, int]
-Ends = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
+Ends = Callable[[Collection[KafkaPartition]], Mapping[KafkaPartition, int]]
 """Where partitions end, as `tailrace_common.kafka.PartitionEnds.of`."""
 
 
-def read_to(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
+def read_to(progress: Mapping[str, Any]) -> dict[KafkaPartition, int]:
     """The offset that each partition is read up to, of Spark's progress of a query from Kafka."""
-    offsets: dict[TopicPartition, int] = {}
+    offsets: dict[KafkaPartition, int] = {}
     for source in progress["sources"]:
         for topic, partitions in (source.get("endOffset") or {}).items():
             offsets.update({(topic, int(partition)): int(offset) for partition, offset in partitions.items()})

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace_common.kafka import TopicState
-from tailrace_spark.job.offsets import Plan, TopicPartition
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.job.offsets import Plan
 
 DELETED: Final = "was deleted"
 RECREATED: Final = "was deleted and created again"
@@ -77,7 +78,7 @@ def without(plan: Plan, topics: Set[str]) -> Plan:
     return Plan(start, end)
 
 
-def moved(plan: Plan, offsets: Mapping[TopicPartition, int]) -> Plan:
+def moved(plan: Plan, offsets: Mapping[KafkaPartition, int]) -> Plan:
     """The plan with partitions that begin at these offsets, and end no earlier."""
     start = {**plan.start, **offsets}
     ends = {partition: max(offset, plan.end.get(partition, 0)) for partition, offset in offsets.items()}
@@ -85,7 +86,7 @@ def moved(plan: Plan, offsets: Mapping[TopicPartition, int]) -> Plan:
     return Plan(start, end)
 
 
-def left_of(loss: Loss, state: TopicState) -> dict[TopicPartition, int]:
+def left_of(loss: Loss, state: TopicState) -> dict[KafkaPartition, int]:
     """The offsets at which a topic that lost records is read on."""
     return {(loss.topic, span.partition): state.starts[span.partition] for span in loss.spans}
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.job.checkpoint_files import Files, Folder, files_in
 
-TopicPartition = tuple[str, int]
-Offsets = Mapping[TopicPartition, int]
+Offsets = Mapping[KafkaPartition, int]
 
 _VERSION: Final = "v1"
 # Before the text of the first offsets Spark writes a zero byte, and reads one, for readers of Spark 2.1.0.
@@ -89,13 +89,13 @@ class PlannedOffsets:
         return Plan(first_offsets(self._first.read("0") or ""), end)
 
 
-def _planned(text: str | None, batch: int) -> dict[TopicPartition, int]:
+def _planned(text: str | None, batch: int) -> dict[KafkaPartition, int]:
     if text is None:
         raise ValueError(f"Spark's checkpoint has no offsets of batch {batch}")
     return batch_offsets(text)
 
 
-def batch_offsets(text: str) -> dict[TopicPartition, int]:
+def batch_offsets(text: str) -> dict[KafkaPartition, int]:
     """The offsets in the text of `offsets/<batch>`: a version, a line about the batch, a line for each source."""
     lines = text.splitlines()
     if len(lines) != 3 or lines[0] != _VERSION:
@@ -103,7 +103,7 @@ def batch_offsets(text: str) -> dict[TopicPartition, int]:
     return _parsed(lines[2])
 
 
-def first_offsets(text: str) -> dict[TopicPartition, int]:
+def first_offsets(text: str) -> dict[KafkaPartition, int]:
     """The offsets in the text of `sources/0/0`, at which the first batch begins."""
     version, _, offsets = text.removeprefix(_FIRST_BYTE).partition("\n")
     if version != _VERSION:
@@ -123,7 +123,7 @@ def _text(offsets: Offsets) -> str:
     return json.dumps(topics, separators=(",", ":"))
 
 
-def _parsed(text: str) -> dict[TopicPartition, int]:
+def _parsed(text: str) -> dict[KafkaPartition, int]:
     try:
         return {
             (topic, int(partition)): int(offset)

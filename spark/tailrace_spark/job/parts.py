@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace_common.settings import Settings
-from tailrace_spark.job.offsets import TopicPartition
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.source.kafka import read_ranges
 
 PLACE: Final = ("topic", "partition", "offset")
@@ -88,7 +88,7 @@ def with_values(spark: SparkSession, settings: Settings, part: pa.Table, limit: 
 def _read(spark: SparkSession, settings: Settings, record_ids: pa.Table) -> pa.Table:
     """The values at these places, and no others."""
     spans = record_ids.group_by(["topic", "partition"]).aggregate([("offset", "min"), ("offset", "max")])
-    ranges: dict[TopicPartition, tuple[int, int]] = {
+    ranges: dict[KafkaPartition, tuple[int, int]] = {
         (row["topic"], row["partition"]): (row["offset_min"], row["offset_max"] + 1) for row in spans.to_pylist()
     }
     requested = F.broadcast(spark.createDataFrame(record_ids))

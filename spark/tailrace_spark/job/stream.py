@@ -18,7 +18,7 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.topics import Internal, internal_topic
+from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.batch_writer import BatchWriter
 from tailrace_spark.job.checkpoint import job_of, require_own
@@ -43,7 +43,6 @@ from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.source.dedupe import one_copy
 from tailrace_spark.source.kafka import read_messages, reads_topic, with_head
-from tailrace_spark.source.table_updates import KafkaPartition
 
 log = logging.getLogger("tailrace_spark")
 

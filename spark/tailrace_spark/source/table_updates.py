@@ -17,6 +17,7 @@ import numpy as np
 from tailrace_schemas.change import Change, Op, Origin, record_times
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece
 from tailrace_spark.streams.lookup import StreamTable
 
@@ -26,7 +27,6 @@ WAIT_SECONDS: Final = 300.0
 """Longest wait for the rest of an update. In a transaction it comes within its time-out; without transactions
 (agent.delivery) an agent that died between two changes of an update publishes all of it once more, when it is back."""
 
-KafkaPartition = tuple[str, int]
 WriteTimes = Callable[[Change], Iterable[int]]
 """The times in microseconds for which a sink needs a change's streams."""
 

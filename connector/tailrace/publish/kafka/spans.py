@@ -17,9 +17,8 @@ from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
+from tailrace_schemas.topics import KafkaPartition
 
-Partition = tuple[str, int]
-"""A topic and one of its partitions."""
 Span = tuple[int, int]
 """The last stable offset of a partition, and its end: between them stands what has no mark yet."""
 
@@ -53,15 +52,15 @@ class Spans:
             consumer.close()
         self._consumers.clear()
 
-    def unmarked(self, owner: Owner, patience: float) -> dict[Partition, Span]:
+    def unmarked(self, owner: Owner, patience: float) -> dict[KafkaPartition, Span]:
         """Where the oldest transaction without a mark is the owner's, who has none open now: its mark is lost.
 
         Transactions of others that stand before are waited for, `patience` seconds at most: they end by themselves.
         """
         deadline = self._clock() + patience
-        goals: dict[Partition, int] = {}
-        last_moves: dict[Partition, tuple[int, float]] = {}
-        is_ours: dict[Partition, bool] = {}
+        goals: dict[KafkaPartition, int] = {}
+        last_moves: dict[KafkaPartition, tuple[int, float]] = {}
+        is_ours: dict[KafkaPartition, bool] = {}
         while True:
             spans = self._spans(goals or None)
             # Only what was there at the first look counts: other producers go on, and their ends would never be
@@ -94,8 +93,8 @@ class Spans:
     def committed(
         self,
         owner: Owner,
-        unmarked: Mapping[Partition, Span],
-        where: Partition,
+        unmarked: Mapping[KafkaPartition, Span],
+        where: KafkaPartition,
         read: Callable[[Iterable[Header]], Resume],
     ) -> bool:
         """Whether the transaction whose marks are lost there was committed (publish.evidence).
@@ -119,7 +118,7 @@ class Spans:
         positions = (owner.position(record) for record in self._sent_since(since - _EARLIER_MS))
         return max((position for position in positions if position is not None), default=None)
 
-    def _visible(self, owner: Owner, unmarked: Mapping[Partition, Span]) -> Iterator[Trace]:
+    def _visible(self, owner: Owner, unmarked: Mapping[KafkaPartition, Span]) -> Iterator[Trace]:
         """What readers have of the owner's that was sent at about the same time, or later."""
         since = min(self._sent_at(partition, first) for partition, (first, _) in unmarked.items()) - _EARLIER_MS
         traces = (owner.trace(record) for record in self._sent_since(since))
@@ -139,7 +138,7 @@ class Spans:
             if start.offset >= 0:
                 yield from self._read((start.topic, start.partition), start.offset, None)
 
-    def _spans(self, among: Collection[Partition] | None) -> dict[Partition, Span]:
+    def _spans(self, among: Collection[KafkaPartition] | None) -> dict[KafkaPartition, Span]:
         """Of these places, or of all, those that have something without a mark."""
         # In this order: a transaction that ends in between leaves a partition that looks unmarked once, and is looked
         # at again.
@@ -151,7 +150,9 @@ class Spans:
             if offset < ends.get(partition, 0)
         }
 
-    def _offsets(self, isolation: IsolationLevel, among: Collection[Partition] | None = None) -> dict[Partition, int]:
+    def _offsets(
+        self, isolation: IsolationLevel, among: Collection[KafkaPartition] | None = None
+    ) -> dict[KafkaPartition, int]:
         """The last stable offsets, or the ends. Places that we may not look at, or that go meanwhile, are left out."""
         if among is None:
             among = self._places()
@@ -165,7 +166,7 @@ class Spans:
             isolation_level=isolation,
             request_timeout=_SECONDS,
         )
-        offsets: dict[Partition, int] = {}
+        offsets: dict[KafkaPartition, int] = {}
         for kafka_partition, future in futures.items():
             try:
                 offsets[kafka_partition.topic, kafka_partition.partition] = future.result().offset
@@ -178,7 +179,7 @@ class Spans:
                 )
         return offsets
 
-    def _places(self) -> list[Partition]:
+    def _places(self) -> list[KafkaPartition]:
         try:
             topics = self._admin.list_topics(timeout=_SECONDS).topics
         except KafkaException as error:
@@ -186,16 +187,16 @@ class Spans:
         names = (name for name in topics if name.startswith(f"{self._prefix}."))
         return [(name, partition) for name in names for partition in topics[name].partitions]
 
-    def _read(self, place: Partition, first: int, end: int | None) -> Iterator[Header]:
+    def _read(self, place: KafkaPartition, first: int, end: int | None) -> Iterator[Header]:
         """The records of a place from an offset on, committed or not; without an `end`, the committed ones."""
         for message in self._messages(place, first, end):
             yield message.topic(), message.key(), message.value()
 
-    def _sent_at(self, place: Partition, first: int) -> int:
+    def _sent_at(self, place: KafkaPartition, first: int) -> int:
         """The time of the first record from an offset on, in milliseconds."""
         return next((int(message.timestamp()[1]) for message in self._messages(place, first, first + 1)), 0)
 
-    def _messages(self, place: Partition, first: int, end: int | None) -> Iterator[Any]:
+    def _messages(self, place: KafkaPartition, first: int, end: int | None) -> Iterator[Any]:
         consumer = self._consumer(committed=end is None)
         # assign, not subscribe: we are in no group, commit no offsets, and need no right on one.
         consumer.assign([TopicPartition(*place, first)])

@@ -14,9 +14,10 @@ from tailrace_schemas.change import UPDATE_BEGINS, UPDATE_ENDS, Change, Deletion
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Assignment, build_generation, operating, stream_for
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.sinks.cassandra.log.rows import write_times
-from tailrace_spark.source.table_updates import WAIT_SECONDS, KafkaPartition, Updates, WholeUpdates, with_streams
+from tailrace_spark.source.table_updates import WAIT_SECONDS, Updates, WholeUpdates, with_streams
 from tailrace_spark.streams.lookup import StreamTable
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
