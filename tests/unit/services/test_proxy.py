@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import socketserver
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -21,14 +22,19 @@ class Echo(socketserver.BaseRequestHandler):
 
 
 @pytest.fixture
-def proxy() -> Iterator[Proxy]:
+def server_address() -> Iterator[tuple[str, int]]:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Echo) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        with Proxy(("127.0.0.1", server.server_address[1])) as proxy:
-            yield proxy
+        yield "127.0.0.1", server.server_address[1]
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def proxy(server_address: tuple[str, int]) -> Iterator[Proxy]:
+    with Proxy(server_address) as proxy:
+        yield proxy
 
 
 def client(proxy: Proxy, seconds: float = 10) -> socket.socket:
@@ -86,3 +92,18 @@ def test_a_server_that_is_gone_ends_the_connection() -> None:
         port = nobody.getsockname()[1]
     with Proxy(("127.0.0.1", port)) as proxy, suppress(ConnectionResetError), client(proxy) as one:
         assert one.recv(1000) == b""
+
+
+def test_its_end_closes_connections_that_are_being_made(server_address: tuple[str, int]) -> None:
+    """Accepted by the system, by the loop, or on the way to the server: none is left to the garbage collector."""
+    unraisable: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.unraisablehook", lambda hook: unraisable.append(f"{hook.object}: {hook.exc_value}"))
+        for _ in range(20):
+            with ExitStack() as stack, Proxy(server_address) as proxy:
+                for _ in range(20):
+                    connection = stack.enter_context(socket.socket())
+                    connection.setblocking(False)
+                    connection.connect_ex((proxy.address, proxy.port))
+        gc.collect()
+    assert unraisable == []
