@@ -33,6 +33,8 @@ class Proxy:
         self._open = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._ends: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Future[None]] = set()
+        """What a kind of proxy does besides, until its exit."""
         self._ended = False
         self.taken = 0
         """Connections that were accepted since its entry."""
@@ -95,11 +97,13 @@ class Proxy:
     async def _end(self) -> None:
         """Wait until every connection is closed: the garbage collector would warn of one in the middle of some test.
 
-        Nothing is cancelled: a task that has not begun, or is connecting, would leave its connection open.
+        No connection's task is cancelled: one that has not begun, or is connecting, would leave its connection open.
         """
         self._ended = True
         await self._refuse()
         self._open.set()
+        for task in self._tasks:
+            task.cancel()
         while asyncio.all_tasks() - {asyncio.current_task()}:
             self._cut()
             await asyncio.sleep(0)
