@@ -128,6 +128,10 @@ class Masks:
         key = change.key if change.key is None or masked.key is None else _hashed_key(change.key, *masked.key)
         return replace(change, table=masked.table, key=key, cells=cells, column_deletions=deletions)
 
+    def table(self, table: Table) -> Table:
+        """The table as its changes show it. Raises SettingsError as `change` does."""
+        return self._of(table).table
+
     def check(self, table: Table) -> None:
         """Raise SettingsError where a rule asks of the table what cannot be."""
         self._of(table)

@@ -19,6 +19,7 @@ from tests.breakages import (
     shaping,
     sinks,
     streaming,
+    tasks,
 )
 from tests.breakages.breakage import Breakage
 
@@ -30,6 +31,7 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *generations.BREAKAGES,
     *services.BREAKAGES,
     *streaming.BREAKAGES,
+    *tasks.BREAKAGES,
     *images.BREAKAGES,
     *copies.BREAKAGES,
     *shaping.BREAKAGES,

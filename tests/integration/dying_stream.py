@@ -21,6 +21,7 @@ import tailrace_spark.job.checkpoint_files
 from tailrace.cli.main import run
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.generation_log import BatchGenerations
+from tailrace_spark.sinks.sql.piece_merges import PieceMerges
 from tailrace_spark.sinks.sql.sink import SqlSink
 
 
@@ -120,7 +121,7 @@ if __name__ == "__main__":
     BatchGenerations.table = _then(Step.NOTED, BatchGenerations.table)  # type: ignore[method-assign]
     collect = _then(Step.READ, BatchRecords.collect, lambda records: records.num_rows)
     BatchRecords.collect = collect  # type: ignore[method-assign]
-    SqlSink._piece = _then(Step.MERGED, SqlSink._piece)  # type: ignore[method-assign]
+    PieceMerges.merge = _then(Step.MERGED, PieceMerges.merge)  # type: ignore[method-assign]
     SqlSink._swept = _then(Step.SWEEPING, SqlSink._swept)  # type: ignore[method-assign]
     SqlSink.sweep = _then(Step.SWEPT, SqlSink.sweep)  # type: ignore[method-assign]
     # Read where it is replaced: a name that the command no longer uses fails at once, not by a kill that never comes.

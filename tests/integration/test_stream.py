@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
@@ -65,16 +66,36 @@ def settings(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Settings:
     )
 
 
-@pytest.fixture(params=["sqlite", "postgresql", pytest.param("mysql", marks=pytest.mark.long)])
+class TaskDatabase(Database):
+    """A database that a stream's tasks write."""
+
+
+@pytest.fixture(
+    params=[
+        ("sqlite", Database),
+        ("postgresql", Database),
+        ("postgresql", TaskDatabase),
+        pytest.param(("mysql", Database), marks=pytest.mark.long),
+        pytest.param(("mysql", TaskDatabase), marks=pytest.mark.long),
+    ],
+    ids=["sqlite", "postgresql", "postgresql-executors", "mysql", "mysql-executors"],
+)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A new database and a way to look into it."""
-    if request.param == "mysql" and (trouble := mariadb.missing()):
+    name, kind = request.param
+    if name == "mysql" and (trouble := mariadb.missing()):
         pytest.skip(trouble)
     made = {"postgresql": new_database, "mysql": mariadb.new_database}
-    url = made[request.param]() if request.param in made else f"sqlite:///{tmp_path / 'sink.db'}"
+    url = made[name]() if name in made else f"sqlite:///{tmp_path / 'sink.db'}"
     engine = sa.create_engine(url)
-    yield Database(url, engine)
+    yield kind(url, engine)
     engine.dispose()
+
+
+def executed(settings: Settings, database: Database) -> Settings:
+    """The settings with the execution that a test is to have."""
+    execution = "executors" if isinstance(database, TaskDatabase) else "driver"
+    return settings.model_copy(update={"stream": settings.stream.model_copy(update={"execution": execution})})
 
 
 def follow(spark: SparkSession, settings: Settings, database: Database, sink: SqlSink | None = None) -> list[Progress]:
@@ -82,9 +103,10 @@ def follow(spark: SparkSession, settings: Settings, database: Database, sink: Sq
     batches: list[Progress] = []
     target = sink or SqlSink(database.url)
     try:
-        Stream(spark, settings, target, on_batch=batches.append).run(availableNow=True)
+        Stream(spark, executed(settings, database), target, on_batch=batches.append).run(availableNow=True)
     finally:
         target.close()
+    assert {batch.execution for batch in batches} <= {executed(settings, database).stream.execution}
     return batches
 
 
@@ -186,7 +208,7 @@ def test_a_running_stream_takes_a_definition_that_is_announced_again_for_the_new
     feed.publish([LOG.insert(("a",), (1,), WRITTEN)])
     [customer] = ORDERS.partition_key
     feed.publish([Log(replace(ORDERS, partition_key=(replace(customer, name="buyer"),))).insert(("b",), (1,), WRITTEN)])
-    stream = Stream(spark, settings, sink, stop=stop, on_batch=batches.append)
+    stream = Stream(spark, executed(settings, database), sink, stop=stop, on_batch=batches.append)
     running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
     running.start()
     try:
@@ -211,6 +233,10 @@ class Crashing(SqlSink):
         super().write(pieces)
         raise RuntimeError("killed between the sink's commit and the checkpoint")
 
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        super().commit(batch, results)
+        raise RuntimeError("killed between the sink's commit and the checkpoint")
+
 
 def test_a_batch_that_comes_again_changes_nothing(
     spark: SparkSession, feed: Feed, settings: Settings, database: Database
@@ -226,6 +252,8 @@ def test_a_batch_that_comes_again_changes_nothing(
     after = database.everything()
     # How far the stream is stands behind the batch: the sink may have more than it says, never less.
     assert [[batch for _, batch, _ in state.pop("tailrace_streams")] for state in (before, after)] == [[-1], [0]]
+    tokens = [[token for _, token in state.pop("tailrace_fences")] for state in (before, after)]
+    assert tokens == ([[], []] if database.dialect == "sqlite" else [sorted(tokens[0]), [tokens[0][0] + 1]])
     assert after == before
 
 
@@ -318,7 +346,7 @@ def test_a_running_stream_reads_new_tables_and_tells_of_itself(
     )
     feed.announce()
     feed.publish([*history(), *(old.insert((number,), (), WRITTEN, v=1) for number in range(20))])
-    stream = Stream(spark, settings, sink, stop=stop, on_batch=batches.append)
+    stream = Stream(spark, executed(settings, database), sink, stop=stop, on_batch=batches.append)
     running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
     running.start()
     try:
@@ -365,7 +393,7 @@ def test_it_waits_for_topics_and_the_first_generation(
             seen.set()
 
     metrics = StreamMetrics()
-    stream = Stream(spark, settings, sink, stop=stop, on_batch=on_batch, metrics=metrics)
+    stream = Stream(spark, executed(settings, database), sink, stop=stop, on_batch=on_batch, metrics=metrics)
     running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
     running.start()
     try:

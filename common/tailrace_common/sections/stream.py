@@ -41,6 +41,11 @@ class StreamSettings(Section):
         description="Most bytes of messages that Spark's driver collects at once, 1 MiB to 1 GiB; a larger micro-batch "
         "is written in parts. Unset: an eighth of the driver's memory",
     )
+    execution: Literal["auto", "driver", "executors"] = Field(
+        default="auto",
+        description='Who merges and writes a micro-batch: "executors", in a task for each Kafka partition; '
+        '"driver", quicker for small ones; "auto" chooses by size. docs/spark.md says which sinks can',
+    )
     trigger_seconds: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="A micro-batch starts this often; 0: as soon as the one before is done"
     )

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,9 +17,12 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.counts import marks_of, progress_of
 from tailrace_spark.job.endings import StoppedError
+from tailrace_spark.job.execution import ExecutionChoice
+from tailrace_spark.job.executor_batches import ExecutorBatches, SharedKeysError
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.job.loss_policy import LossPolicy
-from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.offsets import Plan
+from tailrace_spark.job.progress import Progress, TableProgress
 from tailrace_spark.job.retry import SINK, Blockage, Retry
 from tailrace_spark.job.sink_check import SinkCheck
 from tailrace_spark.job.topic_watch import TopicWatch
@@ -34,7 +38,8 @@ T = TypeVar("T")
 class BatchWriter:
     """Writes batches into one sink, and blocks on each until it is written.
 
-    `sink_lock` is held while the sink is used. `sink_check` is there for sinks that keep the stream's progress.
+    `sink_lock` is held while the sink is used. `sink_check` is there for sinks that keep the stream's progress,
+    `executors` for those whose batches tasks can write; `choice` says when they do.
     """
 
     def __init__(
@@ -48,6 +53,8 @@ class BatchWriter:
         watch: TopicWatch,
         losses: LossPolicy,
         sink_check: SinkCheck | None,
+        executors: ExecutorBatches | None,
+        choice: ExecutionChoice,
         retry: Retry,
         stop: threading.Event,
     ) -> None:
@@ -59,6 +66,8 @@ class BatchWriter:
         self._watch = watch
         self._losses = losses
         self._sink_check = sink_check
+        self._executors = executors
+        self._choice = choice
         self._retry = retry
         self._stop = stop
 
@@ -73,23 +82,63 @@ class BatchWriter:
         if (check := self._sink_check) is not None:
             start = plan.start if plan else {}
             self._retry.until_done(blocked, SINK, lambda: self._alone(lambda: check.before(batch, start)))
-        records = self._records.collect(frame, table, frame.count() if plan is None else plan.size)
-        if records.num_rows:
-            self._retry.until_done(blocked, "schemas", self._records.refresh_schemas)
-        summary = self._in_parts(blocked, records, table)
+        outcome = self._on_executors(blocked, frame, plan, table)
+        if outcome is None:
+            outcome = self._on_driver(blocked, frame, frame.count() if plan is None else plan.size, table)
         if check is not None:
             end = plan.end if plan else {}
             self._retry.until_done(blocked, SINK, lambda: self._alone(lambda: check.behind(batch, end)))
+        return replace(
+            outcome,
+            blocked_seconds=blocked.seconds,
+            blocked_by=tuple(blocked.reasons),
+            seconds=time.monotonic() - began,
+        )
+
+    def _on_executors(
+        self, blocked: Blockage, frame: DataFrame, plan: Plan | None, table: StreamTable
+    ) -> Progress | None:
+        """The outcome of a batch that tasks have written; None of one that the driver has to write."""
+        executors = self._executors
+        if executors is None:
+            return None
+        if plan is None or self._choice.choose(plan.size) == "driver":
+            self._retry.until_done(blocked, SINK, lambda: self._alone(executors.fence))
+            return None
+        self._retry.until_done(blocked, "schemas", self._records.refresh_schemas)
+        write = partial(executors.write, frame, blocked.batch, plan.end, table)
+        try:
+            summary, counts = self._retry.until_done(blocked, SINK, lambda: self._alone(write))
+        except SharedKeysError as error:
+            log.info("batch %d is written by the driver: %s has keys that another partition has", blocked.batch, error)
+            self._retry.until_done(blocked, SINK, lambda: self._alone(executors.fence))
+            return None
+        now = time.time()
+        tables = {
+            name: TableProgress(records, max(0.0, now - newest / 1e6))
+            for name, (records, newest) in counts.tables.items()
+        }
         return Progress(
-            batch=batch,
+            batch=blocked.batch,
+            records=counts.records,
+            summary=summary,
+            marks=counts.marks,
+            tables=tables,
+            execution="executors",
+        )
+
+    def _on_driver(self, blocked: Blockage, frame: DataFrame, limit: int, table: StreamTable) -> Progress:
+        records = self._records.collect(frame, table, limit)
+        if records.num_rows:
+            self._retry.until_done(blocked, "schemas", self._records.refresh_schemas)
+        summary = self._in_parts(blocked, records, table)
+        return Progress(
+            batch=blocked.batch,
             records=records.num_rows,
             summary=summary,
             marks=marks_of(records.column("marks")),
             tables=progress_of(records, time.time()),
             left_out={} if self._shape is None else dict(self._shape.left_out),
-            blocked_seconds=blocked.seconds,
-            blocked_by=tuple(blocked.reasons),
-            seconds=time.monotonic() - began,
         )
 
     def _in_parts(self, blocked: Blockage, records: Any, table: StreamTable) -> Summary:

@@ -41,6 +41,9 @@ class StreamMetrics:
         self._ends: Ends | None = None
         self.registry.register(_InfoMetrics(self._report))
         self._batches = Counter("tailrace_stream_batches", "Micro-batches written to the sink.", registry=self.registry)
+        self._executors = Gauge(
+            "tailrace_stream_executors", "1 where tasks on executors wrote the last batch.", registry=self.registry
+        )
         self._records = Counter(
             "tailrace_stream_records", "Records read and written, by table.", ["table"], registry=self.registry
         )
@@ -111,6 +114,7 @@ class StreamMetrics:
         """A batch was written."""
         summary = done.summary
         self._batches.inc()
+        self._executors.set(done.execution == "executors")
         self._merged.inc(summary.changes)
         self._rows.inc(summary.rows)
         self._letters.inc(summary.dead_letters)

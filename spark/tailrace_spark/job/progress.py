@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.job.execution import Execution
 
 _LOSSES: Final = 100
 
@@ -53,7 +54,7 @@ class Progress:
     """The outcome of one micro-batch. `marks` counts records by mark, `tables` are those that it has records of.
 
     `left_out` counts the changes that filters left out, by table. `blocked_seconds` is how long the stream was blocked
-    on the batch, `blocked_by` has each reason once, as the log does.
+    on the batch, `blocked_by` has each reason once, as the log does. `execution` says where it was written.
     """
 
     batch: int
@@ -65,6 +66,7 @@ class Progress:
     blocked_seconds: float = 0.0
     blocked_by: tuple[str, ...] = ()
     seconds: float = 0.0
+    execution: Execution = "driver"
 
     def __str__(self) -> str:
         marks = "".join(f", {count} {mark}" for mark, count in sorted(self.marks.items()))
@@ -74,7 +76,7 @@ class Progress:
             f"{f'{sum(self.left_out.values())} filtered, ' if self.left_out else ''}"
             f"{f'{self.summary.deferred} kept for later, ' if self.summary.deferred else ''}"
             f"blocked {self.blocked_seconds:.1f} s{''.join(f' for the {why}' for why in self.blocked_by)}, "
-            f"took {self.seconds:.1f} s"
+            f"took {self.seconds:.1f} s{' on executors' if self.execution == 'executors' else ''}"
         )
 
 
@@ -192,6 +194,7 @@ def _batch(done: Progress, at: float) -> dict[str, object]:
         "at": _time(at),
         "records": done.records,
         "seconds": round(done.seconds, 3),
+        "execution": done.execution,
         "held_seconds": round(done.blocked_seconds, 3),
     }
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +25,8 @@ from tailrace_spark.job.checkpoint import job_of, require_own
 from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_promptly
 from tailrace_spark.job.checkpoint_lock import CheckpointLock, lock_checkpoint
 from tailrace_spark.job.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, reason
+from tailrace_spark.job.execution import ExecutionChoice
+from tailrace_spark.job.executor_batches import ExecutorBatches
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
 from tailrace_spark.job.hosts import KafkaHosts
 from tailrace_spark.job.lag import read_to
@@ -43,6 +45,7 @@ from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.source.dedupe import one_copy
 from tailrace_spark.source.kafka import read_messages, reads_topic, with_head
+from tailrace_spark.tasks.job import TaskRunner, TaskSettings
 
 log = logging.getLogger("tailrace_spark")
 
@@ -131,9 +134,31 @@ class Stream:
             watch=self._watch,
             losses=self._losses,
             sink_check=self._sink_check,
+            executors=self._executor_batches(sink),
+            choice=ExecutionChoice(self._execution(sink)),
             retry=self._retry,
             stop=self._stop,
         )
+
+    def _executor_batches(self, sink: Sink) -> ExecutorBatches | None:
+        """What writes batches by tasks, for sinks that can."""
+        stream, shape, tasks = self._settings.stream, self._shape, sink.capabilities.tasks
+        if tasks is None:
+            return None
+        masks, mixed = None if shape is None else shape.masks, stream.one_copy_seconds is not None
+        task_settings = TaskSettings(self._settings.topics.prefix, masks, stream.accept_early, mixed=mixed)
+        runner = TaskRunner(self._spark, task_settings)
+        return ExecutorBatches(tasks, runner, self._schemas, shape, self._files)
+
+    def _execution(self, sink: Sink) -> Literal["auto", "driver", "executors"]:
+        """stream.execution, as far as the sink and the other settings leave a choice. Raises SettingsError."""
+        execution, filters = self._settings.stream.execution, self._shape is not None and self._shape.filters
+        if execution == "driver" or (sink.capabilities.tasks is not None and not filters):
+            return execution
+        if execution == "executors":
+            reason = "stream.where is evaluated" if filters else "this sink is written"
+            raise SettingsError(f'stream.execution = "executors": {reason} by the driver alone; set "auto" or "driver"')
+        return "driver"
 
     def start(self, **trigger: Any) -> StreamingQuery:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.

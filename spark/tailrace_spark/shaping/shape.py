@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
@@ -48,6 +49,23 @@ class Shape:
         """The pieces as the sink is to see them."""
         filtered = pieces if self._filters is None else self._filters.filtered(pieces)
         yield from filtered if self._masks is None else masked(filtered, self._masks)
+
+    @property
+    def masks(self) -> Masks | None:
+        """What tasks need to shape changes as this does, where nothing is filtered."""
+        return self._masks
+
+    @property
+    def filters(self) -> bool:
+        """Whether changes are filtered, which Spark's analyser does on the driver."""
+        return self._filters is not None
+
+    def definition(self, table: Table) -> Table | None:
+        """The definition that shaped changes of a table have; None for a table that does not fit the masks."""
+        try:
+            return table if self._masks is None else self._masks.table(table)
+        except SettingsError:
+            return None  # its changes are dead letters
 
     @property
     def left_out(self) -> Mapping[str, int]:

@@ -8,8 +8,10 @@ from typing import Protocol
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 
 
 class Sink(Protocol):
@@ -46,6 +48,7 @@ class Capabilities:
     announcements: AnnouncedSink | None = None
     watermarks: WatermarkedSink | None = None
     whole_updates: UpdateSink | None = None
+    tasks: TaskSink | None = None
     ordered: bool = False
     logs_changes: bool = False
 
@@ -138,3 +141,47 @@ class UpdateSink(Sink, Protocol):
     """
 
     def write_times(self, change: Change) -> Iterable[int]: ...
+
+
+class TaskSink(Sink, Protocol):
+    """A sink whose batches Spark's executors can write: the driver plans and commits, tasks write.
+
+    `plan`, then each Kafka partition's `write` in some task, then `commit` with all their results. A batch of which
+    this was not finished comes again, in tasks or by `Sink.write`, with the same or more records. `plan` and `commit`
+    are called on the driver, by one thread at a time, and raise ServiceError as `Sink.write` does.
+    """
+
+    def fence(self, stream: str) -> None:
+        """Wait until no task of this stream writes, and have none of those planned so far write any more.
+
+        Called before `write` takes a batch in, where tasks may be left of an earlier batch or driver.
+        """
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> PartitionTask:
+        """Make ready what the definitions need (with their offsets in `.schemas`, in that order), and give the task.
+
+        Tasks of earlier plans of the stream are fenced.
+        """
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        """Make what the tasks wrote count, as far as it does not yet; what became of the whole batch."""
+
+
+class PartitionTask(Protocol):
+    """The half of a sink that writes in a task; it is pickled, and shown to nobody: it may have secrets.
+
+    Two attempts may write one Kafka partition's records at once: a repeated task and the one that Spark has given up,
+    or two speculative ones. They must come out as if one had written them. What a worker process keeps
+    between tasks may be stale.
+    """
+
+    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        """Take in a batch's records of one Kafka partition, which come by offset, all or none of them.
+
+        Raises UnpreparedError where the plan has not made ready what a change needs. Raises FencedError where the
+        stream has a newer plan, ServiceError as `Sink.write` does.
+        """
+
+
+class UnpreparedError(Exception):
+    """A task meets a definition that no plan has made ready: it is planned again with it."""

@@ -19,6 +19,7 @@ from tailrace_schemas.table import ColumnKind, Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.merge.state_keys import STATIC
+from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.sql.layout import (
     ColumnPlace,
     Layout,
@@ -69,7 +70,9 @@ class TakenError(SQLAlchemyError):
 class Catalog:
     """Finds and makes the tables of source tables. After a rollback, `forget` what the transaction had made."""
 
-    def __init__(self, dialect: sa.Dialect, template: str, on_drop: OnDrop = "keep") -> None:
+    def __init__(self, dialect: sa.Dialect, template: str, on_drop: OnDrop = "keep", *, alters: bool = True) -> None:
+        """Without `alters` what would make or widen a table raises UnpreparedError: in tasks, whose driver does it."""
+        self._alters = alters
         self._on_drop = on_drop
         self._dialect = dialect
         self._views = Views(dialect)
@@ -113,14 +116,19 @@ class Catalog:
         self._seen[id(table)] = table
         return target, stale
 
+    def known(self, table_id: UUID) -> Target | None:
+        """The tables of a source table that was asked for since `forget`."""
+        return self._targets.get(table_id)
+
     def _load(self, connection: sa.Connection, table_id: UUID) -> Target | None:
         row = connection.execute(sa.select(TABLES).where(TABLES.c.table_id == str(table_id))).one_or_none()
         if row is None:
             return None
         target = target_of(_layout_of(row))
-        if self._dialect.name == MYSQL:
-            self._complete(connection, target)
-        self._widen_state(connection, target.state)
+        if self._alters:
+            if self._dialect.name == MYSQL:
+                self._complete(connection, target)
+            self._widen_state(connection, target.state)
         return target
 
     def _complete(self, connection: sa.Connection, target: Target) -> None:
@@ -158,6 +166,7 @@ class Catalog:
 
     def _make(self, connection: sa.Connection, table: Table, announced: int) -> Target:
         """A new source table; one of the same name with an older id keeps its rows under another name."""
+        self._require_alters(table)
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
         name = self._wished(table)
         holder = None if self._on_drop == "new-table" else self._holder(layouts, table)
@@ -179,6 +188,10 @@ class Catalog:
         self._views.create(connection, target)
         log.info("writing table %s (id %s) to %s", table, table.id, layout.name)
         return target
+
+    def _require_alters(self, table: Table) -> None:
+        if not self._alters:
+            raise UnpreparedError(f"{table}: a definition that the driver has not made ready")
 
     def _holder(self, layouts: Iterable[Layout], table: Table) -> Layout | None:
         """Whose name this table would have: one of the same name in the source."""
@@ -233,6 +246,7 @@ class Catalog:
         definition = merge_definitions(old.definition, table, second_newer=announced >= old.announced)
         if definition == old.definition and announced <= old.announced:
             return known, []
+        self._require_alters(table)
         layout = lay_out(definition, old.name, self._dialect.name, self._limit, old.columns)
         layout = replace(layout, announced=max(announced, old.announced))
         target = target_of(layout)

@@ -30,12 +30,23 @@ _AT_A_TIME: Final = 200  # changes: so often another thread gets its turn
 class TableMerges:
     """Merges changes in the caller's transaction. After a rollback, `forget` what the transaction had made."""
 
-    def __init__(self, catalog: Catalog, dialect: str, ring_delay: float, clock: Callable[[], float]) -> None:
-        """`ring_delay`: see SqlSink. `clock` tells the seconds since the epoch at which rows are looked at."""
+    def __init__(
+        self,
+        catalog: Catalog,
+        dialect: str,
+        ring_delay: float,
+        clock: Callable[[], float],
+        truncations_of: Callable[[UUID, float], Truncations] = Truncations,
+    ) -> None:
+        """`ring_delay`: see SqlSink. `clock` tells the seconds since the epoch at which rows are looked at.
+
+        `truncations_of` gives what keeps the truncations of a table id, to which the ring delay belongs.
+        """
         self._catalog = catalog
         self._dialect = dialect
         self._ring_delay = ring_delay
         self._clock = clock
+        self._truncations_of = truncations_of
         self._merges: dict[UUID, TableMerge] = {}
 
     def forget(self) -> None:
@@ -48,7 +59,7 @@ class TableMerges:
         table_id = target.layout.definition.id
         merge = self._merges.get(table_id)
         if merge is None or merge.target is not target:
-            truncations = Truncations(table_id, self._ring_delay)
+            truncations = self._truncations_of(table_id, self._ring_delay)
             truncations.load(connection)
             merge = self._merges[table_id] = TableMerge(target, self._dialect, truncations)
         return merge

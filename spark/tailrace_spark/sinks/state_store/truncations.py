@@ -68,3 +68,21 @@ class Truncations:
         erased = None if self.erased is None else self.erased.written
         row = (str(self.table_id), encode_truncations(self.known), erased)
         overwrite(connection, TRUNCATIONS, ("table_id", "state", "erased"), [row])
+
+
+@dataclass(slots=True)
+class FoundTruncations(Truncations):
+    """Of a task: what it finds is gathered in `new`, for the driver to store, and nothing is erased."""
+
+    new: TruncationState = field(default_factory=TruncationState)
+
+    def absorb(self, connection: sa.Connection, new: TruncationState, now: int | None) -> Deletion | None:
+        """Gather truncations; the rows stay."""
+        del now
+        self.note(connection, new)
+        return None
+
+    def note(self, connection: sa.Connection, new: TruncationState) -> None:
+        """Gather truncations."""
+        del connection
+        self.new = merge_truncations(self.new, new)

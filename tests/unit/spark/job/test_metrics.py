@@ -88,6 +88,7 @@ def test_what_a_batch_did_is_counted() -> None:
     assert {name: value for name, value in after.items() if "bucket" not in name} == {
         "tailrace_stream_stopped_topics": 0,
         "tailrace_stream_batches_total": 2,
+        "tailrace_stream_executors": 0,
         'tailrace_stream_records_total{table="shop.orders"}': 8,
         "tailrace_stream_changes_merged_total": 6,
         "tailrace_stream_rows_changed_total": 14,
@@ -189,7 +190,7 @@ def test_the_status_says_what_waits_and_what_to_do() -> None:
         "batches": 1, "records": 3, "changes": 2, "rows": 2, "dead_letters": 0, "kept": 0, "filtered": 0, "retries": 1
     }  # fmt: skip
     assert {**found["last_batch"], "at": ""} == {
-        "batch": 7, "at": "", "records": 3, "seconds": 0.25, "held_seconds": 0
+        "batch": 7, "at": "", "records": 3, "seconds": 0.25, "execution": "driver", "held_seconds": 0
     }  # fmt: skip
     assert found["tables"] == {"a.b": {"records": 3, "lag_seconds": 0.5}}
     assert found["behind_records"] == {"a": 1, "b": 0}

@@ -25,13 +25,29 @@ from tests.unit.spark.sinks.rabbitmq.published import Published
 )
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     """A new, empty database and a way to look into it."""
-    if request.param == "mysql" and (trouble := mariadb.missing()):
+    yield from new_database(request.param, tmp_path)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("postgresql", marks=pytest.mark.integration),
+        pytest.param("mysql", marks=pytest.mark.long),
+    ]
+)
+def server_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """The same, of a server that several processes may write at once."""
+    yield from new_database(request.param, tmp_path)
+
+
+def new_database(dialect: str, tmp_path: Path) -> Iterator[Database]:
+    """One database, until the next one is asked for."""
+    if dialect == "mysql" and (trouble := mariadb.missing()):
         pytest.skip(trouble)
     url = {
         "sqlite": lambda: f"sqlite:///{tmp_path / 'sink.db'}",
         "postgresql": postgres.new_database,
         "mysql": mariadb.new_database,
-    }[request.param]()
+    }[dialect]()
     engine = sa.create_engine(url)
     yield Database(url, engine)
     engine.dispose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.spark.sinks.merging_contract import MergingContract, Row, by_repr
 
 
@@ -41,6 +43,28 @@ class InDatabase:
         return int(number)
 
 
+class WrittenInTasks(InDatabase):
+    """The same, written by tasks."""
+
+    def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> SweepingSink:
+        return InTasks(super().open(clock, ring_delay))
+
+    def everything(self) -> object:
+        """All but the numbers of batches and plans."""
+        tables = self._database.everything()
+        return {name: rows for name, rows in tables.items() if name not in ("tailrace_fences", "tailrace_partitions")}
+
+
+def emptied(database: Database, kind: Callable[[Database], InDatabase]) -> InDatabase:
+    """The same database without any rows of `shop.orders`."""
+    quote = database.engine.dialect.identifier_preparer.quote
+    with database.engine.begin() as connection:
+        for name in database.names():
+            if name.startswith("shop_orders__"):
+                connection.exec_driver_sql(f"DELETE FROM {quote(name)}")
+    return kind(database)
+
+
 class TestSql(MergingContract):
     sink = "sql"
 
@@ -54,12 +78,20 @@ class TestSql(MergingContract):
 
     @pytest.fixture
     def another(self, database: Database) -> Callable[[], InDatabase]:
-        def new() -> InDatabase:
-            quote = database.engine.dialect.identifier_preparer.quote
-            with database.engine.begin() as connection:
-                for name in database.names():
-                    if name.startswith("shop_orders__"):
-                        connection.exec_driver_sql(f"DELETE FROM {quote(name)}")
-            return InDatabase(database)
+        return partial(emptied, database, InDatabase)
 
-        return new
+
+class TestSqlInTasks(MergingContract):
+    sink = "sql, in tasks"
+
+    @pytest.fixture
+    def server(self, server_database: Database) -> str:
+        return server_database.version
+
+    @pytest.fixture
+    def followed(self, server_database: Database) -> InDatabase:
+        return WrittenInTasks(server_database)
+
+    @pytest.fixture
+    def another(self, server_database: Database) -> Callable[[], InDatabase]:
+        return partial(emptied, server_database, WrittenInTasks)

@@ -1,0 +1,130 @@
+"""Writes micro-batches by tasks: plans them with the sink, runs them, prepares what they lack, and commits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+from uuid import uuid4
+
+from pyspark.sql import DataFrame
+
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.offsets import Offsets
+from tailrace_spark.shaping import Shape
+from tailrace_spark.sinks.protocol import TaskSink
+from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.tasks.job import TaskRunner
+from tailrace_spark.tasks.outcome import Failed, Outcome, RecordCounts, SharedKeys, Unprepared, Written
+
+_NOTE: Final = "tasks.json"
+
+
+class SharedKeysError(Exception):
+    """Keys of one Kafka partition may be in another one too: the topic has got more partitions."""
+
+
+class ExecutorBatches:
+    """Writes batches of one stream by tasks. `files` are those of `<checkpoint>/tailrace`: the stream's id is there."""
+
+    def __init__(
+        self, sink: TaskSink, runner: TaskRunner, schemas: SchemaReader, shape: Shape | None, files: Files
+    ) -> None:
+        self._sink = sink
+        self._runner = runner
+        self._schemas = schemas
+        self._shape = shape
+        self._files = files
+        self._may_write = True
+        self._stream: str | None = None
+
+    def fence(self) -> None:
+        """Keep tasks of earlier batches, or of an earlier driver, from writing beside what the driver writes.
+
+        Raises ServiceError.
+        """
+        if self._may_write:
+            self._sink.fence(self._id())
+            self._may_write = False
+
+    def write(self, frame: DataFrame, number: int, ends: Offsets, table: StreamTable) -> tuple[Summary, RecordCounts]:
+        """Write a batch of `with_head` which ends at these offsets.
+
+        Raises SharedKeysError where only one process can write it, ServiceError and SettingsError as tasks do.
+        """
+        self._may_write = True
+        batch = TaskBatch(self._id(), number, ends)
+        partitions = _counts(ends)
+        results: list[PartitionResult] = []
+        counts = RecordCounts()
+        prepared: set[bytes] = set()
+        while True:
+            task = self._sink.plan(batch, self._definitions(prepared))
+            schemas = dict(self._schemas)
+            finished = frozenset(result.partition for result in results)
+            outcomes = self._runner.run(frame, task, table, schemas, partitions, finished)
+            _require_written(outcomes)
+            for outcome in outcomes:
+                if isinstance(outcome, Written):
+                    results.append(outcome.result)
+                    counts += outcome.counts
+            unprepared = _unprepared(outcomes, schemas)
+            if not unprepared:
+                return self._sink.commit(batch, results), counts
+            if unprepared <= prepared:
+                tables = ", ".join(sorted({str(schemas[schema_id].table) for schema_id in unprepared}))
+                raise ServiceError(f"the sink does not make ready what it needs for {tables}")
+            prepared |= unprepared
+
+    def _definitions(self, schema_ids: Iterable[bytes]) -> Sequence[tuple[int, Table]]:
+        """What the sink sees of the tables of these writer schemas, in the order in which they were announced."""
+        entries = [self._schemas[schema_id] for schema_id in schema_ids]
+        tables: list[tuple[int, Table]] = []
+        for entry in sorted(entries, key=lambda entry: entry.announced):
+            table = entry.table if self._shape is None else self._shape.definition(entry.table)
+            if table is not None:
+                tables.append((entry.announced, table))
+        return tables
+
+    def _id(self) -> str:
+        """The stream's id; it is in the checkpoint before it is in the sink."""
+        if self._stream is None:
+            text = self._files.read(_NOTE)
+            if text is None:
+                text = json.dumps({"stream": uuid4().hex})
+                self._files.write(_NOTE, text)
+            self._stream = str(json.loads(text)["stream"])
+        return self._stream
+
+
+def _counts(ends: Offsets) -> dict[str, int]:
+    """The number of each topic's partitions: Spark plans offsets for all of them."""
+    counts: dict[str, int] = {}
+    for topic, partition in ends:
+        counts[topic] = max(counts.get(topic, 0), partition + 1)
+    return counts
+
+
+def _require_written(outcomes: Iterable[Outcome]) -> None:
+    """Raise what kept a partition from being written, and no definition would change."""
+    failures: dict[KafkaPartition, Exception] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            failures[outcome.partition] = outcome.error
+        elif isinstance(outcome, SharedKeys):
+            raise SharedKeysError("{}, partition {}".format(*outcome.partition))
+    for partition in sorted(failures):
+        raise failures[partition]
+
+
+def _unprepared(outcomes: Iterable[Outcome], schemas: Mapping[bytes, SchemaEntry]) -> set[bytes]:
+    """The writer schemas that tasks met and could not use, as far as they are published."""
+    ids = {schema_id for outcome in outcomes if isinstance(outcome, Unprepared) for schema_id in outcome.schema_ids}
+    return {schema_id for schema_id in ids if schema_id in schemas and schemas[schema_id].part == "value"}

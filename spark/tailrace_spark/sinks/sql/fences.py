@@ -1,0 +1,68 @@
+"""Who may write of a stream: `tailrace_fences` has the token of its newest plan, `tailrace_partitions` each partition.
+
+A task holds both rows while it writes. So a plan waits for the tasks of the one before, and of two attempts at one
+Kafka partition the second waits for the first.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+
+from tailrace_schemas.errors import FencedError
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.sinks.state_store.bulk import overwrite
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE
+from tailrace_spark.sinks.state_store.tables import CATALOG
+
+_ID: Final = sa.Text().with_variant(sa.String(36), MYSQL)
+FENCES: Final = sa.Table(
+    "tailrace_fences",
+    CATALOG,
+    sa.Column("stream", _ID, primary_key=True),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    **MYSQL_TABLE,
+)
+PARTITIONS: Final = sa.Table(
+    "tailrace_partitions",
+    CATALOG,
+    sa.Column("stream", _ID, primary_key=True),
+    sa.Column("topic", sa.Text().with_variant(sa.String(255), MYSQL), primary_key=True),
+    sa.Column("partition", sa.Integer, primary_key=True),
+    sa.Column("batch", sa.BigInteger, nullable=False),
+    sa.Column("next_offset", sa.BigInteger, nullable=False),
+    **MYSQL_TABLE,
+)
+
+
+def next_token(connection: sa.Connection, stream: str, previous: int | None) -> int:
+    """The token of a new plan, once no task of an earlier one writes any more.
+
+    `previous` is that of this process's last plan. Raises FencedError where another process has planned since.
+    """
+    query = sa.select(FENCES.c.token).where(FENCES.c.stream == stream).with_for_update()
+    stored = connection.execute(query).scalar_one_or_none()
+    if previous is not None and stored != previous:
+        raise FencedError(
+            f"another process writes the stream {stream} into this database now: this one ends. Run one stream with a "
+            "checkpoint at a time"
+        )
+    token = 1 if stored is None else stored + 1
+    overwrite(connection, FENCES, ("stream", "token"), [(stream, token)])
+    return token
+
+
+def begin_partition(connection: sa.Connection, batch: TaskBatch, token: int, partition: KafkaPartition) -> None:
+    """Keep every other attempt at the partition, and every newer plan, waiting until the transaction ends.
+
+    Raises FencedError where there is a newer plan.
+    """
+    row = (batch.stream, *partition, batch.number, batch.ends[partition])
+    overwrite(connection, PARTITIONS, ("stream", "topic", "partition", "batch", "next_offset"), [row])
+    query = sa.select(FENCES.c.token).where(FENCES.c.stream == batch.stream).with_for_update(read=True)
+    newest = connection.execute(query).scalar_one_or_none()
+    if newest != token:
+        name = "{}, partition {}".format(*partition)
+        raise FencedError(f"{name}: batch {batch.number} has a newer attempt; this one ends")

@@ -1,0 +1,132 @@
+"""The SQL sink's half on executors: a transaction for each Kafka partition of a batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from operator import itemgetter
+from typing import Final
+from uuid import UUID
+
+from tailrace_common.secrets import shown_database
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.coalesce import coalesced
+from tailrace_spark.batch.delivery import DeadLetter, Piece, Summary
+from tailrace_spark.batch.gc_pause import gc_paused
+from tailrace_spark.batch.prefetch import prefetched
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
+from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
+from tailrace_spark.sinks.sql.fences import begin_partition
+from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
+from tailrace_spark.sinks.sql.table_merges import TableMerges
+from tailrace_spark.sinks.sql.transaction import transaction
+from tailrace_spark.sinks.state_store.engine import open_engine
+from tailrace_spark.sinks.state_store.truncations import FoundTruncations
+
+_NEVER: Final = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Where a sink writes, as SqlSink is told of it. Equal ones share a connection of a worker process."""
+
+    url: str = field(repr=False)
+    table: str
+    on_drop: OnDrop
+    ring_delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class SqlDetail:
+    """What a task leaves to the driver: truncations, with the newest definition of their table; refused tables."""
+
+    truncations: Mapping[UUID, tuple[Table, int, TruncationState]]
+    refused: Mapping[UUID, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlTask:
+    """Merges a Kafka partition's records in one transaction, which its row of `tailrace_partitions` belongs to.
+
+    Truncations are the driver's, since they are of all partitions. `refused` are tables whose changes are deferred.
+    `now` is the plan's time, in seconds since the epoch: rows are written as they read then.
+    """
+
+    database: Database
+    batch: TaskBatch
+    token: int
+    refused: Mapping[UUID, str]
+    now: float
+
+    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        """As PartitionTask says."""
+        return _worker(self.database).write(self, partition, pieces)
+
+
+class _Worker:
+    """A worker process's connections to a database, and what it knows of the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._location = shown_database(database.url)
+        self._engine = open_engine(database.url)
+        dialect: str = self._engine.dialect.name
+        self._catalog = Catalog(self._engine.dialect, database.table, database.on_drop, alters=False)
+        self._truncations: dict[UUID, FoundTruncations] = {}
+        self._now = 0.0
+        merges = TableMerges(self._catalog, dialect, database.ring_delay, self._clock, self._truncations_of)
+        self._pieces = PieceMerges(merges, dialect, self._clock, time.sleep)
+
+    def write(self, task: SqlTask, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        self._pieces.waits = {table_id: TableWait(why, _NEVER) for table_id, why in task.refused.items()}
+        self._truncations.clear()
+        self._now = task.now
+        set_aside: list[DeadLetter] = []
+        summary = Summary()
+        try:
+            with gc_paused(), transaction(self._engine, self._location, "the batch will be tried again") as connection:
+                begin_partition(connection, task.batch, task.token, partition)
+                self._pieces.forget()
+                for piece in prefetched(map(self._pieces.read, coalesced(pieces))):
+                    summary += self._pieces.merge(connection, piece, set_aside)
+                detail = self._detail(task)
+        except BaseException:
+            self._pieces.forget()
+            raise
+        return PartitionResult(partition, summary, detail)
+
+    def _detail(self, task: SqlTask) -> SqlDetail:
+        refused = {table_id: wait.why for table_id, wait in self._pieces.waits.items() if table_id not in task.refused}
+        truncations: dict[UUID, tuple[Table, int, TruncationState]] = {}
+        for table_id, truncation in self._truncations.items():
+            target = self._catalog.known(table_id)
+            if truncation.new != TruncationState() and target is not None and table_id not in self._pieces.waits:
+                truncations[table_id] = target.layout.definition, target.layout.announced, truncation.new
+        return SqlDetail(truncations, refused)
+
+    def _clock(self) -> float:
+        return self._now
+
+    def _truncations_of(self, table_id: UUID, ring_delay: float) -> FoundTruncations:
+        return self._truncations.setdefault(table_id, FoundTruncations(table_id, ring_delay))
+
+
+def merged_truncations(details: Iterable[SqlDetail]) -> list[tuple[Table, int, TruncationState]]:
+    """Each table's newest definition, when it was announced, and its truncations of all partitions."""
+    merged: dict[UUID, tuple[Table, int, TruncationState]] = {}
+    for detail in details:
+        for table_id, (definition, announced, truncations) in detail.truncations.items():
+            if (earlier := merged.get(table_id)) is not None:
+                truncations = merge_truncations(earlier[2], truncations)
+                definition, announced = max(earlier[:2], (definition, announced), key=itemgetter(1))
+            merged[table_id] = definition, announced, truncations
+    return list(merged.values())
+
+
+@cache
+def _worker(database: Database) -> _Worker:
+    """That of this process; it stays for later tasks."""
+    return _Worker(database)

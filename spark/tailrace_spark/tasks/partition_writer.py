@@ -1,0 +1,99 @@
+"""A task's work: stream ids, decoding, masks, and the sink's own task, for one Kafka partition after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import Broadcast
+
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
+from tailrace_schemas.masks import Masks
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.shaping.masks import masked
+from tailrace_spark.sinks.protocol import PartitionTask, UnpreparedError
+from tailrace_spark.source.decode import pieces
+from tailrace_spark.streams.assign import assigned_here
+from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.tasks.outcome import Failed, Outcome, RecordCounts, SharedKeys, Unprepared, Written, row_of
+from tailrace_spark.tasks.record_counts import all_owned, counts_of
+from tailrace_spark.tasks.runs import partition_runs
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWriter:
+    """Writes the records of a task. It is pickled with the task; its broadcasts stay with each worker process.
+
+    `generations` and `schemas` are complete for the batch; `known_until` is the generations' (StreamTable).
+    `partitions` counts those of each topic. `written` has been written by an earlier attempt at the batch.
+    """
+
+    task: PartitionTask
+    generations: Broadcast[StreamTable]
+    known_until: int | None
+    schemas: Broadcast[Mapping[bytes, SchemaEntry]]
+    prefix: str
+    partitions: Mapping[str, int]
+    masks: Masks | None
+    early: bool
+    written: frozenset[KafkaPartition]
+
+    def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The outcome of each Kafka partition in a task's records of `with_head`; for mapInArrow."""
+        forget_archives()
+        for partition, batches_of_partition in partition_runs(batches):
+            if partition not in self.written:
+                yield row_of(self._outcome(partition, batches_of_partition))
+
+    def _outcome(self, partition: KafkaPartition, batches: Iterator[pa.RecordBatch]) -> Outcome:
+        records = _PartitionRecords(self, partition, batches)
+        try:
+            result = self.task.write(partition, self._shaped(records))
+        except UnpreparedError:
+            return Unprepared(partition, records.all_schema_ids())
+        except _SharedKeysError:
+            return SharedKeys(partition)
+        except (ServiceError, SettingsError, FencedError) as error:
+            return Failed(partition, error)
+        return Written(result, records.counts)
+
+    def _shaped(self, pieces_of: Iterable[Piece]) -> Iterable[Piece]:
+        return pieces_of if self.masks is None else masked(pieces_of, self.masks)
+
+
+class _SharedKeysError(Exception):
+    """A key of the partition may be in another one too."""
+
+
+class _PartitionRecords:
+    """The pieces of a Kafka partition's records, read once; what they count is known behind the last one."""
+
+    def __init__(self, writer: PartitionWriter, partition: KafkaPartition, batches: Iterator[pa.RecordBatch]) -> None:
+        self._writer = writer
+        self._partition = partition
+        self._batches = batches
+        self._schema_ids: set[bytes] = set()
+        self.counts = RecordCounts()
+
+    def __iter__(self) -> Iterator[Piece]:
+        writer, (topic, partition) = self._writer, self._partition
+        table = replace(writer.generations.value, known_until=writer.known_until)
+        schemas = writer.schemas.value
+        for batch in self._batches:
+            records = assigned_here(pa.Table.from_batches([batch]), table, writer.prefix)
+            self._schema_ids.update(pc.unique(records.column("schema_id")).drop_null().to_pylist())
+            if not all_owned(records, partition, writer.partitions[topic]):
+                raise _SharedKeysError
+            self.counts += counts_of(records)
+            yield from pieces(records, schemas, early=writer.early)
+
+    def all_schema_ids(self) -> frozenset[bytes]:
+        """Those of all records, also of the ones that were not asked for."""
+        for batch in self._batches:
+            self._schema_ids.update(pc.unique(batch.column("schema_id")).drop_null().to_pylist())
+        return frozenset(self._schema_ids)

@@ -1,0 +1,81 @@
+"""Breakages of batches that tasks write: attempts beside each other, plans, drivers, truncations, who writes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
+
+FENCES: Final = "spark/tailrace_spark/sinks/sql/fences.py"
+SQL_TASKS: Final = "unit/spark/sinks/sql/test_tasks.py"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="two-attempts-at-a-partition-write-at-once",
+        promise="two attempts of Spark at a task come out as one",
+        file=FENCES,
+        old='    overwrite(connection, PARTITIONS, ("stream", "topic", "partition", "batch", "next_offset"), [row])\n',
+        new="    del row\n",
+        needs=Needs.NOTHING,
+        reds=(Red(SQL_TASKS, "test_two_attempts_at_a_partition_come_out_as_one[postgresql]", ASSERTED),),
+    ),
+    Breakage(
+        name="a-task-writes-after-a-newer-plan",
+        promise="tasks of an earlier plan write no more",
+        file=FENCES,
+        old="    if newest != token:\n",
+        new="    if newest is None:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                SQL_TASKS,
+                "test_a_plan_waits_for_tasks_of_the_one_before_and_then_they_write_no_more[postgresql]",
+                "DID NOT RAISE",
+            ),
+            Red(
+                SQL_TASKS,
+                "test_a_batch_of_the_drivers_comes_after_the_tasks_of_the_one_before[postgresql]",
+                "DID NOT RAISE",
+            ),
+        ),
+    ),
+    Breakage(
+        name="two-drivers-write-one-stream",
+        promise="of two drivers with one checkpoint the one that planned first ends",
+        file=FENCES,
+        old="    if previous is not None and stored != previous:\n",
+        new="    if previous is not None and stored is None:\n",
+        needs=Needs.NOTHING,
+        reds=(Red(SQL_TASKS, "test_of_two_drivers_the_one_that_planned_first_ends[postgresql]", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="truncations-stay-in-their-task",
+        promise="merging sinks read as SELECT, by tasks too",
+        file="spark/tailrace_spark/sinks/state_store/truncations.py",
+        old="        self.new = merge_truncations(self.new, new)\n",
+        new="        self.new = merge_truncations(self.new, self.new)\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                SQL_TASKS,
+                "test_a_truncation_that_one_task_meets_takes_the_rows_of_all_partitions[postgresql]",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="auto-execution-follows-each-batch",
+        promise="large batches are written by tasks, small ones by the driver",
+        file="spark/tailrace_spark/job/execution.py",
+        old="self._small_batches >= self._batches",
+        new="self._small_batches >= 1",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/job/test_execution.py",
+                "test_auto_is_executors_from_a_large_batch_until_several_small_ones",
+                ASSERTED,
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,21 @@
+"""Which batches tasks write."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace_spark.job.execution import ExecutionChoice
+
+
+@pytest.mark.promise("stream.execution")
+def test_auto_is_executors_from_a_large_batch_until_several_small_ones() -> None:
+    choice = ExecutionChoice("auto", many=100, few=50, batches=2)
+    sizes = [99, 100, 0, 50, 0, 49, 99, 100]
+    expected = ["driver", "executors", "executors", "executors", "executors", "driver", "driver", "executors"]
+    assert [choice.choose(size) for size in sizes] == expected
+
+
+@pytest.mark.parametrize("setting", ["driver", "executors"])
+def test_what_is_set_holds_for_all_sizes(setting: str) -> None:
+    choice = ExecutionChoice("driver" if setting == "driver" else "executors", many=100, few=50, batches=1)
+    assert {choice.choose(size) for size in (0, 1000, 0, 0)} == {setting}

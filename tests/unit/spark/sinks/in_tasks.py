@@ -1,0 +1,96 @@
+"""A sink whose batches are written as Spark's executors write them: by copies of its task, a partition at a time."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+
+from tailrace_schemas.change import Op
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Delivered, Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.protocol import Capabilities, PartitionTask, SweepingSink, TaskSink, UnpreparedError
+
+PARTITIONS = 3
+STREAM = "4c1b6a52f2a34f0d9d1f0c2f8f3e7a11"
+_numbers = count()
+
+
+class InTasks:
+    """Sweeps and closes as the sink does; `write` is a plan, a task for each partition of keys, and a commit."""
+
+    def __init__(self, sink: SweepingSink) -> None:
+        self._sink = sink
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self._sink.capabilities, tasks=None)
+
+    @property
+    def tasks(self) -> TaskSink:
+        tasks = self._sink.capabilities.tasks
+        assert tasks is not None
+        return tasks
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """One micro-batch, each partition's changes in their order."""
+        return write_in_tasks(self.tasks, list(pieces))
+
+    def sweep(self) -> int:
+        return self._sink.sweep()
+
+    def close(self) -> None:
+        self._sink.close()
+
+
+def write_in_tasks(sink: TaskSink, pieces: Sequence[Piece], partitions: int = PARTITIONS) -> Summary:
+    """One micro-batch of which each key is one partition's, and truncations are all partitions'."""
+    shares = {("t.ks.t", number): list(_share(pieces, number, partitions)) for number in range(partitions)}
+    batch = TaskBatch(STREAM, next(_numbers), dict.fromkeys(shares, 1 << 40))
+    results: list[PartitionResult] = []
+    prepared: list[tuple[int, Table]] = []
+    while True:
+        task = sink.plan(batch, prepared)
+        finished = {result.partition for result in results}
+        unprepared = False
+        for partition, share in shares.items():
+            if partition not in finished:
+                result = attempt(task, partition, share)
+                unprepared = unprepared or result is None
+                results += [] if result is None else [result]
+        if not unprepared:
+            return sink.commit(batch, results)
+        assert not prepared, "a plan has not made ready what it was asked for"
+        prepared = definitions_of(pieces)
+
+
+def attempt(task: PartitionTask, partition: KafkaPartition, pieces: Sequence[Piece]) -> PartitionResult | None:
+    """What a copy of the task comes to, brought back as Spark does; None where the plan lacks a definition."""
+    copied: PartitionTask = pickle.loads(pickle.dumps(task))  # noqa: S301 - our own
+    try:
+        result: PartitionResult = pickle.loads(pickle.dumps(copied.write(partition, pieces)))  # noqa: S301 - our own
+    except UnpreparedError:
+        return None
+    return result
+
+
+def definitions_of(pieces: Iterable[Piece]) -> list[tuple[int, Table]]:
+    """Those of all changes, in the order in which they were announced."""
+    changes = [delivered for piece in pieces for delivered in piece.changes]
+    tables = {(delivered.announced, id(delivered.change.table)): delivered.change.table for delivered in changes}
+    return [(announced, table) for (announced, _), table in sorted(tables.items(), key=lambda item: item[0][0])]
+
+
+def _share(pieces: Iterable[Piece], number: int, partitions: int) -> Iterator[Piece]:
+    for piece in pieces:
+        changes = tuple(delivered for delivered in piece.changes if _is_of(delivered, number, partitions))
+        letters = tuple(letter for letter in piece.dead_letters if letter.record_id.offset % partitions == number)
+        yield Piece(changes, letters)
+
+
+def _is_of(delivered: Delivered, number: int, partitions: int) -> bool:
+    change = delivered.change
+    return change.op is Op.TRUNCATE or sum(change.key or b"") % partitions == number

@@ -1,0 +1,166 @@
+"""Tasks of the SQL sink beside each other: repeated and late attempts, a newer plan, another driver."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace_schemas.errors import FencedError
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.sql.task import SqlTask
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.merging_contract import truncate
+from tests.unit.spark.sinks.sql.test_time import PLAIN
+from tests.unit.spark.sinks.sql.test_writers import WAITING, until
+
+SECONDS = 60
+STREAM = "0d4f8c0f5e0b4dd0a7d4f3f0a1b2c3d4"
+FIRST: KafkaPartition = ("t.shop.plain", 0)
+SECOND: KafkaPartition = ("t.shop.plain", 1)
+ENDS = {FIRST: 100, SECOND: 100}
+LOG = Log(PLAIN)
+
+
+def batch(number: int) -> TaskBatch:
+    return TaskBatch(STREAM, number, ENDS)
+
+
+def planned(sink: SqlSink, number: int = 0) -> SqlTask:
+    return sink.plan(batch(number), [(1, PLAIN)])
+
+
+def as_of_another_process(task: SqlTask, name: str) -> SqlTask:
+    """The task with a connection and a memory of its own, as in another worker process."""
+    url = sa.make_url(task.database.url).update_query_dict({"application_name": name})
+    return replace(task, database=replace(task.database, url=url.render_as_string(hide_password=False)))
+
+
+@contextmanager
+def writing(task: SqlTask, *first: Piece, then: Piece) -> Iterator[tuple[Future[PartitionResult], threading.Event]]:
+    """An attempt that has written some pieces, in its open transaction, and writes the last one when it is told to."""
+    reached, told = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[Piece]:
+        yield from first
+        reached.set()
+        assert told.wait(SECONDS)
+        yield then
+
+    with ThreadPoolExecutor(1) as pool:
+        attempt = pool.submit(task.write, FIRST, pieces())
+        assert reached.wait(SECONDS)
+        try:
+            yield attempt, told
+        finally:
+            told.set()
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_two_attempts_at_a_partition_come_out_as_one(server_database: Database) -> None:
+    """A repeated task beside the one that Spark has given up: both read, merge and write the same rows."""
+    if server_database.dialect != "postgresql":
+        pytest.skip("two connections are told apart by a name that only PostgreSQL takes")
+    rows = [piece([LOG.insert((number,), (), 5, v="new", w=number) for number in range(20)])]
+    last = piece([LOG.update((number,), (), 6, v="newer") for number in range(0, 20, 2)])
+    with closing(SqlSink(server_database.url)) as sink, ThreadPoolExecutor(1) as pool:
+        sink.write([piece([LOG.insert((number,), (), 1, v="old", w=0) for number in range(10)])])
+        task = planned(sink)
+        with writing(as_of_another_process(task, "zombie"), *rows, then=last) as (zombie, told):
+            repeated = pool.submit(task.write, FIRST, iter([*rows, last]))
+            until(server_database, WAITING["postgresql"])
+            assert not repeated.done()
+            told.set()
+            assert zombie.result(SECONDS).summary == Summary(30, 30)
+            assert repeated.result(SECONDS).summary == Summary(30, 0)
+    expected = [(number, "newer" if number % 2 == 0 else "new", number) for number in range(20)]
+    assert server_database.select("SELECT * FROM shop_plain") == sorted(expected, key=repr)
+
+
+@pytest.mark.promise("tasks.fence")
+def test_a_plan_waits_for_tasks_of_the_one_before_and_then_they_write_no_more(server_database: Database) -> None:
+    if server_database.dialect != "postgresql":
+        pytest.skip("two connections are told apart by a name that only PostgreSQL takes")
+    old = piece([LOG.insert((1,), (), 5, v="of the old driver", w=1)])
+    with closing(SqlSink(server_database.url)) as dead, closing(SqlSink(server_database.url)) as restarted:
+        task = planned(dead)
+        with writing(task, old, then=piece([])) as (zombie, told), ThreadPoolExecutor(1) as pool:
+            plan = pool.submit(planned, restarted)
+            until(server_database, WAITING["postgresql"])
+            assert not plan.done()
+            told.set()
+            assert zombie.result(SECONDS).summary == Summary(1, 1)
+            newer = plan.result(SECONDS)
+        with pytest.raises(FencedError, match="batch 0 has a newer attempt"):
+            task.write(SECOND, iter([piece([LOG.insert((2,), (), 5, v="late", w=2)])]))
+        assert newer.write(FIRST, iter([old])).summary == Summary(1, 0)
+    assert server_database.select("SELECT * FROM shop_plain") == [(1, "of the old driver", 1)]
+    assert server_database.select("SELECT * FROM tailrace_partitions") == [(STREAM, *FIRST, 0, 100)]
+
+
+def test_a_batch_of_the_drivers_comes_after_the_tasks_of_the_one_before(server_database: Database) -> None:
+    with closing(SqlSink(server_database.url)) as sink:
+        task = planned(sink)
+        sink.fence(STREAM)
+        with pytest.raises(FencedError):
+            task.write(FIRST, iter([piece([LOG.insert((1,), (), 5, v="late", w=1)])]))
+    assert server_database.select("SELECT * FROM shop_plain") == []
+
+
+@pytest.mark.promise("tasks.one-driver")
+def test_of_two_drivers_the_one_that_planned_first_ends(server_database: Database) -> None:
+    with closing(SqlSink(server_database.url)) as first, closing(SqlSink(server_database.url)) as second:
+        planned(first)
+        planned(second)
+        with pytest.raises(FencedError, match="another process writes the stream"):
+            planned(first, 1)
+        planned(second, 1)
+
+
+def test_a_tasks_words_have_no_password(server_database: Database) -> None:
+    with closing(SqlSink(server_database.url)) as sink:
+        task = planned(sink)
+    secret = replace(task, database=replace(task.database, url="postgresql://me:sesame@127.0.0.1/db"))
+    assert "sesame" not in repr(secret) + str(secret)
+
+
+def test_changes_of_a_refused_table_are_deferred_by_all_tasks_until_it_is_mended(server_database: Database) -> None:
+    def rows(*numbers: int) -> Iterator[Piece]:
+        return iter([piece([LOG.insert((number,), (), 5, v="a", w=number) for number in numbers])])
+
+    now = 100.0
+    with closing(SqlSink(server_database.url, clock=lambda: now)) as sink:
+        planned(sink)
+        with server_database.engine.begin() as connection:
+            connection.exec_driver_sql("ALTER TABLE shop_plain__rows RENAME TO elsewhere")
+        task = planned(sink, 1)
+        results = [task.write(FIRST, rows(1, 2)), task.write(SECOND, rows(3))]
+        summary = sink.commit(batch(1), results)
+        assert (summary.changes, summary.deferred) == (0, 3)
+        assert sink.plan(batch(2), []).refused.keys() == {PLAIN.id}
+        with server_database.engine.begin() as connection:
+            connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO shop_plain__rows")
+        now += 100
+        assert sink.plan(batch(3), []).refused == {}
+    assert server_database.select("SELECT * FROM shop_plain") == [(number, "a", number) for number in (1, 2, 3)]
+
+
+def test_a_truncation_that_one_task_meets_takes_the_rows_of_all_partitions(server_database: Database) -> None:
+    with closing(SqlSink(server_database.url, clock=lambda: 100)) as sink:
+        task = planned(sink)
+        for number, partition in enumerate((FIRST, SECOND)):
+            task.write(partition, iter([piece([LOG.insert((number,), (), 5, v="a", w=0)])]))
+        later = planned(sink, 1)
+        result = later.write(SECOND, iter([piece([truncate(LOG, "h", 9_000_000, 9_000)])]))
+        assert len(server_database.select("SELECT * FROM shop_plain")) == 2
+        assert sink.commit(batch(1), [result]) == Summary(1, 2)
+    assert server_database.select("SELECT * FROM shop_plain") == []
