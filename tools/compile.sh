@@ -5,6 +5,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$1
 target=$(pwd)/$2
+mkdir -p "$(dirname "$target")"
+exec 9> "$target.lock"  # one compilation at a time: others wait for it, and find what it made
+flock 9
 
 sources() { find common connector schemas spark -name '*.py' -not -name _compiled_sources.py -print0 | sort -z; }
 stamp=$({ "$python" -V; sources | xargs -0 cat setup.py pyproject.toml tools/{build_backend,compilation}.py tools/mypyc.toml; } | sha256sum | cut -c1-16)

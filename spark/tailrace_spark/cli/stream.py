@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 from stamina.instrumentation import set_on_retry_hooks
 
-from tailrace_common.build import log_build
+from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.http_server import serving
 from tailrace_common.kafka import PartitionEnds
@@ -49,7 +49,8 @@ def stream(
         Path | None,
         typer.Option(
             metavar="FILE.tar.gz",
-            help="Write what executors need for jobs of your own, for spark.archives, and end (docs/spark.md).",
+            help="Write what executors need, for spark.archives, and end: our packages, and what they and the sinks of "
+            "the settings import (docs/spark.md).",
             show_default=False,
         ),
     ] = None,
@@ -64,17 +65,10 @@ def stream(
 
     Example: tailrace stream -c tailrace.toml
     """
-    if archive is not None:
-        written = write_archive(archive, without or ())
-        log.info(
-            "%s: %d files, %.0f MB: ours, %s",
-            archive,
-            written.files,
-            written.size / 1e6,
-            ", ".join(written.distributions),
-        )
-        return
     settings = settings_of(config)
+    if archive is not None:
+        _archive(archive, without or (), settings)
+        return
     log_build(log)
     set_on_retry_hooks(())  # our own log says of a retry what matters
     chosen, section = chosen_sink(settings, sink)
@@ -85,6 +79,12 @@ def stream(
         finally:
             target.close()
     log.info("the stream has ended")
+
+
+def _archive(file: Path, without: Collection[str], settings: Settings) -> None:
+    written = write_archive(file, without, {section.type for section in settings.sink.values()})
+    names = ", ".join(written.distributions)
+    log.info("%s: %d files, %.0f MB: ours (%s), %s", file, written.files, written.size / 1e6, describe(), names)
 
 
 def _follow(settings: Settings, target: ReachableSink, about: Target, spark: SparkOnce, *, once: bool) -> None:

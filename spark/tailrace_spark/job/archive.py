@@ -1,9 +1,13 @@
-"""Our packages, and what they import, as one archive that Spark unpacks beside each executor (`spark.archives`)."""
+"""Our packages, and what they import, as one archive that Spark unpacks beside each executor (`spark.archives`).
+
+Where the packages here are compiled, the archive's are too, and fit executors of the same Python and architecture.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -16,9 +20,14 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.sinks.registry import SINKS
 
 _OURS: Final = ("tailrace_common", "tailrace_schemas", "tailrace_spark")
 _ENTRIES: Final = ("tailrace_spark.source.changes", "tailrace_spark.source.decode", "numpy", "pandas", "pyarrow")
+# mypyc's library of all compiled modules, beside the packages: none of these can be imported without it.
+_COMPILED_GROUP: Final = "tailrace__mypyc"
+# Of our own distribution: its version, and the entry points by which sections of sinks are found.
+_METADATA: Final = frozenset({"METADATA", "entry_points.txt"})
 _SPARKS_OWN: Final = frozenset({"pyspark", "py4j", "setuptools"})
 _LEFT_OUT: Final = frozenset({"__pycache__", "tests", "include"})
 # What has been loaded when everything that tasks of ours import is there.
@@ -38,13 +47,15 @@ class Contents:
     size: int
 
 
-def write_archive(file: Path, without: Collection[str] = ()) -> Contents:
+def write_archive(file: Path, without: Collection[str] = (), sinks: Collection[str] = ()) -> Contents:
     """Write FILE, a .tar.gz: the three packages that executors use, and the distributions that these import.
 
+    `sinks` are types of sinks, such as sql, whose packages are in it too.
     `without` are names of distributions that the executors' Python has already. Spark's own are never in it, nor are
-    tests and C headers. Raises SettingsError for a name that would not be in it anyway, or a file that cannot be made.
+    tests and C headers. Raises SettingsError for a name that would not be in it anyway, for a sink whose packages are
+    not installed, or a file that cannot be made.
     """
-    distributions = _distributions()
+    distributions = _distributions(frozenset(sinks))
     unknown = {_plain(name) for name in without} - distributions.keys()
     if unknown:
         raise SettingsError(
@@ -64,13 +75,26 @@ def write_archive(file: Path, without: Collection[str] = ()) -> Contents:
 
 
 @cache
-def _distributions() -> dict[str, Distribution]:
+def _distributions(sinks: frozenset[str]) -> dict[str, Distribution]:
     """The distributions that a process loads when it imports what tasks import; by plain names, without ours."""
-    command = [sys.executable, "-c", _LIST, *_ENTRIES]
+    command = [sys.executable, "-c", _LIST, *_ENTRIES, *_modules_of(sinks)]
     loaded = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)  # noqa: S603 - ours
     owners = packages_distributions()
     names = {_plain(owner) for module in loaded for owner in owners.get(module, ())}
     return {name: distribution(name) for name in names - _SPARKS_OWN - {"tailrace"}}
+
+
+def _modules_of(sinks: Collection[str]) -> list[str]:
+    """What these types of sinks import when they are opened, and when they write."""
+    modules: list[str] = []
+    for kind in (SINKS[name] for name in sorted(sinks)):
+        if missing := kind.missing():
+            raise SettingsError(f"--archive: a {kind.name} sink needs {', '.join(missing)}: {kind.install}")
+        package = kind.open.__module__.rpartition(".")[0]
+        folder = str(_folder("tailrace_spark").joinpath(*package.split(".")[1:]))
+        modules += [*kind.packages, *(driver for driver in kind.drivers if importlib.util.find_spec(driver))]
+        modules += [f"{package}.{module.name}" for module in pkgutil.iter_modules([folder])]
+    return modules
 
 
 def _files(chosen: dict[str, Distribution]) -> Iterator[tuple[Path, str]]:
@@ -81,6 +105,12 @@ def _files(chosen: dict[str, Distribution]) -> Iterator[tuple[Path, str]]:
             inside = PurePosixPath(package, path.relative_to(root).as_posix())
             if path.is_file() and _wanted(inside):
                 yield path, str(inside)
+    if (group := importlib.util.find_spec(_COMPILED_GROUP)) is not None and group.origin is not None:
+        yield Path(group.origin), Path(group.origin).name
+    ours = distribution("tailrace")
+    for listed in ours.files or ():
+        if listed.parent.suffix == ".dist-info" and listed.name in _METADATA:
+            yield Path(str(ours.locate_file(listed))), listed.as_posix()
     for dist in chosen.values():
         for listed in sorted(dist.files or ()):
             inside = PurePosixPath(listed.as_posix())

@@ -59,8 +59,9 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         options = {**_LOCAL, **options}
     os.environ["JAVA_HOME"] = str(java_home_for_spark())
-    if "spark.pyspark.python" not in options:
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # PySpark reads the executors' Python from the environment alone, unless spark-submit starts it.
+    os.environ["PYSPARK_PYTHON"] = options.get("spark.pyspark.python", sys.executable)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     options[_JAVA_OPTIONS] = _with_logging(options.get(_JAVA_OPTIONS, ""))
     jars = [str(jar) for jar in fetch_sets("spark", progress=progress)]
     user_jars = options.pop("spark.jars", "")

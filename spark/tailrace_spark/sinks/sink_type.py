@@ -45,7 +45,7 @@ class SinkType:
     """One type of sink. `name` is the `type` of its section, `where` its setting that says where it writes, if any.
 
     `kinds` are those of its modes, the default's first. `guarantee` is a sentence; `packages` are those of `extra` in
-    pyproject.toml that the sink imports.
+    pyproject.toml that the sink imports. `drivers` are packages that it imports for some stores and not for others.
     """
 
     name: str
@@ -54,6 +54,7 @@ class SinkType:
     guarantee: str
     extra: str
     packages: tuple[str, ...]
+    drivers: tuple[str, ...] = ()
     document: str
     open: Opener
     where: str = ""

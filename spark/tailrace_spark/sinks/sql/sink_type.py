@@ -29,6 +29,7 @@ SQL: Final = SinkType(
     "again or in another order.",
     extra="spark",
     packages=("sqlalchemy",),
+    drivers=("psycopg", "pymysql"),
     document="docs/sinks/sql.md",
     open=_open,
     where="url",

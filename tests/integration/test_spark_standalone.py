@@ -1,0 +1,101 @@
+"""Jobs on a standalone cluster of two workers that share no directory, user or Python with the driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tailrace.local import LocalKafka
+from tests.integration.feed import Feed
+from tests.services.spark_cluster import SparkCluster, compiled_code
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
+
+pytestmark = pytest.mark.timeout(900)
+
+DRIVER = "tests.integration.cluster_driver"
+ROOT = Path(__file__).parents[2]
+ROWS = 40
+PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SparkCluster]:
+    with SparkCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Path:
+    """Where the compiled packages are."""
+    return compiled_code()
+
+
+@pytest.fixture(scope="module")
+def archive(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What brings executors the compiled packages."""
+    directory = tmp_path_factory.mktemp("archive")
+    file = directory / "executors.tar.gz"
+    tailrace = [sys.executable, "-c", "from tailrace.cli.main import run; run()"]
+    run([*tailrace, "stream", "--archive", str(file)], directory, compiled)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """Rows of one table, in both partitions of its topic."""
+    feed = Feed(kafka.bootstrap, prefix)
+    feed.announce()
+    feed.publish([Log(PLAIN).insert((number,), (), 5_000_000, v=f"v{number}") for number in range(ROWS)])
+    yield feed
+    feed.close()
+
+
+def run(command: list[str], directory: Path, compiled: Path) -> str:
+    """The output of a command that ends well, with the compiled packages."""
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        timeout=400,
+        env={**os.environ, "TMPDIR": str(directory), "PYTHONPATH": f"{compiled}{os.pathsep}{ROOT}"},
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def settings_file(directory: Path, kafka: LocalKafka, prefix: str, spark: Mapping[str, str]) -> Path:
+    file = directory / "tailrace.toml"
+    file.write_text(
+        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+        f'[stream]\ncheckpoint = "{directory}/checkpoint"\n[sink.local]\nurl = "sqlite:///{directory}/sink.db"\n'
+        "[stream.spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in spark.items())
+    )
+    return file
+
+
+def test_executors_run_compiled_code_of_the_archive(
+    cluster: SparkCluster, archive: Path, compiled: Path, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    config = settings_file(tmp_path, kafka, prefix, cluster.driver_settings(archive))
+    shown = run([sys.executable, "-m", DRIVER, "shop.plain", str(config)], tmp_path, compiled)
+    changes = [json.loads(line) for line in shown.splitlines()]
+    assert sorted(change["value"] for change in changes) == sorted(f"v{number}" for number in range(ROWS))
+    assert {(change["op"], len(change["stream_id"]), tuple(change["marks"])) for change in changes} == {
+        ("insert", 32, ("late",))
+    }
+    workers = {change["worker"]["directory"]: change["worker"] for change in changes}
+    assert len(workers) == 2, workers
+    for machine in cluster.workers:
+        [worker] = [about for folder, about in workers.items() if folder.startswith(f"{machine.directory}/work/")]
+        assert worker["user"] == (os.geteuid() if cluster.user is None else cluster.user)
+        assert worker["python"] == str(machine.directory / "python")
+        assert worker["compiled"] > 50
+        assert worker["merge"].startswith(f"{worker['directory']}/ours/tailrace_spark/merge/row.cpython-")
