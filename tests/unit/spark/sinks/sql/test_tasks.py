@@ -65,6 +65,12 @@ def writing(task: SqlTask, *first: Piece, then: Piece) -> Iterator[tuple[Future[
             told.set()
 
 
+def noted(begun: threading.Event, *pieces: Piece) -> Iterator[Piece]:
+    """The pieces; the event is set when the first is asked for."""
+    begun.set()
+    yield from pieces
+
+
 @pytest.mark.promise("tasks.attempts")
 def test_two_attempts_at_a_partition_come_out_as_one(server_database: Database) -> None:
     """A repeated task beside the one that Spark has given up: both read, merge and write the same rows."""
@@ -76,9 +82,10 @@ def test_two_attempts_at_a_partition_come_out_as_one(server_database: Database) 
         sink.write([piece([LOG.insert((number,), (), 1, v="old", w=0) for number in range(10)])])
         task = planned(sink)
         with writing(as_of_another_process(task, "zombie"), *rows, then=last) as (zombie, told):
-            repeated = pool.submit(task.write, FIRST, iter([*rows, last]))
+            begun = threading.Event()
+            repeated = pool.submit(task.write, FIRST, noted(begun, *rows, last))
             until(server_database, WAITING["postgresql"])
-            assert not repeated.done()
+            assert not begun.is_set(), "the second attempt reads beside the first"
             told.set()
             assert zombie.result(SECONDS).summary == Summary(30, 30)
             assert repeated.result(SECONDS).summary == Summary(30, 0)
