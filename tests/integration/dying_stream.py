@@ -23,6 +23,7 @@ from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.tasks.job import TaskRunner
 
 
 class Step(StrEnum):
@@ -32,6 +33,8 @@ class Step(StrEnum):
     NOTING = "half of the batch's note is written"
     NOTED = "the batch's note is written"
     READ = "the records are read"
+    PLANNED = "a batch is planned, before its tasks"
+    TASKS = "all tasks have committed, before the driver does"
     WRITING = "before the sink's transaction"
     MERGED = "in the sink's transaction, after a piece"
     COMMITTED = "after the sink's commit, before the checkpoint's"
@@ -96,6 +99,11 @@ def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
         kind = type(sink)
         committed = _then(Step.COMMITTED, kind.write, lambda summary: summary.changes)
         kind.write = _first(Step.WRITING, committed)
+        if isinstance(sink, SqlSink):
+            # What tasks write is committed by them: all that is left for the driver's commit is the rest.
+            SqlSink.plan = _then(Step.PLANNED, SqlSink.plan)  # type: ignore[method-assign]
+            commit = _then(Step.COMMITTED, SqlSink.commit, lambda summary: summary.changes)
+            SqlSink.commit = commit  # type: ignore[method-assign]
         return sink
 
     return opened
@@ -121,6 +129,7 @@ if __name__ == "__main__":
     BatchGenerations.table = _then(Step.NOTED, BatchGenerations.table)  # type: ignore[method-assign]
     collect = _then(Step.READ, BatchRecords.collect, lambda records: records.num_rows)
     BatchRecords.collect = collect  # type: ignore[method-assign]
+    TaskRunner.run = _then(Step.TASKS, TaskRunner.run)  # type: ignore[method-assign]
     PieceMerges.merge = _then(Step.MERGED, PieceMerges.merge)  # type: ignore[method-assign]
     SqlSink._swept = _then(Step.SWEEPING, SqlSink._swept)  # type: ignore[method-assign]
     SqlSink.sweep = _then(Step.SWEPT, SqlSink.sweep)  # type: ignore[method-assign]

@@ -71,6 +71,14 @@ class StreamProcess(CommandProcess):
         Java this is."""
         return [pid for pid, parent in _parents() if parent == self.process.pid and _is_sparks(pid)]
 
+    @property
+    def workers(self) -> list[int]:
+        """The ids of the Python processes of its tasks, and of the one that makes them."""
+        parents, processes = dict(_parents()), set(self.javas)
+        while more := {pid for pid, parent in parents.items() if parent in processes} - processes:
+            processes |= more
+        return sorted(processes - set(self.javas))
+
     def kill(self, *, java: bool = True, python: bool = True) -> None:
         """kill -9 of both, or of one, which the other does not outlive; of Java alone as soon as there is one."""
         found: list[int] = []

@@ -20,7 +20,7 @@ from tests.held import Record, hold, jar_version, package
 from tests.integration.agents import cql
 from tests.integration.test_kafka_sink import Topics
 from tests.integration.ways import Ground, Way
-from tests.oracle.comparison import Downstream, Followed
+from tests.oracle.comparison import Downstream, Followed, TaskDownstream
 from tests.oracle.direct import Recorded, replay
 from tests.oracle.kinds import finite_kinds_of
 from tests.oracle.logs import replay_log
@@ -106,6 +106,12 @@ MERGING: Final[Mapping[str, Way[Followed]]] = {
         sink="sql",
         server=lambda: "postgresql",
         new=lambda ground: _database(ground, postgres.new_database()),
+    ),
+    "postgresql, tasks": Way(
+        sink="sql, tasks",
+        server=lambda: "postgresql",
+        new=lambda ground: ground.stack.enter_context(closing(TaskDownstream(postgres.new_database()))),
+        long=False,
     ),
     "mysql": Way(
         sink="sql",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -114,8 +116,12 @@ class Load:
 class Trial:
     """One source, its topics, one sink, and the processes between them."""
 
-    def __init__(self, place: Path, kafka: LocalKafka, prefix: str, url: str, seed: int = 1) -> None:
+    def __init__(
+        self, place: Path, kafka: LocalKafka, prefix: str, url: str, *, execution: str = "driver", seed: int = 1
+    ) -> None:
         self._place, self._kafka, self._prefix, self._url = place, kafka, prefix, url
+        self._settings = {"execution": json.dumps(execution)}
+        self.execution = execution
         self._feed = Feed(kafka.bootstrap, prefix)
         self._feed.announce()
         self.database = Database(url, sa.create_engine(url))
@@ -130,12 +136,14 @@ class Trial:
 
     def stream(self) -> StreamProcess:
         """A stream, not started."""
-        return StreamProcess(self._place, self._kafka, self._prefix, self._url)
+        return StreamProcess(self._place, self._kafka, self._prefix, self._url, stream=self._settings)
 
     def die_at(self, step: Step, nth: int) -> None:
         """A stream that ends itself at a step."""
         program = (dying_stream.__file__, step, str(nth))
-        dying = StreamProcess(self._place, self._kafka, self._prefix, self._url, name="dying", program=program)
+        dying = StreamProcess(
+            self._place, self._kafka, self._prefix, self._url, name="dying", program=program, stream=self._settings
+        )
         with dying as stream:
             assert stream.ended() == -signal.SIGKILL, f"{step}\n{stream.words()}"
 
@@ -163,9 +171,17 @@ class Trial:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def trial(request: pytest.FixtureRequest, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[Trial]:
-    """One with an empty sink."""
+    """One with an empty sink, which the driver writes."""
     url = f"sqlite:///{tmp_path / 'sink.db'}" if request.param == "sqlite" else new_database()
     trial = Trial(tmp_path, kafka, prefix, url)
+    yield trial
+    trial.close()
+
+
+@pytest.fixture
+def task_trial(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[Trial]:
+    """One with an empty PostgreSQL, which tasks write."""
+    trial = Trial(tmp_path, kafka, prefix, new_database(), execution="executors")
     yield trial
     trial.close()
 
@@ -191,7 +207,7 @@ def test_a_killed_stream_goes_on(trial: Trial) -> None:
 @pytest.mark.timeout(3600)
 def test_many_times(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
     """Two thirds at each step in turn, a third at any time: both processes, Python alone, or Java alone."""
-    random, steps = Random(7), [step for step in Step if step is not Step.OWNING]
+    random, steps = Random(7), [step for step in Step if step not in {Step.OWNING, Step.PLANNED, Step.TASKS}]
     victims: tuple[dict[str, bool], ...] = ({}, {"java": False}, {"python": False})
     with trial.load() as load:
         trial.die_at(Step.OWNING, 1)  # a checkpoint is only owned once
@@ -208,3 +224,44 @@ def test_many_times(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
         trial.settle(stream)
     with capsys.disabled():
         sys.stdout.write(f"\nkill -9 of the stream: {kills(60)} kills, {load.sent} changes, no difference\n")
+
+
+TASK_STEPS = (Step.NOTED, Step.PLANNED, Step.TASKS, Step.COMMITTED, Step.SWEPT)
+
+
+@pytest.mark.promise("stream.killed")
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_times_by_tasks(task_trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
+    """A third at the driver's steps, a third of all processes at any time, a third of the tasks' Pythons alone."""
+    random, killed = Random(11), 0
+    with task_trial.load() as load:
+        for number in range(kills(30)):
+            if number % 3 == 0:
+                task_trial.die_at(TASK_STEPS[number // 3 % len(TASK_STEPS)], random.randrange(1, 4))
+                killed += 1
+                continue
+            with task_trial.stream() as stream:
+                stream.until(lambda stream=stream: bool(stream.workers))
+                time.sleep(random.uniform(0, 3))  # the time of the death is what is varied
+                if number % 3 == 1:
+                    stream.kill()
+                    killed += 1
+                else:
+                    killed += kill_all(stream.workers)
+            with capsys.disabled():
+                sys.stdout.write(f"\r{killed} kills, {load.sent} changes")
+    with task_trial.stream() as stream:
+        task_trial.settle(stream)
+    with capsys.disabled():
+        sys.stdout.write(f"\nkill -9 of tasks and their driver: {killed} kills, {load.sent} changes, no difference\n")
+
+
+def kill_all(processes: list[int]) -> int:
+    """kill -9 of processes of which some may have ended; how many had not."""
+    killed = 0
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+    return killed

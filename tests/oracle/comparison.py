@@ -16,6 +16,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.oracle.values import answered, key_of, normal
+from tests.unit.spark.sinks.in_tasks import InTasks
 
 Row = tuple[object, ...]
 """The values of a table's columns, key columns first, in the definition's order."""
@@ -126,6 +127,14 @@ class Downstream:
         query = sa.text("SELECT name FROM tailrace_tables WHERE table_id = :id")
         name: str | None = connection.execute(query, {"id": str(table_id)}).scalar_one_or_none()
         return name
+
+
+class TaskDownstream(Downstream):
+    """The same, written by tasks."""
+
+    def open(self, clock: Callable[[], float]) -> SweepingSink:
+        """A sink that writes it, each batch by a task for each partition of keys."""
+        return InTasks(super().open(clock))
 
 
 def row_of(table: Table, values: Mapping[str, Any], form: Callable[[Any, CqlType], object]) -> Row:

@@ -41,7 +41,7 @@ from tailrace_spark.job.spark_quiet import quiet_stop
 from tailrace_spark.job.sweeper import Sweeper
 from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.job.upkeep import Upkeep
-from tailrace_spark.shaping import newest, shape_of
+from tailrace_spark.shaping import masks_of, newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.source.dedupe import one_copy
 from tailrace_spark.source.kafka import read_messages, reads_topic, with_head
@@ -145,8 +145,8 @@ class Stream:
         stream, shape, tasks = self._settings.stream, self._shape, sink.capabilities.tasks
         if tasks is None:
             return None
-        masks, mixed = None if shape is None else shape.masks, stream.one_copy_seconds is not None
-        task_settings = TaskSettings(self._settings.topics.prefix, masks, stream.accept_early, mixed=mixed)
+        mixed = stream.one_copy_seconds is not None
+        task_settings = TaskSettings(self._settings.topics.prefix, masks_of(stream), stream.accept_early, mixed=mixed)
         runner = TaskRunner(self._spark, task_settings)
         return ExecutorBatches(tasks, runner, self._schemas, shape, self._files)
 

@@ -1,5 +1,6 @@
 """Filters and masks of a stream's changes, before any sink (docs/shaping.md, docs/masks.md)."""
 
+from tailrace_spark.shaping.masks import masks_of
 from tailrace_spark.shaping.shape import Shape, newest, shape_of
 
-__all__ = ["Shape", "newest", "shape_of"]
+__all__ = ["Shape", "masks_of", "newest", "shape_of"]

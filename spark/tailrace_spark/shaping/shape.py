@@ -51,11 +51,6 @@ class Shape:
         yield from filtered if self._masks is None else masked(filtered, self._masks)
 
     @property
-    def masks(self) -> Masks | None:
-        """What tasks need to shape changes as this does, where nothing is filtered."""
-        return self._masks
-
-    @property
     def filters(self) -> bool:
         """Whether changes are filtered, which Spark's analyser does on the driver."""
         return self._filters is not None

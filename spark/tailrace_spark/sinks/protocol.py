@@ -170,6 +170,8 @@ class TaskSink(Sink, Protocol):
 class PartitionTask(Protocol):
     """The half of a sink that writes in a task; it is pickled, and shown to nobody: it may have secrets.
 
+    Neither it nor its results have values of compiled classes, such as Table: these cannot be pickled.
+
     Two attempts may write one Kafka partition's records at once: a repeated task and the one that Spark has given up,
     or two speculative ones. They must come out as if one had written them. What a worker process keeps
     between tasks may be stale.

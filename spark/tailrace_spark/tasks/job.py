@@ -15,6 +15,7 @@ from tailrace_spark.sinks.protocol import PartitionTask
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import SCHEMA, Outcome, outcomes_of
 from tailrace_spark.tasks.partition_writer import PartitionWriter
+from tailrace_spark.tasks.schemas import TaskSchemas
 
 _TASKS_PER_CORE = 4
 
@@ -36,7 +37,7 @@ class TaskRunner:
         self._spark = spark
         self._settings = settings
         self._generations: tuple[object, Broadcast[StreamTable]] | None = None
-        self._schemas: tuple[Mapping[bytes, SchemaEntry], Broadcast[Mapping[bytes, SchemaEntry]]] | None = None
+        self._schemas: tuple[Mapping[bytes, SchemaEntry], Broadcast[TaskSchemas]] | None = None
 
     def run(
         self,
@@ -79,11 +80,11 @@ class TaskRunner:
             self._generations = table.generations, self._spark.sparkContext.broadcast(table)
         return self._generations[1]
 
-    def _broadcast_schemas(self, schemas: Mapping[bytes, SchemaEntry]) -> Broadcast[Mapping[bytes, SchemaEntry]]:
+    def _broadcast_schemas(self, schemas: Mapping[bytes, SchemaEntry]) -> Broadcast[TaskSchemas]:
         if self._schemas is None or not _same(self._schemas[0], schemas):
             if self._schemas is not None:
                 self._schemas[1].unpersist()
-            self._schemas = schemas, self._spark.sparkContext.broadcast(schemas)
+            self._schemas = schemas, self._spark.sparkContext.broadcast(TaskSchemas.of(schemas))
         return self._schemas[1]
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.task_batch import PartitionResult
 
@@ -67,6 +68,12 @@ class Failed:
 
     partition: KafkaPartition
     error: Exception
+
+
+def failed(partition: KafkaPartition, error: ServiceError | SettingsError | FencedError) -> Failed:
+    """What a task raised, as a value: its words and whose turn it is to act, of whatever class it is."""
+    kind = next(kind for kind in (FencedError, SettingsError, ServiceError) if isinstance(error, kind))
+    return Failed(partition, kind(str(error)))
 
 
 Outcome = Written | Unprepared | SharedKeys | Failed

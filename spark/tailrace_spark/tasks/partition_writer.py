@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import Broadcast
 
-from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition
@@ -20,9 +19,10 @@ from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.streams.worker_imports import forget_archives
-from tailrace_spark.tasks.outcome import Failed, Outcome, RecordCounts, SharedKeys, Unprepared, Written, row_of
+from tailrace_spark.tasks.outcome import Outcome, RecordCounts, SharedKeys, Unprepared, Written, failed, row_of
 from tailrace_spark.tasks.record_counts import all_owned, counts_of
 from tailrace_spark.tasks.runs import partition_runs
+from tailrace_spark.tasks.schemas import TaskSchemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class PartitionWriter:
     task: PartitionTask
     generations: Broadcast[StreamTable]
     known_until: int | None
-    schemas: Broadcast[Mapping[bytes, SchemaEntry]]
+    schemas: Broadcast[TaskSchemas]
     prefix: str
     partitions: Mapping[str, int]
     masks: Masks | None
@@ -59,7 +59,7 @@ class PartitionWriter:
         except _SharedKeysError:
             return SharedKeys(partition)
         except (ServiceError, SettingsError, FencedError) as error:
-            return Failed(partition, error)
+            return failed(partition, error)
         return Written(result, records.counts)
 
     def _shaped(self, pieces_of: Iterable[Piece]) -> Iterable[Piece]:

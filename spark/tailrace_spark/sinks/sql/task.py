@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,12 +13,14 @@ from uuid import UUID
 
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.fences import begin_partition
@@ -42,9 +45,12 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class SqlDetail:
-    """What a task leaves to the driver: truncations, with the newest definition of their table; refused tables."""
+    """What a task leaves to the driver: truncations, with the newest definition of their table; refused tables.
 
-    truncations: Mapping[UUID, tuple[Table, int, TruncationState]]
+    Truncations are as `encode_truncations` has them, definitions as JSON: compiled classes cannot be pickled.
+    """
+
+    truncations: Mapping[UUID, tuple[str, int, bytes]]
     refused: Mapping[UUID, str]
 
 
@@ -100,11 +106,12 @@ class _Worker:
 
     def _detail(self, task: SqlTask) -> SqlDetail:
         refused = {table_id: wait.why for table_id, wait in self._pieces.waits.items() if table_id not in task.refused}
-        truncations: dict[UUID, tuple[Table, int, TruncationState]] = {}
+        truncations: dict[UUID, tuple[str, int, bytes]] = {}
         for table_id, truncation in self._truncations.items():
             target = self._catalog.known(table_id)
             if truncation.new != TruncationState() and target is not None and table_id not in self._pieces.waits:
-                truncations[table_id] = target.layout.definition, target.layout.announced, truncation.new
+                definition = json.dumps(table_to_json(target.layout.definition))
+                truncations[table_id] = definition, target.layout.announced, encode_truncations(truncation.new)
         return SqlDetail(truncations, refused)
 
     def _clock(self) -> float:
@@ -118,7 +125,8 @@ def merged_truncations(details: Iterable[SqlDetail]) -> list[tuple[Table, int, T
     """Each table's newest definition, when it was announced, and its truncations of all partitions."""
     merged: dict[UUID, tuple[Table, int, TruncationState]] = {}
     for detail in details:
-        for table_id, (definition, announced, truncations) in detail.truncations.items():
+        for table_id, (text, announced, encoded) in detail.truncations.items():
+            definition, truncations = table_from_json(json.loads(text)), decode_truncations(encoded)
             if (earlier := merged.get(table_id)) is not None:
                 truncations = merge_truncations(earlier[2], truncations)
                 definition, announced = max(earlier[:2], (definition, announced), key=itemgetter(1))

@@ -1,0 +1,160 @@
+"""The stream into PostgreSQL by the driver and by tasks, in turns: CPU by kind of process, and the driver's memory.
+
+Usage: python -m benchmarks.stream.execution [--records N] [--batch N] [--rounds N] [--cores N] [--directory DIR]. All
+of Kafka, Spark and PostgreSQL share this machine, so changes a second say less than CPU does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import sqlalchemy as sa
+from pyspark.sql import SparkSession
+
+from benchmarks.stream.corpus import prepared
+from benchmarks.stream.sinks import settings_of
+from tailrace.local.kafka import KafkaSettings, LocalKafka
+from tailrace_common.build import describe
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.session import spark_session
+from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.postgres import new_database, server_url
+
+KINDS: Final = ("driver's Python", "workers' Python", "Java", "PostgreSQL", "Kafka")
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Print a line for each execution and round."""
+    arguments = _arguments()
+    print(f"{arguments.records:,} changes, {arguments.batch:,} in a batch, local[{arguments.cores}], {describe()}\n")
+    print(f"{'':14}{'changes/s':>12}" + "".join(f"{kind + ', us':>22}" for kind in KINDS) + f"{'driver MB':>12}")
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    with LocalKafka(arguments.directory / "kafka", KafkaSettings(heap_mib=1024)) as kafka:
+        prefix = prepared(kafka.bootstrap, arguments.directory, arguments.records)
+        spark = spark_session(
+            {
+                "spark.master": f"local[{arguments.cores}]",
+                "spark.driver.memory": "2g",
+                "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            }
+        )
+        for number in range(arguments.rounds):
+            for execution in ("driver", "executors"):
+                place = Path(tempfile.mkdtemp())
+                _round(spark, kafka.bootstrap, prefix, place, execution, arguments.batch)
+            print(f"  round {number + 1} of {arguments.rounds}")
+        spark.stop()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stream.execution")
+    parser.add_argument("--records", type=int, default=500_000)
+    parser.add_argument("--batch", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir(), "tailrace-execution"))
+    return parser.parse_args()
+
+
+def _round(spark: SparkSession, bootstrap: str, prefix: str, place: Path, execution: str, batch: int) -> None:
+    """Drain the topics; from the first batch's end to the last one's, since the start costs seconds."""
+    settings = settings_of(
+        bootstrap, prefix, place / "checkpoint", execution=execution, max_offsets_per_trigger=batch, trigger_seconds=0
+    )
+    marks: list[tuple[int, float, Mapping[str, float]]] = []
+
+    def on_batch(progress: Progress) -> None:
+        marks.append((progress.records, time.monotonic(), cpu_by_kind()))
+
+    sink = SqlSink(new_database())
+    try:
+        Stream(spark, settings, sink, on_batch=on_batch).run(availableNow=True)
+    finally:
+        sink.close()
+    (_, began, before), *rest = marks
+    records, (_, ended, after) = sum(count for count, _, _ in rest), rest[-1]
+    used = {kind: (after[kind] - before[kind]) / records * 1e6 for kind in KINDS}
+    memory = _status(os.getpid(), "VmRSS") / 1024
+    print(
+        f"{execution:14}{records / (ended - began):12,.0f}"
+        + "".join(f"{used[kind]:22.1f}" for kind in KINDS)
+        + f"{memory:12,.0f}",
+        flush=True,
+    )
+
+
+def cpu_by_kind() -> dict[str, float]:
+    """Seconds of CPU so far of each kind of our processes, and of the database's; of those that have ended too."""
+    processes = {process.pid: process for process in _processes()}
+    ours = {os.getpid(), _postmaster()}
+    while more := {pid for pid, process in processes.items() if process.parent in ours} - ours:
+        ours |= more
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for pid in ours & processes.keys():
+        seconds[_kind(processes[pid])] += processes[pid].cpu
+    return {kind: seconds[kind] for kind in KINDS}
+
+
+class _Process(NamedTuple):
+    """A process; `cpu` is in seconds, with that of ended children where these are of the same kind."""
+
+    pid: int
+    parent: int
+    command: str
+    cpu: float
+
+
+def _kind(process: _Process) -> str:
+    if process.pid == os.getpid():
+        return "driver's Python"
+    kinds = {
+        "pyspark.daemon": "workers' Python",
+        "SparkSubmit": "Java",
+        "kafka.Kafka": "Kafka",
+        "postgres": "PostgreSQL",
+    }
+    return next((kind for mark, kind in kinds.items() if mark in process.command), "")
+
+
+def _processes() -> Iterator[_Process]:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            fields = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        own, children = (sum(map(int, fields[start : start + 2])) / _TICKS for start in (11, 13))
+        collects = "postgres" in command or "pyspark.daemon" in command
+        yield _Process(int(entry.name), int(fields[1]), command, own + (children if collects else 0.0))
+
+
+def _postmaster() -> int:
+    """The id of PostgreSQL's first process, which is nobody's child."""
+    engine = sa.create_engine(server_url())
+    with engine.connect() as connection:
+        folder = Path(connection.exec_driver_sql("SHOW data_directory").scalar_one())
+    engine.dispose()
+    return int((folder / "postmaster.pid").read_text("utf-8").split()[0])
+
+
+def _status(pid: int, name: str) -> int:
+    """A line of a process's status that counts KiB."""
+    for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1])
+    return 0
+
+
+if __name__ == "__main__":
+    main()
