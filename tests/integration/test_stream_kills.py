@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Self
@@ -242,7 +243,7 @@ def test_many_times_by_tasks(task_trial: Trial, capsys: pytest.CaptureFixture[st
                 killed += 1
                 continue
             with task_trial.stream() as stream:
-                stream.until(lambda stream=stream: bool(stream.workers))
+                stream.until(partial(has_workers, stream))
                 time.sleep(random.uniform(0, 3))  # the time of the death is what is varied
                 if number % 3 == 1:
                     stream.kill()
@@ -255,6 +256,11 @@ def test_many_times_by_tasks(task_trial: Trial, capsys: pytest.CaptureFixture[st
         task_trial.settle(stream)
     with capsys.disabled():
         sys.stdout.write(f"\nkill -9 of tasks and their driver: {killed} kills, {load.sent} changes, no difference\n")
+
+
+def has_workers(stream: StreamProcess) -> bool:
+    """Whether there are processes of tasks."""
+    return bool(stream.workers)
 
 
 def kill_all(processes: list[int]) -> int:
