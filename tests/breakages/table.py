@@ -18,6 +18,7 @@ from tests.breakages import (
     services,
     shaping,
     sinks,
+    spark_user,
     streaming,
     tasks,
 )
@@ -31,6 +32,7 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *generations.BREAKAGES,
     *services.BREAKAGES,
     *streaming.BREAKAGES,
+    *spark_user.BREAKAGES,
     *tasks.BREAKAGES,
     *images.BREAKAGES,
     *copies.BREAKAGES,

@@ -31,7 +31,7 @@ from tailrace_spark.job.checkpoint_lock import require_unlocked
 from tailrace_spark.job.kafka_wait import await_kafka
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import Target
-from tailrace_spark.job.session import SparkOnce
+from tailrace_spark.job.session import SparkOnce, spark_jars
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import SINKS, setting_of, sink_of
@@ -58,6 +58,9 @@ def stream(
         list[str] | None,
         typer.Option(metavar="NAME", help="Leave a distribution out of the archive, such as pyarrow; repeatable."),
     ] = None,
+    jars: Annotated[
+        bool, typer.Option("--jars", help="Print the connector's jars, for spark-submit --jars, and end.")
+    ] = False,
 ) -> None:
     """Follow the topics with Spark and keep a sink equal to the source.
 
@@ -65,6 +68,9 @@ def stream(
 
     Example: tailrace stream -c tailrace.toml
     """
+    if jars:
+        typer.echo(",".join(map(str, spark_jars())))
+        return
     settings = settings_of(config)
     if archive is not None:
         _archive(archive, without or (), settings)

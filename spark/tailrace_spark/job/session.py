@@ -1,12 +1,17 @@
-"""The Spark session: the locked connector jars, a Java that Spark starts with, this interpreter, UTC."""
+"""The Spark session: the caller's settings first, the locked connector jars, a Java that Spark starts with.
+
+A session that runs already is taken as it is. Where spark-submit started this process, it has decided about master,
+sizes, jars, logs and UI; else a Java is launched here.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,104 +24,155 @@ from tailrace_common.cli.logs import logs_json
 from tailrace_common.java.find import java_home_for_spark
 from tailrace_common.java.jars import Progress, fetch_sets
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_common.secrets import is_secret_name
 from tailrace_spark.job.java_lines import json_stderr
 from tailrace_spark.job.spark_quiet import silence_py4j
+from tailrace_spark.job.spark_settings import (
+    JAVA_OPTIONS,
+    PYTHON,
+    filled,
+    launched,
+    loopback_needed,
+    overruled,
+    properties,
+    shown,
+)
 
 log = logging.getLogger("tailrace_spark")
 
-_DEFAULTS: Final = {
-    "spark.app.name": "tailrace",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "4",
-    # A batch that is being written is finished, not cut, when the stream is stopped.
-    "spark.sql.streaming.stopTimeout": "120000",
-    # What it shows of a query has the options of its source in it: of Kafka's, passwords and keys.
-    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # The plan of each batch as text, for a UI that is off unless asked for: as short as Spark has it.
-    "spark.sql.ui.explainMode": "simple",
-    # Hadoop's other one starts a `chmod` for each file and for each file's checksum: of a checkpoint, four a batch.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-}
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-_LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+# What spark-submit tells the Python that it starts.
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+_DEFAULT_MASTER: Final = "local[*]"
 
 
 def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progress | None = None) -> SparkSession:
-    """The session of this process, made with Spark's `settings` ([stream.spark]) over ours if there is none yet.
+    """The session of this process: one that runs already, else a new one.
 
-    Its Java is in a session of its own. So a signal to our process group, as terminals send it, reaches Python alone,
-    which ends the stream in order. The Java ends when this process does. JAVA_HOME and PYSPARK_PYTHON are set in this
-    process, the latter unless Spark's own settings name a Python. Raises JarError or SettingsError when jars or a Java
-    cannot be had.
+    A running one is as its maker set it: `settings` ([stream.spark]) do not count. In a new one they win over
+    spark-defaults.conf, but what spark-submit set holds. Ours hold where nobody set anything; docs/spark.md has them.
+
+    A Java that is launched here is in a session of its own. So a signal to our process group, as terminals send it,
+    reaches Python alone, which ends the stream in order. The Java ends when this process does. The environment of this
+    process stays as it is. Raises JarError or SettingsError when jars or a Java cannot be had.
     """
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - a session would be made by asking for it
+        return SparkSession.builder.getOrCreate()
     options = {name: str(value) for name, value in (settings or {}).items()}
-    master = options.setdefault("spark.master", os.environ.get("SPARK_MASTER", "local[*]"))
-    if master.startswith("local"):
-        # Else Spark complains of every machine whose name is a loopback address, and listens where others reach it.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        options = {**_LOCAL, **options}
-    os.environ["JAVA_HOME"] = str(java_home_for_spark())
+    # PySpark has a Java that runs already nowhere else.
+    submitted = _SUBMITTED in os.environ or SparkContext._gateway is not None  # noqa: SLF001
+    gateway = SparkContext._gateway or (launch_gateway() if submitted else _launched(options, progress))  # type: ignore[no-untyped-call]  # noqa: SLF001
+    conf = SparkConf(_jvm=gateway.jvm)  # with all that the Java was started with
+    started_with = dict(conf.getAll())
+    if submitted and (names := overruled(options, started_with)):
+        log.warning("spark-submit has set %s: [stream.spark] does not count for it", ", ".join(names))
+    settled = {**options, **started_with} if submitted else {**started_with, **options}
+    conf.setAll([*{**settled, **filled(settled)}.items()])
     # PySpark reads the executors' Python from the environment alone, unless spark-submit starts it.
-    os.environ["PYSPARK_PYTHON"] = options.get("spark.pyspark.python", sys.executable)
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    options[_JAVA_OPTIONS] = _with_logging(options.get(_JAVA_OPTIONS, ""))
-    jars = [str(jar) for jar in fetch_sets("spark", progress=progress)]
-    user_jars = options.pop("spark.jars", "")
-    fixed = {"spark.jars": ",".join([*jars, user_jars] if user_jars else jars), "spark.sql.session.timeZone": "UTC"}
-    conf = SparkConf(loadDefaults=False).setAll([*{**_DEFAULTS, **options, **fixed}.items()])
-    if SparkContext._gateway is None:  # noqa: SLF001 - PySpark has a Java that runs already nowhere else
-        # What Java is launched with stands in its command line, which `ps` shows to everybody; the rest follows it.
-        launch_conf = SparkConf(loadDefaults=False).setAll(
-            [entry for entry in conf.getAll() if not is_secret_name(entry[0])]
-        )
-        SparkContext(conf=conf, gateway=_launched(launch_conf))
-    session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
-    if not log.isEnabledFor(logging.DEBUG):
-        silence_py4j()
+    python = settled.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    with _environment(PYSPARK_PYTHON=python):
+        SparkContext(conf=conf, gateway=gateway)
+    session: SparkSession = SparkSession.builder.getOrCreate()
+    if not submitted and _our_log(settled, os.environ):
+        session.sparkContext.setLogLevel("WARN")
     return session
 
 
-def _launched(conf: SparkConf) -> Any:
-    """PySpark's way to a Java of our own."""
+def spark_jars(progress: Progress | None = None) -> tuple[Path, ...]:
+    """The connector's jars, fetched where they are missing. Raises JarError or SettingsError."""
+    return fetch_sets("spark", progress=progress)
+
+
+def _launched(options: Mapping[str, str], progress: Progress | None) -> Any:
+    """PySpark's way to a Java of our own. The secrets among `options` follow when it runs."""
+    settled = {**_defaults_file(os.environ), **options}
+    added = launched(settled, spark_jars(progress), os.environ.get("SPARK_MASTER", _DEFAULT_MASTER))
+    environment = {"JAVA_HOME": str(java_home_for_spark())}
+    if loopback_needed({**settled, **added}):
+        # Else Spark complains of every machine whose name is a loopback address, and listens where others reach it.
+        environment["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    if (configuration := _log_configuration(settled)) is not None:
+        # In front of `spark.driver.extraJavaOptions`, whoever set them.
+        option = f"-Dlog4j2.configurationFile={configuration.as_uri()}"
+        environment["SPARK_SUBMIT_OPTS"] = f"{option} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip()
+    conf = SparkConf(loadDefaults=False).setAll([*shown({**options, **added}).items()])
     process_options: dict[str, Any] = {"start_new_session": True}
-    with json_stderr(sys.stderr) if logs_json() else nullcontext() as stderr:
+    with _environment(**environment), json_stderr(sys.stderr) if logs_json() else nullcontext() as stderr:
         return launch_gateway(conf, {**process_options, "stderr": stderr})  # type: ignore[no-untyped-call]  # it has no types
 
 
-def _with_logging(options: str) -> str:
-    """Options of the driver's Java, with a configuration of its log unless they name one.
+def _defaults_file(environ: Mapping[str, str]) -> dict[str, str]:
+    """The settings of spark-defaults.conf, where Spark itself looks for it."""
+    folder = _conf_folder(environ)
+    file = None if folder is None else folder / "spark-defaults.conf"
+    return properties(file.read_text("utf-8")) if file is not None and file.is_file() else {}
+
+
+def _conf_folder(environ: Mapping[str, str]) -> Path | None:
+    if named := environ.get("SPARK_CONF_DIR"):
+        return Path(named)
+    if home := environ.get("SPARK_HOME"):
+        return Path(home, "conf")
+    package = find_spec("pyspark")
+    return None if package is None or package.origin is None else Path(package.origin).with_name("conf")
+
+
+def _our_log(theirs: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+    """Whether Java logs as we have it: nobody has configured its log otherwise."""
+    folder = _conf_folder(environ)
+    files = [] if folder is None else [*folder.glob("log4j2.*"), *folder.glob("log4j2-test.*")]
+    return not files and "log4j" not in theirs.get(JAVA_OPTIONS, "") and "spark.log.level" not in theirs
+
+
+def _log_configuration(theirs: Mapping[str, str]) -> Path | None:
+    """The configuration of Java's log; None where the caller has one.
 
     At `debug` the lines for people stay Spark's own, which have stack traces.
     """
     json_lines = logs_json()
-    if "log4j" in options or (not json_lines and log.isEnabledFor(logging.DEBUG)):
-        return options
-    configuration = Path(__file__).with_name(f"log4j2-{'json' if json_lines else 'human'}.properties")
-    return f"{options} -Dlog4j2.configurationFile={configuration.as_uri()}".strip()
+    if not _our_log(theirs, os.environ) or (not json_lines and log.isEnabledFor(logging.DEBUG)):
+        return None
+    return Path(__file__).with_name(f"log4j2-{'json' if json_lines else 'human'}.properties")
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """While inside, these variables of this process; afterwards what was before."""
+    previous = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in previous.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 class SparkOnce:
-    """A Spark session that is made when it is first asked for, and ends with a `with`."""
+    """A Spark session for a command of ours, made when it is first asked for, and ended with a `with`.
+
+    A session that ran already stays.
+    """
 
     def __init__(self, settings: Mapping[str, Scalar]) -> None:
         """As for `spark_session`."""
         self._settings = settings
         self._session: SparkSession | None = None
+        self._was_running = False
 
     def __call__(self) -> SparkSession:
         """The session. Raises JarError or SettingsError when jars or a Java cannot be had."""
         if self._session is None:
+            self._was_running = SparkSession.getActiveSession() is not None
             self._session = spark_session(self._settings)
+            if not log.isEnabledFor(logging.DEBUG):
+                silence_py4j()
         return self._session
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._session is not None:
+        if self._session is not None and not self._was_running:
             with suppress(Py4JError, ConnectionError):  # its Java has ended, which was said
                 self._session.stop()

@@ -26,9 +26,10 @@ def quiet_stop(spark: SparkSession) -> Iterator[None]:
     the query has stopped.
     """
     context = spark.sparkContext
-    context.setLogLevel("ERROR")
     jvm: Any = spark._jvm  # noqa: SLF001 - setLogLevel, PySpark's public way, is for all loggers at once
     log4j = jvm.org.apache.logging.log4j
+    of_spark = str(log4j.LogManager.getRootLogger().getLevel())
+    context.setLogLevel("ERROR")
     log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.DAGScheduler", log4j.Level.ERROR)
     logger = logging.getLogger("py4j")
     level = logger.level
@@ -36,7 +37,7 @@ def quiet_stop(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        context.setLogLevel("WARN")
+        context.setLogLevel(of_spark)
         logger.setLevel(level)
 
 

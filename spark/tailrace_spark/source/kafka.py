@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
@@ -13,17 +14,25 @@ from pyspark.sql.avro.functions import from_avro
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import PREFIX_SCHEMA
 from tailrace_schemas.avro.frames import BODY_SQL, SCHEMA_ID_SQL
+from tailrace_schemas.errors import SettingsError
 from tailrace_spark.source.kafka_options import java_options, table_topics, without_internal, without_topics
+from tailrace_spark.source.redaction import widen_redaction
 
-# SPARK-55271 (4.1.0, 4.1.1): of a batch that is delivered again after a restart, the Kafka source's second version
+# SPARK-55271 (4.1.0 to 4.1.2): of a batch that is delivered again after a restart, the Kafka source's second version
 # cannot report metrics, and the query dies of it once the batch is done. The first version has no metrics, and the
 # same offsets, so that a checkpoint serves both.
+_WITH_THAT_BUG: Final = frozenset({"4.1.0", "4.1.1", "4.1.2"})
 _VERSION_TWO: Final = "spark.sql.streaming.disabledV2MicroBatchReaders"
 _KAFKA: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 # Spark asks for a partition's offsets after each fetch, on the connection on which the consumer has already begun the
 # next one: where nothing more is there the broker would answer only after half a second, for each partition and batch.
 _PROMPT: Final = {"kafka.fetch.max.wait.ms": "1"}
+
+_NO_SOURCE: Final = (
+    "this session cannot read Kafka. Where its jars are missing, start it with what `tailrace stream --jars` prints as "
+    "spark-submit's --jars, or by tailrace_spark.job.session.spark_session"
+)
 
 PERMISSIVE = {"mode": "PERMISSIVE"}
 """A record that is no Avro of ours gives nulls; it must not stop the others."""
@@ -42,10 +51,14 @@ def read_messages(
     agents' own topics under the prefix, such as `.schemas`, are left out even if it matches them, and so are those of
     `without`. Topics that appear later are read from their beginning. `options` are those of Spark's Kafka source, such
     as startingTimestamp or maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read, and no
-    records without a value. On Spark 4.1 the session is set to the first version of its Kafka source, whose restarts
-    are sound.
+    records without a value.
+
+    The session's plans hide secrets of the options from then on. On Spark 4.1.0 to 4.1.2 it reads Kafka by the first
+    version of the source, whose restarts are sound. Nothing else of it changes. Raises SettingsError where it has no
+    such source.
     """
     _keep_to_version_one(spark)
+    widen_redaction(spark)
     stream = settings.stream
     chosen = {
         "subscribePattern": without_topics(_pattern(settings, topics), without),
@@ -57,13 +70,12 @@ def read_messages(
         **(options or {}),
         "kafka.isolation.level": "read_committed",
     }
-    return (
-        spark.readStream.format("kafka")
-        .options(**chosen)
-        .load()
-        .where("value IS NOT NULL")  # else it is there for its transaction's mark (docs/contracts.md 4)
-        .select("topic", "partition", "offset", "timestamp", "value")
-    )
+    try:
+        records = spark.readStream.format("kafka").options(**chosen).load()
+    except AnalysisException as error:
+        raise SettingsError(f"{_NO_SOURCE}: {str(error).partition(chr(10))[0]}") from error
+    changes = records.where("value IS NOT NULL")  # else it is there for its transaction's mark (docs/contracts.md 4)
+    return changes.select("topic", "partition", "offset", "timestamp", "value")
 
 
 def reads_topic(spark: SparkSession, settings: Settings) -> Callable[[str], bool]:
@@ -128,6 +140,11 @@ def with_head(messages: DataFrame) -> DataFrame:
 
 
 def _keep_to_version_one(spark: SparkSession) -> None:
+    """Add to this session's list of sources that are read by their first version, where Spark has that bug.
+
+    Spark reads the list when a query starts, after the caller has the DataFrame: no narrower way is left. It concerns
+    other streams of Kafka in this one session alone, which lose the source's metrics and nothing else.
+    """
     disabled = (spark.conf.get(_VERSION_TWO, "") or "").split(",")
-    if spark.version.startswith("4.1.") and _KAFKA not in disabled:
+    if spark.version in _WITH_THAT_BUG and _KAFKA not in disabled:
         spark.conf.set(_VERSION_TWO, ",".join(filter(None, [*disabled, _KAFKA])))
