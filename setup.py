@@ -31,6 +31,7 @@ HOT_PATH = (
     "schemas/tailrace_schemas/words.py",
     "schemas/tailrace_schemas/cql/*.py",
     "schemas/tailrace_schemas/avro/convert.py",
+    "schemas/tailrace_schemas/avro/decode.py",
     "schemas/tailrace_schemas/avro/encode.py",
     "schemas/tailrace_schemas/avro/formed.py",
     "schemas/tailrace_schemas/transcode/*.py",

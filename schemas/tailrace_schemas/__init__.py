@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailrace_schemas.avro.decode import UnknownSchemaError, decode
+    from tailrace_schemas.avro.decode import decode
     from tailrace_schemas.avro.known import Schemas
-    from tailrace_schemas.avro.registry import SchemaEntry
+    from tailrace_schemas.avro.registry import SchemaEntry, UnknownSchemaError
     from tailrace_schemas.change import Change
 
 __all__ = ["Change", "SchemaEntry", "Schemas", "UnknownSchemaError", "decode"]
@@ -20,7 +20,7 @@ _HOMES = {
     "Change": "change",
     "SchemaEntry": "avro.registry",
     "Schemas": "avro.known",
-    "UnknownSchemaError": "avro.decode",
+    "UnknownSchemaError": "avro.registry",
     "decode": "avro.decode",
 }
 

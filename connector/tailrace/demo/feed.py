@@ -11,7 +11,7 @@ from tailrace.demo.display import Seen
 from tailrace_common.kafka import PartitionReader, Record
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.avro import SchemaEntry, decode, entry_from_record
-from tailrace_schemas.avro.decode import UnknownSchemaError
+from tailrace_schemas.avro.registry import UnknownSchemaError
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import CorruptError, ServiceError

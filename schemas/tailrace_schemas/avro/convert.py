@@ -33,8 +33,16 @@ def to_avro(cql_type: CqlType, data: bytes) -> tuple[object, bool]:
 
 def to_bytes(cql_type: CqlType, value: object) -> bytes:
     """The Cassandra bytes of a value that Avro carried."""
-    rename = renaming(cql_type, False)
-    return codec(cql_type).encode(value if rename is None else rename(value))
+    return encoder_of(cql_type)(value)
+
+
+@cache
+def encoder_of(cql_type: CqlType) -> Callable[[object], bytes]:
+    """`to_bytes` of one type, for whoever has many values of it: a type's hash takes longer than a number's bytes."""
+    rename, encode = renaming(cql_type, False), codec(cql_type).encode
+    if rename is None:
+        return encode
+    return lambda value: encode(rename(value))
 
 
 @cache

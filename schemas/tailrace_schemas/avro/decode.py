@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fastavro import parse_schema, schemaless_reader
 
-from tailrace_schemas.avro.convert import to_bytes
+from tailrace_schemas.avro.convert import encoder_of
 from tailrace_schemas.avro.formed import plain_of, without_logical_types
 from tailrace_schemas.avro.frames import body_at, message_schema_id
 from tailrace_schemas.avro.names import avro_name, bound_name
-from tailrace_schemas.avro.registry import SchemaEntry
+from tailrace_schemas.avro.registry import SchemaEntry, UnknownSchemaError
 from tailrace_schemas.avro.schema import PREFIX_SCHEMA
 from tailrace_schemas.change import (
     Bound,
@@ -33,6 +33,11 @@ from tailrace_schemas.table import Column
 
 _PREFIX: Final = parse_schema(json.loads(PREFIX_SCHEMA))
 
+_OPS: Final = {op.value: op for op in Op}
+_ORIGINS: Final = {origin.value: origin for origin in Origin}
+_ROWLESS: Final = frozenset({Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE})
+_DELETES: Final = _ROWLESS | {Op.DELETE}
+
 _Times = tuple[int, int | None, int | None]
 _RawKey = tuple[str, bytes | None, str]
 
@@ -47,10 +52,6 @@ _NONSENSE: Final = (
     RecursionError,
     struct.error,
 )
-
-
-class UnknownSchemaError(KeyError):
-    """A message names a schema id that is not in the mapping: read `<prefix>.schemas` to its end and try again."""
 
 
 def written_of(message: bytes) -> int:
@@ -82,6 +83,29 @@ def decode(message: bytes, schemas: Mapping[bytes, SchemaEntry]) -> Change:
     return reader.change(reader.record(message))
 
 
+class _ColumnReader:
+    """Makes Cassandra's bytes of one column's values, which stand under a name of its own in the record."""
+
+    def __init__(self, column: Column, name: str) -> None:
+        self.column = column
+        self.name = name
+        self.multicell = column.type.multicell
+        self._encode: Callable[[object], bytes] | None = None
+        self._encode_element: Callable[[object], bytes] | None = None
+
+    def encode(self, value: object) -> bytes:
+        """The bytes of a value, which is not null."""
+        if self._encode is None:
+            self._encode = encoder_of(self.column.type)
+        return self._encode(value)
+
+    def encode_element(self, value: object) -> bytes:
+        """The bytes of the value of an element of a collection."""
+        if self._encode_element is None:
+            self._encode_element = encoder_of(self.column.type.args[-1])
+        return self._encode_element(value)
+
+
 class Reader:
     """Decodes the messages of one writer schema, whatever forms its values have.
 
@@ -100,10 +124,11 @@ class Reader:
                 f"{entry.topic}: schema {entry.schema_id.hex()} is no Avro: {type(error).__name__}: {str(error)[:200]}"
             ) from error
         table = entry.table
-        self._columns = [(column, avro_name(column.name)) for column in table.columns]
-        self._clustering = [(column, avro_name(column.name)) for column in table.clustering]
-        self._bounds = [(column, bound_name(column.name)) for column in table.clustering]
-        self._partition = [(column, avro_name(column.name)) for column in table.partition_key]
+        self._columns = [_ColumnReader(column, avro_name(column.name)) for column in table.columns]
+        self._clustering = [_ColumnReader(column, avro_name(column.name)) for column in table.clustering]
+        self._bounds = [_ColumnReader(column, bound_name(column.name)) for column in table.clustering]
+        self._partition = [_ColumnReader(column, avro_name(column.name)) for column in table.partition_key]
+        self._key_types = tuple(column.type for column in table.partition_key)
 
     def record(self, message: bytes) -> dict[str, Any]:
         """The Avro record of a framed message, as plain values; DecodeError where the bytes are not one."""
@@ -138,11 +163,11 @@ class Reader:
             (item["column"], item["path"]): (item["written"], item["ttl"], item["expires"])
             for item in record["cells"] or ()
         }
-        op = Op(record["op"])
+        op = _OPS[record["op"]]
         clustering = self._named(self._clustering, record["key"], raw, "key")
-        is_rowless = op in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
+        is_rowless = op in _ROWLESS
         static = not is_rowless and bool(table.clustering) and all(value is None for value in clustering)
-        deletes = op in (Op.DELETE, Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE)
+        deletes = op in _DELETES
         cells, deletions = self._cells(record, raw, own_times, times)
         start, end = self._ends(record["range"], raw)
         return Change(
@@ -168,16 +193,16 @@ class Reader:
         values = self._named(self._partition, key, raw, "key")
         if any(value is None for value in values):
             raise CorruptError(f"{self.entry.topic}: a partition key column is null")
-        return join_key(tuple(column.type for column, _ in self._partition), tuple(v for v in values if v is not None))
+        return join_key(self._key_types, tuple(value for value in values if value is not None))
 
     def _named(
-        self, columns: list[tuple[Column, str]], record: dict[str, Any] | None, raw: dict[_RawKey, bytes], where: str
+        self, columns: list[_ColumnReader], record: dict[str, Any] | None, raw: dict[_RawKey, bytes], where: str
     ) -> tuple[bytes | None, ...]:
         values: list[bytes | None] = []
-        for column, name in columns:
-            raw_bytes = raw.get((column.name, None, where))
-            value = None if record is None else record[name]
-            values.append(raw_bytes if raw_bytes is not None or value is None else to_bytes(column.type, value))
+        for reader in columns:
+            raw_bytes = raw.get((reader.column.name, None, where)) if raw else None
+            value = None if record is None else record[reader.name]
+            values.append(raw_bytes if raw_bytes is not None or value is None else reader.encode(value))
         return tuple(values)
 
     def _cells(
@@ -189,23 +214,24 @@ class Reader:
     ) -> tuple[list[Cell], list[ColumnDeletion]]:
         cells: list[Cell] = []
         deletions: list[ColumnDeletion] = []
-        values, deleted = record["columns"], frozenset(record["deleted"])
-        for column, name in self._columns:
-            value = values[name]
-            if column.type.multicell:
+        values, deleted = record["columns"], record["deleted"]
+        for reader in self._columns:
+            column, value = reader.column, values[reader.name]
+            if reader.multicell:
                 if value is None:
                     continue
                 if value["deleted_at"] is not None:
                     _, _, local = times.get((column.name, None), own)
                     deletions.append(ColumnDeletion(column, Deletion(value["deleted_at"], local or 0)))
-                for path, data in _elements(column, value, raw):
+                for path, data in _elements(reader, value, raw):
                     cells.append(Cell(column, path, *times.get((column.name, path), own), data))
                 continue
-            data = raw.get((column.name, None, "value"))
+            data = raw.get((column.name, None, "value")) if raw else None
             if data is None and value is not None:
-                data = to_bytes(column.type, value)
+                data = reader.encode(value)
             if data is not None or column.name in deleted:
-                cells.append(Cell(column, None, *times.get((column.name, None), own), data))
+                written, ttl, expires = times.get((column.name, None), own) if times else own
+                cells.append(Cell(column, None, written, ttl, expires, data))
         return cells, deletions
 
     def _ends(self, ends: dict[str, Any] | None, raw: dict[_RawKey, bytes]) -> tuple[Bound | None, Bound | None]:
@@ -218,16 +244,19 @@ class Reader:
         return Bound(values[: bound["count"]], bound["inclusive"])
 
 
-def _elements(column: Column, edit: dict[str, Any], raw: dict[_RawKey, bytes]) -> list[tuple[bytes, bytes | None]]:
+def _elements(
+    reader: _ColumnReader, edit: dict[str, Any], raw: dict[_RawKey, bytes]
+) -> list[tuple[bytes, bytes | None]]:
     """(path, bytes or None for a removed one) of every cell of a multi-cell column's edit."""
-    kind, args = column.type.kind, column.type.args
+    column = reader.column
+    kind = column.type.kind
     if kind == "udt":
         return _udt_elements(column, edit, raw)
     elements: list[tuple[bytes, bytes | None]] = []
     for item in edit["set"]:
         data = raw.get((column.name, item["path"], "value"))
         if data is None:
-            data = b"" if kind == "set" else to_bytes(args[-1], item["value"])
+            data = b"" if kind == "set" else reader.encode_element(item["value"])
         elements.append((item["path"], data))
     elements += [(item["path"], None) for item in edit["removed"]]
     return elements
@@ -239,7 +268,7 @@ def _udt_elements(column: Column, edit: dict[str, Any], raw: dict[_RawKey, bytes
         path = index.to_bytes(2, "big")
         value = edit["set"][avro_name(name)]
         if value is not None:
-            fields[path] = to_bytes(column.type.args[index], value)
+            fields[path] = encoder_of(column.type.args[index])(value)
         elif name in edit["removed"]:
             fields[path] = None
     for (name, kept_path, raw_kind), data in raw.items():
@@ -249,7 +278,19 @@ def _udt_elements(column: Column, edit: dict[str, Any], raw: dict[_RawKey, bytes
 
 
 def _source(record: dict[str, Any]) -> Source:
-    return Source(**{**record, "origin": Origin(record["origin"])})
+    return Source(
+        host=record["host"],
+        datacenter=record["datacenter"],
+        epoch=record["epoch"],
+        segment=record["segment"],
+        offset=record["offset"],
+        index=record["index"],
+        count=record["count"],
+        origin=_ORIGINS[record["origin"]],
+        durable=record.get("durable", True),
+        seen=record.get("seen", 0),
+        flags=record.get("flags", 0),
+    )
 
 
 # Kept by topic and text: hashing a whole table for every message would cost more than decoding it.

@@ -13,6 +13,10 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 
 
+class UnknownSchemaError(KeyError):
+    """A message names a schema id that is not in the mapping: read `<prefix>.schemas` to its end and try again."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaEntry:
     """One published schema. `part` tells a value's schema from a key's; `avro` is its canonical text.

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tailrace_schemas.avro import SchemaEntry, decode
-from tailrace_schemas.avro.decode import UnknownSchemaError
 from tailrace_schemas.avro.frames import message_schema_id
+from tailrace_schemas.avro.registry import UnknownSchemaError
 from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId

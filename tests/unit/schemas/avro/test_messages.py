@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.avro import PREFIX_SCHEMA, Encoder, SchemaEntry, decode, entry_from_record, schema_records
-from tailrace_schemas.avro.decode import UnknownSchemaError
 from tailrace_schemas.avro.names import cql_name
+from tailrace_schemas.avro.registry import UnknownSchemaError
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Source
 from tailrace_schemas.digest import change_digest
