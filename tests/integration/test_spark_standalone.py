@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
+from tailrace_common.java.find import java_home_for_spark
 from tests.integration.feed import Feed
 from tests.services.spark_cluster import SparkCluster, compiled_code
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.timeout(900)
@@ -65,7 +68,13 @@ def run(command: list[str], directory: Path, compiled: Path) -> str:
         text=True,
         cwd=directory,
         timeout=400,
-        env={**os.environ, "TMPDIR": str(directory), "PYTHONPATH": f"{compiled}{os.pathsep}{ROOT}"},
+        env={
+            **os.environ,
+            "TMPDIR": str(directory),
+            "PYTHONPATH": f"{compiled}{os.pathsep}{ROOT}",
+            "JAVA_HOME": str(java_home_for_spark()),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+        },
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
@@ -99,3 +108,26 @@ def test_executors_run_compiled_code_of_the_archive(
         assert worker["python"] == str(machine.directory / "python")
         assert worker["compiled"] > 50
         assert worker["merge"].startswith(f"{worker['directory']}/ours/tailrace_spark/merge/row.cpython-")
+
+
+@pytest.mark.promise("spark.caller-decides")
+def test_spark_submit_starts_the_stream_and_its_options_hold(
+    cluster: SparkCluster, compiled: Path, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    config = settings_file(tmp_path, kafka, prefix, {"spark.master": "local[1]", "spark.sql.shuffle.partitions": "3"})
+    jars = run([sys.executable, "-m", "tailrace_spark", "stream", "--jars"], tmp_path, compiled).strip()
+    name = f"submitted {prefix}"
+    options = {**cluster.driver_settings(), "spark.app.name": name}
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--jars", jars]
+    submit += [word for option, value in options.items() for word in ("--conf", f"{option}={value}")]
+    main = str(compiled / "tailrace_spark" / "__main__.py")
+    # spark-submit passes on both outputs of its Python as its own standard output.
+    output = run([*submit, main, "stream", "--once", "-c", str(config)], tmp_path, compiled)
+    assert "spark-submit has set spark.master: [stream.spark] does not count for it" in output
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")
+    rows = Database(str(engine.url), engine).select("SELECT id, v FROM shop_plain")
+    engine.dispose()
+    assert sorted(rows) == [(number, f"v{number}") for number in range(ROWS)]
+    [application] = [app for app in cluster.master.state()["completedapps"] if app["name"] == name]
+    assert application["state"] == "FINISHED"
+    assert application["cores"] == len(cluster.workers)

@@ -7,8 +7,9 @@ import logging
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.groups import HEADINGS, logging_first
+from tailrace.cli.groups import HEADINGS
 from tailrace.cli.main import complete
+from tailrace_common.cli.program import logging_first
 
 
 def test_every_command_has_a_heading() -> None:

@@ -18,6 +18,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from tailrace.cli import main
+from tailrace_common.cli import program
 from tailrace_schemas.errors import CorruptError, SettingsError, TailraceError
 
 
@@ -83,7 +84,7 @@ def test_wrong_usage_is_exit_code_2() -> None:
     ],
 )
 def test_an_error_is_its_message_and_its_exit_code(error: TailraceError, code: int, said: str) -> None:
-    app = typer.Typer(cls=main.Commands)
+    app = typer.Typer(cls=program.Commands)
 
     @app.callback()
     def group() -> None: ...
@@ -97,7 +98,7 @@ def test_an_error_is_its_message_and_its_exit_code(error: TailraceError, code: i
 
 
 def test_interrupt_ends_quietly() -> None:
-    app = typer.Typer(cls=main.Commands, rich_markup_mode=None)
+    app = typer.Typer(cls=program.Commands, rich_markup_mode=None)
 
     @app.callback()
     def group() -> None: ...
@@ -163,9 +164,9 @@ def test_the_console_script_runs() -> None:
 
 
 def test_a_command_whose_package_is_missing_says_what_to_install() -> None:
-    app = typer.Typer(cls=main.Commands)
-    point = EntryPoint(name="fly", value="tailrace_air.cli:fly", group=main.ENTRY_POINTS)
-    main.mount_entry_points(app, [point])
+    app = typer.Typer(cls=program.Commands)
+    point = EntryPoint(name="fly", value="tailrace_air.cli:fly", group=program.COMMANDS)
+    program.mount_entry_points(app, [point])
 
     @app.callback()
     def group() -> None: ...
@@ -177,7 +178,7 @@ def test_a_command_whose_package_is_missing_says_what_to_install() -> None:
 
 
 def test_log_lines_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
-    main.tailrace(main.LogLevel.DEBUG, main.LogFormat.JSON)
+    main.tailrace(program.LogLevel.DEBUG, program.LogFormat.JSON)
     logging.getLogger("tailrace.agent").debug("read %d", 3, extra={"segment": 5})
     line = json.loads(capsys.readouterr().err)
     assert (line["level"], line["logger"], line["message"], line["segment"]) == ("debug", "tailrace.agent", "read 3", 5)
@@ -200,10 +201,10 @@ def test_the_command_is_the_first_word_that_is_no_options_value(words: list[str]
 @pytest.mark.slow
 def test_an_agent_loads_nothing_of_other_packages() -> None:
     """They bring pandas, pyarrow and SQLAlchemy with them: as much memory again as the agent needs."""
-    program = "import sys; from tailrace.cli.main import run; sys.argv = ['tailrace', 'agent', '--help']; run()"
+    agent = "import sys; from tailrace.cli.main import run; sys.argv = ['tailrace', 'agent', '--help']; run()"
     heavy = "{'pandas', 'pyarrow', 'pyspark', 'sqlalchemy'}"
-    program = f"import atexit, sys; atexit.register(lambda: print({heavy} & set(sys.modules) or 'none')); {program}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    agent = f"import atexit, sys; atexit.register(lambda: print({heavy} & set(sys.modules) or 'none')); {agent}"
+    done = subprocess.run([sys.executable, "-c", agent], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "none"
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from typer.main import get_command
 
-from tailrace.cli.main import LogFormat, LogLevel, complete
+from tailrace.cli.main import complete
+from tailrace_common.cli.program import LogFormat, LogLevel
 from tailrace_common.java.find import VARIABLE as JAVA
 from tailrace_common.java.jars import CACHE_VARIABLE
 from tailrace_common.java.maven import VARIABLE as MAVEN_REPOSITORY
