@@ -2,8 +2,8 @@
 
 Usage: python -m benchmarks.delta [changes] [rounds]. In one run, on a local disk; bare deltalake appends, or merges by
 key, Arrow tables that are made already, of the very rows that the sink put there, in batches of the same size: the
-limit of what it does at all. The CPU time of all threads for a change, those of delta-rs among them, says what cores
-of their own could do.
+limit of what it does at all. Tasks run in this process too, one after another, each by a copy that was pickled. The CPU
+time of all threads for a change, those of delta-rs among them, says what cores of their own could do.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableHistory
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.protocol import Sink
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.in_tasks import LogInTasks
 
 BATCH = 50_000
+PARTITIONS = 4
 _ROWS: Final = "shop.orders"
 _STATES: Final = "shop.orders-state"
 STREAM = Assignment(1_760_000_000_000, bytes(range(16)))
@@ -68,6 +71,9 @@ def _round(root: Path, changes: int) -> Iterator[tuple[str, Cost]]:
     history = DeltaStore(DeltaSinkSettings(path=str(root / "history")))
     with closing(ChangeLogSink(LakeHistory(history))) as sink:
         yield "history: each change a row", _timed(sink, inserted)
+    tasks = DeltaStore(DeltaSinkSettings(path=str(root / "by tasks")))
+    with closing(LakeHistorySink(ReplayableHistory(tasks))) as in_tasks:
+        yield f"history by {PARTITIONS} tasks, one after another", _timed(LogInTasks(in_tasks), inserted, PARTITIONS)
     yield "bare deltalake appends the history's rows", _appended(root / "bare", str(root / "history/shop.orders"))
     current = DeltaStore(DeltaSinkSettings(path=str(root / "current"), mode="current"))
     bare = {name: (root / "bare rows" / name, str(root / "current" / name)) for name in (_ROWS, _STATES)}
@@ -96,8 +102,12 @@ def _values(number: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _timed(sink: Sink, changes: Sequence[Change]) -> Cost:
-    delivered = [Delivered(RecordId("t", 0, at, b"12345678"), change, STREAM) for at, change in enumerate(changes)]
+def _timed(sink: Sink, changes: Sequence[Change], partitions: int = 1) -> Cost:
+    """The changes are of so many partitions, each piece of one."""
+    delivered = [
+        Delivered(RecordId("t", at // PIECE % partitions, at, b"12345678"), change, STREAM)
+        for at, change in enumerate(changes)
+    ]
     batches = [_pieces(delivered[at : at + BATCH]) for at in range(0, len(delivered), BATCH)]
     return _cost(lambda: [sink.write(batch) for batch in batches])
 

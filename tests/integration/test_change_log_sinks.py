@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,16 @@ from tailrace_schemas.change import Change
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.rowstate.partition import Partition
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import once, require_order
+from tests.unit.spark.sinks.change_log_contract import Outside, changes_of, once, require_order
+from tests.unit.spark.sinks.delta.stores import DeltaStored
 from tests.unit.spark.sinks.http.endpoint import Endpoint
+from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -29,6 +33,10 @@ if TYPE_CHECKING:
 
 PLAIN = table({"id": "int"}, {"c": "int"}, regular={"v": "text", "tags": "set<text>"}, keyspace="shop", name="plain")
 LOG = Log(PLAIN)
+_STORES: Mapping[str, Callable[[dict[str, str]], Outside]] = {
+    "delta": lambda section: DeltaStored(DeltaSinkSettings.model_validate(section)),
+    "iceberg": lambda section: IcebergHistory(IcebergSinkSettings.model_validate(section)),
+}
 KEYS = range(6)
 
 
@@ -137,6 +145,43 @@ def test_topics_go_out_through_every_change_log_sink(
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert same([line for line in lines if "reason" not in line], records)
     require_order(line for line in lines if "reason" not in line)
+
+
+@pytest.mark.promise("stream.execution")
+@pytest.mark.parametrize("name", ["delta", "iceberg"])
+def test_tasks_write_what_topics_have(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, name: str
+) -> None:
+    """Each change once: of several batches, and again by a stream without its checkpoint."""
+    section = {"type": name, "path": str(tmp_path / name)}
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": {
+                "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40, "execution": "executors"
+            },
+            "sink": {name: section},
+        }
+    )  # fmt: skip
+    stored = _STORES[name](section)
+    feed.announce()
+    first, second = history(10), history(20)
+    feed.publish(first)
+    feed.poison(PLAIN, b"no change at all")
+    batches = follow(spark, settings, name)
+    feed.publish(second)
+    batches += follow(spark, settings, name)
+    assert {batch.execution for batch in batches} == {"executors"}
+    assert sum(batch.summary.rows for batch in batches) == len(first) + len(second)
+    lost = settings.stream.model_copy(update={"checkpoint": str(tmp_path / "lost")})
+    again = follow(spark, settings.model_copy(update={"stream": lost}), name)
+    assert sum(batch.records for batch in again) == len(first) + len(second) + 1
+    assert sum(batch.summary.rows for batch in again) == 0
+    records = stored.records()
+    assert len(records) == len(first) + len(second)
+    assert states(by_key(list(changes_of(records, PLAIN).values()))) == states(by_key([*first, *second]))
+    assert [letter["message"] for letter in stored.dead_letters()] == [b"no change at all".hex()]
 
 
 def same(found: list[Mapping[str, Any]] | list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:

@@ -28,3 +28,7 @@ class PartitionResult:
     partition: KafkaPartition
     summary: Summary
     detail: object = field(default=None, repr=False)
+
+
+class ForDriverError(Exception):
+    """A task cannot go on, and its driver knows how: it is no fault of a table or of the store."""

@@ -27,7 +27,7 @@ from tailrace_spark.job.retry import SINK, Blockage, Retry
 from tailrace_spark.job.sink_check import SinkCheck
 from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.shaping import Shape
-from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.protocol import DriverOnlyError, Sink
 from tailrace_spark.streams.lookup import StreamTable
 
 log = logging.getLogger("tailrace_spark")
@@ -109,8 +109,8 @@ class BatchWriter:
         write = partial(executors.write, frame, blocked.batch, plan.end, table)
         try:
             summary, counts = self._retry.until_done(blocked, SINK, lambda: self._alone(write))
-        except SharedKeysError as error:
-            log.info("batch %d is written by the driver: %s has keys that another partition has", blocked.batch, error)
+        except (SharedKeysError, DriverOnlyError) as error:
+            log.info("batch %d is written by the driver: %s", blocked.batch, error)
             self._retry.until_done(blocked, SINK, lambda: self._alone(executors.fence))
             return None
         now = time.time()

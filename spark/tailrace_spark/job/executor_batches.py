@@ -19,10 +19,10 @@ from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.job.checkpoint_files import Files
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.shaping import Shape
-from tailrace_spark.sinks.protocol import TaskSink
+from tailrace_spark.sinks.protocol import DriverOnlyError, TaskSink
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.job import TaskRunner
-from tailrace_spark.tasks.outcome import Failed, Outcome, RecordCounts, SharedKeys, Unprepared, Written
+from tailrace_spark.tasks.outcome import DriverOnly, Failed, Outcome, RecordCounts, SharedKeys, Unprepared, Written
 
 _NOTE: Final = "tasks.json"
 
@@ -57,7 +57,8 @@ class ExecutorBatches:
     def write(self, frame: DataFrame, number: int, ends: Offsets, table: StreamTable) -> tuple[Summary, RecordCounts]:
         """Write a batch of `with_head` which ends at these offsets.
 
-        Raises SharedKeysError where only one process can write it, ServiceError and SettingsError as tasks do.
+        Raises SharedKeysError and DriverOnlyError where only the driver can write it, ServiceError and SettingsError
+        as tasks do.
         """
         self._may_write = True
         batch = TaskBatch(self._id(), number, ends)
@@ -76,7 +77,7 @@ class ExecutorBatches:
                     results.append(outcome.result)
                     counts += outcome.counts
             unprepared = _unprepared(outcomes, schemas)
-            if not unprepared:
+            if not any(isinstance(outcome, Unprepared) for outcome in outcomes):
                 return self._sink.commit(batch, results), counts
             if unprepared <= prepared:
                 tables = ", ".join(sorted({str(schemas[schema_id].table) for schema_id in unprepared}))
@@ -119,7 +120,9 @@ def _require_written(outcomes: Iterable[Outcome]) -> None:
         if isinstance(outcome, Failed):
             failures[outcome.partition] = outcome.error
         elif isinstance(outcome, SharedKeys):
-            raise SharedKeysError("{}, partition {}".format(*outcome.partition))
+            raise SharedKeysError("{}, partition {}, has keys that another partition has".format(*outcome.partition))
+        elif isinstance(outcome, DriverOnly):
+            raise DriverOnlyError(outcome.reason)
     for partition in sorted(failures):
         raise failures[partition]
 

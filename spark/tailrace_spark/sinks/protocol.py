@@ -11,7 +11,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.task_batch import ForDriverError, PartitionResult, TaskBatch
 
 
 class Sink(Protocol):
@@ -180,10 +180,15 @@ class PartitionTask(Protocol):
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """Take in a batch's records of one Kafka partition, which come by offset, all or none of them.
 
-        Raises UnpreparedError where the plan has not made ready what a change needs. Raises FencedError where the
-        stream has a newer plan, ServiceError as `Sink.write` does.
+        Raises UnpreparedError where the plan has not made ready what a change needs, DriverOnlyError where only
+        `Sink.write` can take the records in. Raises FencedError where the stream has a newer plan, ServiceError as
+        `Sink.write` does.
         """
 
 
-class UnpreparedError(Exception):
+class UnpreparedError(ForDriverError):
     """A task meets a definition that no plan has made ready: it is planned again with it."""
+
+
+class DriverOnlyError(ForDriverError):
+    """A task meets what only the driver can write, and says what: it writes the batch. It can be pickled."""

@@ -3,7 +3,7 @@
 The one rule of all sinks (docs/contracts.md 6). While changes of one table are prepared or written, an exception of any
 type is that table's. For an error of a library or of ours must not stop the other tables. These are faults of the store
 as a whole: ServiceError (it does not answer), SettingsError, FencedError, OSError (a full disk, a lost connection),
-MemoryError. So is everything that is no Exception.
+MemoryError. So is everything that is no Exception, and what a task leaves to its driver (ForDriverError).
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.errors import FencedError, SchemaRefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
+from tailrace_spark.batch.task_batch import ForDriverError
 
 log = logging.getLogger("tailrace_spark")
 
 REMEMBERED_SECONDS: Final = 60.0
 _LONGEST: Final = 500
-_OF_THE_STORE: Final = (ServiceError, SettingsError, FencedError, OSError, MemoryError)
+_OF_THE_STORE: Final = (ServiceError, SettingsError, FencedError, OSError, MemoryError, ForDriverError)
 _BACKTRACE: Final = re.compile(r"\n\s*0: ")  # of libraries in Rust
 _PANIC: Final = "PanicException"  # of libraries in Rust: no Exception, and each has a class of its own
 
@@ -46,6 +47,11 @@ class Refusals:
     def note(self, name: str, error: BaseException) -> None:
         """Remember it."""
         self._reasons[name] = reason_of(error), self._clock() + REMEMBERED_SECONDS
+
+    def remembered(self) -> dict[str, str]:
+        """Why each of the tables that `check` refuses now was refused."""
+        now = self._clock()
+        return {name: reason for name, (reason, until) in self._reasons.items() if now < until}
 
     def check(self, name: str) -> None:
         """Raises TableRefusedError for what was refused within the last minute."""

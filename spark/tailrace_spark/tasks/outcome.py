@@ -59,6 +59,14 @@ class SharedKeys:
 
 
 @dataclass(frozen=True, slots=True)
+class DriverOnly:
+    """Nothing of the partition is written: the store has something that only the driver can write, by `reason`."""
+
+    partition: KafkaPartition
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """Nothing of the partition is written: the store does not answer, or the settings refuse a record.
 
@@ -76,7 +84,7 @@ def failed(partition: KafkaPartition, error: ServiceError | SettingsError | Fenc
     return Failed(partition, kind(str(error)))
 
 
-Outcome = Written | Unprepared | SharedKeys | Failed
+Outcome = Written | Unprepared | SharedKeys | DriverOnly | Failed
 
 
 def row_of(outcome: Outcome) -> pa.RecordBatch:

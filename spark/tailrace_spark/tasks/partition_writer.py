@@ -14,12 +14,21 @@ from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.shaping.masks import masked
-from tailrace_spark.sinks.protocol import PartitionTask, UnpreparedError
+from tailrace_spark.sinks.protocol import DriverOnlyError, PartitionTask, UnpreparedError
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.streams.worker_imports import forget_archives
-from tailrace_spark.tasks.outcome import Outcome, RecordCounts, SharedKeys, Unprepared, Written, failed, row_of
+from tailrace_spark.tasks.outcome import (
+    DriverOnly,
+    Outcome,
+    RecordCounts,
+    SharedKeys,
+    Unprepared,
+    Written,
+    failed,
+    row_of,
+)
 from tailrace_spark.tasks.record_counts import all_owned, counts_of
 from tailrace_spark.tasks.runs import partition_runs
 from tailrace_spark.tasks.schemas import TaskSchemas
@@ -58,6 +67,8 @@ class PartitionWriter:
             return Unprepared(partition, records.all_schema_ids())
         except _SharedKeysError:
             return SharedKeys(partition)
+        except DriverOnlyError as error:
+            return DriverOnly(partition, str(error))
         except (ServiceError, SettingsError, FencedError) as error:
             return failed(partition, error)
         return Written(result, records.counts)

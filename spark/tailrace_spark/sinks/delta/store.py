@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
@@ -19,12 +20,15 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
 from pyarrow import fs
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.lake.local_root import directories, require_writable
+from tailrace_spark.sinks.lake.local_root import directories, local_files, require_files, require_writable
+from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
 from tailrace_spark.sinks.lake.store import Condition, plain_type
+from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 _S3: Final = "s3://"
@@ -35,6 +39,12 @@ _LOOKED_AT: Final = 200_000  # rows whose keys are looked for at once: to hash t
 # What delta-rs says of a table, its columns or its constraints, in errors of the type that S3's have too.
 _OF_THE_TABLE: Final = ("Schema error", "Invalid data found", "Invariant violation", "Cast error")
 _ROWS: Final = "Preview of invalid data"
+_CHECKED: Final = ("delta.constraints.", "delta.columnMapping.")
+# The features of a table's protocol that ask nothing of whoever writes files of new rows; a constraint has a setting.
+_UNCHECKED: Final = frozenset(
+    ("appendOnly", "checkConstraints", "deletionVectors", "domainMetadata", "inCommitTimestamp", "invariants",
+     "timestampNtz", "v2Checkpoint")
+)  # fmt: skip
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -113,6 +123,11 @@ class DeltaStore:
     def uri(self, name: str) -> str:
         """Where the table of a name is."""
         return f"{self._root}/{name}"
+
+    @property
+    def directory(self) -> str | None:
+        """See LakeStore."""
+        return None if self._remote else self._root
 
     def typed(self, schema: Any) -> Any:
         """The schema itself: what sinks make of definitions are Delta's types."""
@@ -199,6 +214,31 @@ class DeltaStore:
             merging = merging.when_matched_update_all(except_cols=["gone"])
             merging.when_not_matched_insert_all('NOT s."gone"', except_cols=["gone"]).execute()
 
+    def stage(self, name: str, table: StoredTable, batches: Any) -> Sequence[ParquetFile]:
+        """Write rows as files below the table: see LakeStore. A full vacuum removes those that no commit names."""
+        uri = self.uri(name)
+        with _answering(uri):
+            table.require_unchecked()
+            files = fs.PyFileSystem(DeltaStorageHandler(uri, self._options)) if self._remote else local_files(uri)
+            return write_files(files, batches, batches.schema, table.partitioned_by, self._file_bytes)
+
+    def commit_staged(
+        self, name: str, table: StoredTable, files: Sequence[ParquetFile], versions: Mapping[str, int]
+    ) -> None:
+        """Add the rows of staged files: see LakeStore."""
+        if not self._remote:
+            require_files(self.uri(name), [(file.path, file.size) for file in files])
+        now = int(time.time() * 1000)
+        adds = [AddAction(file.path, file.size, file.partition, now, True, file.stats) for file in files]
+        with _answering(self.uri(name)):
+            table.delta.create_write_transaction(
+                list(adds),
+                "append",
+                table.delta.schema(),
+                table.delta.metadata().partition_columns,
+                commit_properties=_noting(versions),
+            )
+
 
 class StoredTable:
     """One table as it was at one version."""
@@ -240,6 +280,29 @@ class StoredTable:
     def version_of(self, application: str) -> int | None:
         """What was last noted for an application id; None: nothing."""
         return self.delta.transaction_version(application)
+
+    @property
+    def identity(self) -> str:
+        """See LakeTable."""
+        return str(self.delta.metadata().id)
+
+    @property
+    def partitioned_by(self) -> str | None:
+        """The column that it is partitioned by, where it is."""
+        [*columns] = self.delta.metadata().partition_columns
+        return columns[0] if columns else None
+
+    def require_unchecked(self) -> None:
+        """Raises DriverOnlyError where rows are checked, computed or renamed as they are written: delta-rs does that.
+
+        That is what somebody made of the table: constraints, invariants, generated columns, column mapping.
+        """
+        metadata, features = self.delta.metadata(), self.delta.protocol().writer_features or []
+        of_fields = {key for field in self.delta.schema().fields for key in field.metadata if key.startswith("delta.")}
+        settings = {key for key in metadata.configuration if key.startswith(_CHECKED)}
+        if of_fields or settings or set(features) - _UNCHECKED or len(metadata.partition_columns) > 1:
+            problems = ", ".join(sorted({*of_fields, *settings, *(set(features) - _UNCHECKED)})) or "its partitions"
+            raise DriverOnlyError(f"{self.delta.table_uri} has {problems}")
 
 
 def _those(tables: Sequence[Any], keys: Any | None) -> Any:

@@ -24,7 +24,7 @@ from tailrace_spark.sinks.arrow.types import conform, grown
 from tailrace_spark.sinks.iceberg.catalog import DATABASE, IcebergCatalog
 from tailrace_spark.sinks.iceberg.files import expression, plain_schema, read_rows, without, write_rows
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.lake.local_root import require_writable
+from tailrace_spark.sinks.lake.local_root import require_files, require_writable
 from tailrace_spark.sinks.lake.store import Condition, Number
 
 _GONE: Final = "gone"
@@ -43,6 +43,7 @@ class IcebergStore:
 
     def __init__(self, settings: IcebergSinkSettings, manifests: int = 20) -> None:
         """`manifests`: so many of a table are merged, as a reader opens each."""
+        self._settings = settings
         self._manifests = manifests
         self._remote = settings.remote
         self._path = settings.path.rstrip("/") if settings.remote else os.path.abspath(settings.path)
@@ -50,6 +51,10 @@ class IcebergStore:
         self._root = tuple(settings.namespace.split(".")) if settings.namespace else ()
         self._file_bytes = settings.file_mebibytes << 20
         self.catalog = IcebergCatalog(settings, self._path)
+
+    def __reduce__(self) -> tuple[type[IcebergStore], tuple[IcebergSinkSettings, int]]:
+        """A copy in another process has a connection of its own."""
+        return IcebergStore, (self._settings.model_copy(update={"path": self._path}), self._manifests)
 
     @property
     def path(self) -> str:
@@ -116,6 +121,11 @@ class IcebergStore:
         keyspace, _, rest = name.partition(".")
         return (*self._root, keyspace), rest
 
+    @property
+    def directory(self) -> str | None:
+        """See LakeStore."""
+        return None if self._remote else self._path
+
     def typed(self, schema: Any) -> Any:
         """The schema in types that Iceberg has: no whole numbers of less than 32 bits."""
         return pa.schema([pa.field(field.name, _typed(field.type)) for field in schema])
@@ -180,6 +190,21 @@ class IcebergStore:
                     parts.append(kept_rows)
             if removed or len(added) or versions:
                 self._commit_files(transaction, table, pa.concat_tables(parts), removed)
+
+    def stage(self, name: str, table: IcebergTable, batches: Any) -> Sequence[DataFile]:
+        """Write rows as data files of the table: see LakeStore."""
+        rows = self._rows(batches)
+        with self.catalog.answering(self.uri(name)):
+            return write_rows(table.iceberg.metadata, table.iceberg.io, rows, self._file_bytes)
+
+    def commit_staged(
+        self, name: str, table: IcebergTable, files: Sequence[DataFile], versions: Mapping[str, int]
+    ) -> None:
+        """Add the rows of staged files: see LakeStore."""
+        if not self._remote:
+            require_files("", [(file.file_path.removeprefix("file://"), file.file_size_in_bytes) for file in files])
+        with self._changing(name, table, versions) as transaction:
+            _change_files(transaction, files, [])
 
     def commit_compacted(self, table: IcebergTable, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
         """Put files in place of others that have the same rows, in one commit."""
@@ -289,6 +314,11 @@ class IcebergTable:
         """The id of its newest snapshot."""
         newest = self.iceberg.current_snapshot()
         return None if newest is None else newest.snapshot_id
+
+    @property
+    def identity(self) -> str:
+        """See LakeTable."""
+        return str(self.iceberg.metadata.table_uuid)
 
     @property
     def overlaps(self) -> bool:

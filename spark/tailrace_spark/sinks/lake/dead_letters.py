@@ -14,8 +14,10 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
 from tailrace_spark.batch.dead_letters import page
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, RecordKey, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.lake.current import LakeCurrent
@@ -29,6 +31,7 @@ from tailrace_spark.sinks.lake.history_table import (
     letter_rows,
     replays,
 )
+from tailrace_spark.sinks.lake.history_task import HistoryPlans, HistoryTask
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.store import Condition, LakeStore, LakeTable, Number
 from tailrace_spark.sinks.protocol import Capabilities, ReachableSink
@@ -81,7 +84,6 @@ class ReplayableHistory(LakeHistory):
 
     def __init__(self, store: LakeStore) -> None:
         super().__init__(store)
-        self._lake = store
         self._dead_letters = LakeDeadLetters(store)
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
@@ -89,7 +91,32 @@ class ReplayableHistory(LakeHistory):
 
     def begin_replay(self, letters: Sequence[DeadLetter]) -> Batch:
         """As ReplayableOutlet has it, a table at a time."""
-        return _Replay(self, self._lake, letters)
+        return _Replay(self, self.store, letters)
+
+
+class LakeHistorySink(ReplayableLogSink):
+    """As ReplayableLogSink, and a TaskSink: no attempt of a task is seen by anybody before its driver's commit."""
+
+    def __init__(self, outlet: ReplayableHistory) -> None:
+        super().__init__(outlet)
+        self._plans = HistoryPlans(outlet)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, tasks=self)
+
+    def fence(self, stream: str) -> None:
+        """As TaskSink says: nothing that a task has staged counts, and no driver commits behind another's commit."""
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> HistoryTask:
+        """As TaskSink says."""
+        del batch  # a table notes the offsets of what it has, and not the batch
+        return self._plans.plan(table for _, table in definitions)
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        """As TaskSink says: one commit of each table."""
+        del batch
+        return self._plans.commit(results)
 
 
 class ReplayableCurrent(LakeCurrent):
@@ -125,7 +152,7 @@ def lake_sink(
     """What `tailrace stream` writes into a store: histories, or current tables. See LakeCurrent for the rest."""
     if mode == "current":
         return ReplayableCurrent(store, buckets, ring_delay=ring_delay, merge_horizon=merge_horizon)
-    return ReplayableLogSink(ReplayableHistory(store))
+    return LakeHistorySink(ReplayableHistory(store))
 
 
 @dataclass(slots=True)

@@ -49,17 +49,17 @@ class LakeHistory:
 
     def __init__(self, store: LakeStore) -> None:
         self.refusals = Refusals()
-        self._store = store
+        self.store = store
         self._routes: dict[int, Route] = {}
         self._forms = ChangeForms()
         self._lettered: dict[tuple[str, int], int] = {}
 
     def reach(self) -> None:
         """See that the root may be written."""
-        self._store.reach()
+        self.store.reach()
 
     def begin(self) -> Batch:
-        return HistoryBatch(self, self._store)
+        return HistoryBatch(self, self.store)
 
     def route(self, table: Table, batch: HistoryBatch) -> Route:
         """Where the changes of a definition go: the first of NAME, NAME-2, ... whose columns it fits.
@@ -68,19 +68,20 @@ class LakeHistory:
         """
         route = self._routes.get(id(table))
         if route is None:
-            route = self._routes[id(table)] = self._fitting(table, arrow_schema(table), batch)
+            route = self._routes[id(table)] = self.fitting(table, batch)
         self.refusals.check(route.name)
         return route
 
-    def _fitting(self, table: Table, numbers: Any, batch: HistoryBatch) -> Route:
-        name = table_name(table)
+    def fitting(self, table: Table, batch: HistoryBatch) -> Route:
+        """As `route`, by the tables of now."""
+        numbers, name = arrow_schema(table), table_name(table)
         for suffix in count(1):
             candidate = name if suffix == 1 else f"{name}-{suffix}"
             schema = batch.schema_of(candidate)
             if schema is not None and DAY not in schema.names:
                 raise SettingsError(f"{candidate} is a table of another kind: give this sink another path")
             labels = distinct(numbers, {} if schema is None else names_of(schema))
-            columns = self._store.typed(history_schema(labels))
+            columns = self.store.typed(history_schema(labels))
             if schema is None or grown(schema, columns) is not None:
                 return Route(table, numbers, labels, columns, candidate)
         raise AssertionError("numbers do not end")
@@ -95,11 +96,16 @@ class LakeHistory:
         """The offset behind the last dead letter of a partition of Kafka; 0: there is none."""
         topic_partition = topic, partition
         if topic_partition not in self._lettered:
-            stored = self._store.open(DEAD_LETTERS)
+            stored = self.store.open(DEAD_LETTERS)
             self._lettered[topic_partition] = (
                 0 if stored is None else stored.version_of(application(*topic_partition)) or 0
             )
         return self._lettered[topic_partition]
+
+    def refused(self, name: str, error: BaseException) -> ServiceError:
+        """What is raised for a table that its store refuses: its changes are set aside when the batch comes again."""
+        self.refusals.note(name, error)
+        return ServiceError(f"{self.store.uri(name)} is refused: {reason_of(error)}; its changes will be set aside")
 
     def forget(self) -> None:
         """Look again where definitions fit, and dead letters end."""
@@ -273,14 +279,14 @@ class HistoryBatch(Batch):
             if writing.name == DEAD_LETTERS:
                 writing.spool.add(letter_rows(self._letters))
             if moved := writing.moved:
-                self._append(writing, moved)
+                self.append(writing, moved)
             rows += writing.spool.rows
         if self._letters:
             self._outlet.forget()
         self._close()
         return Summary(rows=rows - len(self._letters), dead_letters=len(self._letters))
 
-    def _append(self, writing: HistoryTable, moved: Mapping[str, int]) -> None:
+    def append(self, writing: HistoryTable, moved: Mapping[str, int]) -> None:
         """Commit one table. What the store refuses of it is set aside when the batch comes again: ServiceError."""
         rows, by, says = writing.spool.reader(), writing.partitioned_by, writing.says
         try:
@@ -288,10 +294,7 @@ class HistoryBatch(Batch):
         except BaseException as error:
             if writing.name == DEAD_LETTERS or not is_of_table(error):
                 raise
-            self._outlet.refusals.note(writing.name, error)
-            raise ServiceError(
-                f"{self._store.uri(writing.name)} is refused: {reason_of(error)}; its changes will be set aside"
-            ) from error
+            raise self._outlet.refused(writing.name, error) from error
 
     def abandon(self) -> None:
         """What of its tables is committed stays, and is left out when the batch comes again."""

@@ -88,6 +88,10 @@ class LakeTable(Protocol):
     def version_of(self, application: str) -> int | None:
         """What was last noted for an application id; None: nothing."""
 
+    @property
+    def identity(self) -> str:
+        """Names the table itself: one that is made again under its name has another."""
+
 
 class LakeStore(Protocol):
     """The tables below one root. Everything raises ServiceError where the store does not answer.
@@ -108,6 +112,10 @@ class LakeStore(Protocol):
 
     def uri(self, name: str) -> str:
         """Where the table of a name is, for people."""
+
+    @property
+    def directory(self) -> str | None:
+        """The directory on local disks that the tables are below; None: all machines reach them."""
 
     def typed(self, schema: Any) -> Any:
         """A pyarrow Schema in the types that tables have here."""
@@ -145,6 +153,16 @@ class LakeStore(Protocol):
         `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
         `named_by` are the columns that name a row, the one that the table is partitioned by first, of whole numbers.
         """
+
+    def stage(self, name: str, table: Any, batches: Any) -> Sequence[Any]:
+        """Write rows as files that no commit names yet: whoever reads the table does not see them.
+
+        Any process may do so, by a copy of the store: it can be pickled, and so can the files. `batches` is a pyarrow
+        RecordBatchReader of the table's columns. Raises DriverOnlyError for a table whose rows only `append` checks.
+        """
+
+    def commit_staged(self, name: str, table: Any, files: Sequence[Any], versions: Mapping[str, int]) -> None:
+        """Add the rows of staged files, as `append`. Raises SettingsError where the files are not to be seen here."""
 
 
 def _arrow(comparison: Comparison) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -12,11 +12,44 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.protocol import Capabilities, PartitionTask, SweepingSink, TaskSink, UnpreparedError
+from tailrace_spark.sinks.protocol import (
+    Capabilities,
+    DriverOnlyError,
+    PartitionTask,
+    Sink,
+    SweepingSink,
+    TaskSink,
+    UnpreparedError,
+)
 
 PARTITIONS = 3
 STREAM = "4c1b6a52f2a34f0d9d1f0c2f8f3e7a11"
 _numbers = count()
+
+
+class LogInTasks:
+    """A change log: `write` is a plan, a task for each partition of Kafka's that records are of, and a commit."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self._sink.capabilities, tasks=None)
+
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """One micro-batch; the driver writes what tasks cannot."""
+        tasks = self._sink.capabilities.tasks
+        assert tasks is not None
+        some = list(pieces)
+        try:
+            return write_shares(tasks, some, shares_of(some))
+        except DriverOnlyError:
+            tasks.fence(STREAM)
+            return self._sink.write(some)
+
+    def close(self) -> None:
+        self._sink.close()
 
 
 class InTasks:
@@ -49,6 +82,27 @@ class InTasks:
 def write_in_tasks(sink: TaskSink, pieces: Sequence[Piece], partitions: int = PARTITIONS) -> Summary:
     """One micro-batch of which each key is one partition's, and truncations are all partitions'."""
     shares = {("t.ks.t", number): list(_share(pieces, number, partitions)) for number in range(partitions)}
+    return write_shares(sink, pieces, shares)
+
+
+def shares_of(pieces: Sequence[Piece]) -> dict[KafkaPartition, list[Piece]]:
+    """The records of each of Kafka's partitions, in their order."""
+    records = [one.record_id for piece in pieces for one in piece.changes]
+    records += [letter.record_id for piece in pieces for letter in piece.dead_letters]
+    return {
+        partition: [
+            Piece(
+                tuple(one for one in piece.changes if one.record_id.key[:2] == partition),
+                tuple(one for one in piece.dead_letters if one.record_id.key[:2] == partition),
+            )
+            for piece in pieces
+        ]
+        for partition in sorted({record_id.key[:2] for record_id in records})
+    }
+
+
+def write_shares(sink: TaskSink, pieces: Sequence[Piece], shares: Mapping[KafkaPartition, Sequence[Piece]]) -> Summary:
+    """One micro-batch, a task for each share of it."""
     batch = TaskBatch(STREAM, next(_numbers), dict.fromkeys(shares, 1 << 40))
     results: list[PartitionResult] = []
     prepared: list[tuple[int, Table]] = []
@@ -67,12 +121,19 @@ def write_in_tasks(sink: TaskSink, pieces: Sequence[Piece], partitions: int = PA
         prepared = definitions_of(pieces)
 
 
-def attempt(task: PartitionTask, partition: KafkaPartition, pieces: Sequence[Piece]) -> PartitionResult | None:
-    """What a copy of the task comes to, brought back as Spark does; None where the plan lacks a definition."""
+def attempt(
+    task: PartitionTask, partition: KafkaPartition, pieces: Sequence[Piece], *, unprepared: bool = False
+) -> PartitionResult | None:
+    """What a copy of the task comes to, brought back as Spark does.
+
+    None where the plan lacks a definition; with `unprepared` that is raised.
+    """
     copied: PartitionTask = pickle.loads(pickle.dumps(task))  # noqa: S301 - our own
     try:
         result: PartitionResult = pickle.loads(pickle.dumps(copied.write(partition, pieces)))  # noqa: S301 - our own
     except UnpreparedError:
+        if unprepared:
+            raise
         return None
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,14 +17,15 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.dead_letters import ReplayableCurrent, ReplayableHistory
+from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableCurrent, ReplayableHistory
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
-from tailrace_spark.sinks.protocol import DeadLetterSink
+from tailrace_spark.sinks.protocol import DeadLetterSink, Sink
+from tests.unit.spark.sinks.in_tasks import LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 WRITTEN_BY_SPARK: Final = Path(__file__).parents[4] / "fixtures/delta"
@@ -61,6 +63,14 @@ class Dying:
         with self.dying():
             self._store.merge(*args, **named)
 
+    def commit_staged(self, *args: Any, **named: Any) -> None:
+        with self.dying():
+            self._store.commit_staged(*args, **named)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+        """A task has the store itself: it does not commit."""
+        return pickle.loads, (pickle.dumps(self._store),)
+
     def _step(self) -> None:
         if self._left == 0:
             self._left -= self._revives
@@ -91,7 +101,7 @@ class DeltaStored(DeltaLake):
         super().__init__(settings)
         self._names = names
 
-    def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives)))
 
     def table(self, name: str) -> DeltaTable | None:
@@ -117,6 +127,13 @@ class DeltaStored(DeltaLake):
     def dead_letters(self) -> Sequence[Mapping[str, Any]]:
         rows = self.rows(DEAD_LETTERS)
         return [] if rows is None else [{**row, "message": row["message"].hex()} for row in rows.to_pylist()]
+
+
+class DeltaInTasks(DeltaStored):
+    """Histories that tasks write."""
+
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
+        return LogInTasks(LakeHistorySink(ReplayableHistory(self.opened(dies_after, revives=revives))))
 
 
 class Following:

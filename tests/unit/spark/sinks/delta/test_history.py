@@ -35,7 +35,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaStored
+from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaInTasks, DeltaStored
 from tests.unit.spark.sinks.hostile import FIELDS, row
 from tests.unit.spark.sinks.lake.history_contract import DAY, LakeHistoryContract, two_at_a_time
 from tests.unit.tables import table
@@ -43,8 +43,11 @@ from tests.unit.tables import table
 
 def local(root: Path, *names: str, **more: object) -> DeltaStored:
     """A directory as a sink of its own has it."""
-    section = DeltaSinkSettings.model_validate({"path": str(root), **more})
-    return DeltaStored(section, names) if names else DeltaStored(section)
+    return DeltaStored(section(root, **more), names)
+
+
+def section(root: Path, **more: object) -> DeltaSinkSettings:
+    return DeltaSinkSettings.model_validate({"path": str(root), **more})
 
 
 class TestDeltaHistory(LakeHistoryContract):
@@ -58,6 +61,19 @@ class TestDeltaHistory(LakeHistoryContract):
     def stores(self, tmp_path: Path) -> Callable[[], DeltaStored]:
         numbers = count()
         return lambda: local(tmp_path / str(next(numbers)))
+
+
+class TestDeltaHistoryInTasks(LakeHistoryContract):
+    sink = "delta, in tasks"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('deltalake')}, a directory"
+
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Callable[[], DeltaInTasks]:
+        numbers = count()
+        return lambda: DeltaInTasks(section(tmp_path / str(next(numbers))))
 
 
 @pytest.mark.promise("delta.two-writers")

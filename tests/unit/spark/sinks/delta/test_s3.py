@@ -13,18 +13,26 @@ import pytest
 
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta import store as delta_store
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tests import s3
 from tests.held import package
 from tests.services.cutting import CuttingProxy
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, batches
+from tests.unit.spark.sinks.change_log_contract import (
+    PLAIN,
+    ChangeLogContract,
+    Topic,
+    batches,
+    changes_of,
+    deliver,
+    delivered_by,
+)
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.delta.stores import DeltaStored, FollowedDelta
+from tests.unit.spark.sinks.delta.stores import DeltaInTasks, DeltaStored, FollowedDelta
 from tests.unit.spark.sinks.lake.history_contract import two_at_a_time
 from tests.unit.spark.sinks.merging_contract import MergingContract, write
 
@@ -45,7 +53,7 @@ class Cut(DeltaStored):
         self._ends = ends
         self._before = before
 
-    def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         proxy = CuttingProxy(s3.endpoint(), dies_after, before=self._before, revives=revives)
         self._ends.enter_context(proxy)
         return DeltaStored(section(self._path, endpoint=proxy.endpoint)).open()
@@ -87,6 +95,17 @@ def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -
         if proxy.written < step:
             assert step > 3
             return
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_tasks_write_to_s3() -> None:
+    """What is in a batch twice, and in several, is there once."""
+    stored, all_batches = DeltaInTasks(section(f"s3://{s3.new_bucket()}/a lake")), batches(Topic())
+    for batch in (*all_batches, *all_batches[1:]):
+        deliver(stored, *batch)
+    assert changes_of(stored.records(), PLAIN) == delivered_by(*(piece for batch in all_batches for piece in batch))
+    assert len(stored.records()) == sum(len(piece.changes) for batch in all_batches for piece in batch)
+    assert len(stored.dead_letters()) == 1
 
 
 @pytest.mark.promise("delta.current")

@@ -15,14 +15,15 @@ from tailrace_spark.sinks.iceberg.maintenance import Maintenance
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.dead_letters import ReplayableCurrent, ReplayableHistory
+from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableCurrent, ReplayableHistory
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
-from tailrace_spark.sinks.protocol import DeadLetterSink
+from tailrace_spark.sinks.protocol import DeadLetterSink, Sink
 from tests.unit.spark.sinks.delta.stores import Dying, Following
+from tests.unit.spark.sinks.in_tasks import LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 NARROW: Final = {"int8": "int32", "int16": "int32"}
@@ -65,7 +66,7 @@ class IcebergHistory(Lake):
 
     exactly_once = True
 
-    def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives)))
 
     def rows(self, name: str) -> Any:
@@ -83,6 +84,13 @@ class IcebergHistory(Lake):
 
     def dead_letters(self) -> Sequence[Mapping[str, Any]]:
         return [{**row, "message": row["message"].hex()} for row in self.dead_letter_rows()]
+
+
+class IcebergInTasks(IcebergHistory):
+    """Histories that tasks write."""
+
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
+        return LogInTasks(LakeHistorySink(ReplayableHistory(self.opened(dies_after, revives=revives))))
 
 
 class FollowedIceberg(Lake, Following):

@@ -34,7 +34,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.iceberg.stores import NARROW, IcebergHistory, LetteredIceberg
+from tests.unit.spark.sinks.iceberg.stores import NARROW, IcebergHistory, IcebergInTasks, LetteredIceberg
 from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract, two_at_a_time
 from tests.unit.spark.sinks.letters_contract import LettersContract
 
@@ -67,6 +67,23 @@ class TestIcebergHistory(LakeHistoryContract):
     @pytest.fixture
     def stores(self, local: Stores) -> Stores:
         return local
+
+
+@pytest.mark.promise("iceberg.once")
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+class TestIcebergHistoryInTasks(LakeHistoryContract):
+    sink = "iceberg, in tasks"
+    narrow: ClassVar = NARROW
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('pyiceberg')}, a directory"
+
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Callable[[], IcebergInTasks]:
+        numbers = count()
+        return lambda: IcebergInTasks(IcebergSinkSettings(path=str(tmp_path / str(next(numbers)))))
 
 
 @pytest.mark.long

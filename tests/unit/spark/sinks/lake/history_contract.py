@@ -15,7 +15,7 @@ from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
-from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.protocol import Sink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
@@ -60,7 +60,7 @@ LARGEST: list[tuple[str, object, str]] = [
 class History(Outside, Protocol):
     """A lake's histories, and what their readers see."""
 
-    def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         """As Outside has it; with `revives` one step fails alone."""
 
     def rows(self, name: str) -> Any:

@@ -1,0 +1,218 @@
+"""Histories by tasks: each stages files of its Kafka partition's changes, and the driver commits them, table by table.
+
+A file that no commit names has no reader. So attempts that do not count, of repeated tasks or an earlier driver, leave
+files for a vacuum, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.sinks.arrow.types import DAY, grown
+from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
+from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory
+from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS, LETTERS, REPLAYS, HistoryTable, Route
+from tailrace_spark.sinks.lake.local_root import mark_of, require_same
+from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
+from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table
+
+_LETTERS_SAY: Final = "Records that are no changes"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTable:
+    """What a task has staged of one table.
+
+    `noted` is what the table noted under some application ids when the task looked. A commit on another state would
+    write a record twice, or leave one out. `versions` are to be noted with the files. `identity` is the table's.
+    """
+
+    name: str
+    identity: str
+    files: tuple[Any, ...]
+    noted: Mapping[str, int]
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTask:
+    """Stages a Kafka partition's changes. `refused` says of tables, by their names in the lake, why they take none.
+
+    `mark` is that of the store's directory, where it has one.
+    """
+
+    store: LakeStore = field(repr=False)
+    plan: str
+    refused: Mapping[str, str]
+    mark: str | None = None
+
+    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        """As PartitionTask says."""
+        if self.store.directory is not None and self.mark is not None:
+            require_same(self.store.directory, self.mark)
+        outlet = _PLANNED.outlet(self)
+        batch = _StagingBatch(outlet, outlet.store)
+        summary = ChangeLogSink(outlet).into(batch, pieces)
+        return PartitionResult(partition, summary, tuple(batch.staged))
+
+
+class HistoryPlans:
+    """The driver's half: makes tables and columns, and commits what tasks have staged."""
+
+    def __init__(self, outlet: LakeHistory) -> None:
+        self._outlet = outlet
+        self._store = outlet.store
+        self._has_letters = False
+
+    def plan(self, definitions: Iterable[Table]) -> HistoryTask:
+        """The task of a batch, for which these definitions have their tables. Raises ServiceError, SettingsError."""
+        self._outlet.forget()  # tasks have written since
+        if not self._has_letters:
+            if self._store.open(DEAD_LETTERS) is None:
+                self._add_columns(DEAD_LETTERS, None, LETTERS, _LETTERS_SAY, None)
+            self._has_letters = True
+        for table in definitions:
+            self._prepare(table)
+        directory = self._store.directory
+        mark = None if directory is None else mark_of(directory)
+        return HistoryTask(self._store, uuid4().hex, self._outlet.refusals.remembered(), mark)
+
+    def commit(self, results: Sequence[PartitionResult]) -> Summary:
+        """Commit each table. Raises ServiceError where one is not committed: the batch comes again for the others."""
+        staged: dict[str, list[StagedTable]] = {}
+        for result in results:
+            if isinstance(result.detail, tuple):
+                for table in result.detail:
+                    staged.setdefault(table.name, []).append(table)
+        for name in sorted(staged):
+            self._commit(name, staged[name])
+        return sum((result.summary for result in results), Summary())
+
+    def _prepare(self, table: Table) -> None:
+        """Make the table that a definition's changes go into, or its columns. One that is refused takes none."""
+        try:
+            route = self._outlet.fitting(table, HistoryBatch(self._outlet, self._store))
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            return  # each change is told so
+        stored = self._store.open(route.name)
+        if stored is not None and grown(stored.schema, route.schema) == stored.schema:
+            return
+        try:
+            self._add_columns(route.name, stored, route.schema, f"Changes of {route.table}", DAY)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            self._outlet.refusals.note(route.name, error)
+
+    def _add_columns(self, name: str, stored: LakeTable | None, schema: Any, says: str, by: str | None) -> None:
+        no_rows = pa.RecordBatchReader.from_batches(schema, [])
+        self._store.append(name, stored, no_rows, {}, partitioned_by=by, says=says)
+
+    def _commit(self, name: str, staged: Sequence[StagedTable]) -> None:
+        stored = self._store.open(name)
+        versions: dict[str, int] = {}
+        for table in staged:
+            if stored is None or stored.identity != table.identity or _noted(stored, table.noted) != table.noted:
+                raise ServiceError(f"{self._store.uri(name)}: another writer came first: the batch is planned again")
+            for application, version in table.versions.items():
+                versions[application] = max(version, versions.get(application, 0))
+        files = [file for table in staged for file in table.files]
+        try:
+            self._store.commit_staged(name, stored, files, versions)
+        except BaseException as error:
+            if name == DEAD_LETTERS or not is_of_table(error):
+                raise
+            raise self._outlet.refused(name, error) from error
+
+
+def _noted(stored: LakeTable, applications: Iterable[str]) -> dict[str, int]:
+    return {application: stored.version_of(application) or 0 for application in applications}
+
+
+class _StagingBatch(HistoryBatch):
+    """A Kafka partition's changes on their way into files."""
+
+    def __init__(self, outlet: LakeHistory, store: LakeStore) -> None:
+        super().__init__(outlet, store)
+        self._lake = store
+        self.staged: list[StagedTable] = []
+
+    def append(self, writing: HistoryTable, moved: Mapping[str, int]) -> None:
+        """Stage what would be appended."""
+        stored = writing.stored
+        if stored is None:
+            raise UnpreparedError(writing.name)
+        files = self._lake.stage(writing.name, stored, writing.spool.reader())
+        noted = _noted(stored, (*moved, REPLAYS))
+        self.staged.append(StagedTable(writing.name, stored.identity, tuple(files), noted, moved))
+
+
+class _PlannedHistory(LakeHistory):
+    """The tables as a plan has made them ready: a definition that they do not fit is for the next plan."""
+
+    def begin(self) -> Batch:
+        return _StagingBatch(self, self.store)
+
+    def fitting(self, table: Table, batch: HistoryBatch) -> Route:
+        """As LakeHistory has it. Raises UnpreparedError where the table or some of its columns are not there."""
+        route = super().fitting(table, batch)
+        schema = batch.schema_of(route.name)
+        if schema is None or grown(schema, route.schema) != schema:
+            self.refusals.check(route.name)
+            raise UnpreparedError(str(table))
+        return route
+
+
+class _Opened:
+    """A store each table of which is opened once, so that all tasks of a process see it as it was then."""
+
+    def __init__(self, store: LakeStore) -> None:
+        self._store = store
+        self._tables: dict[str, LakeTable | None] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def open(self, name: str) -> LakeTable | None:
+        """The table as it was when it was first asked for."""
+        if name not in self._tables:
+            self._tables[name] = self._store.open(name)
+        return self._tables[name]
+
+
+class _Planned:
+    """What a worker process knows of the newest plan that it had a task of."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._plan: str | None = None
+        self._outlet: LakeHistory | None = None
+
+    def outlet(self, task: HistoryTask) -> LakeHistory:
+        """The outlet of a task's plan, which other tasks of the plan have used."""
+        with self._lock:
+            outlet = self._outlet
+            if outlet is None or self._plan != task.plan:
+                opened: Any = _Opened(task.store)
+                outlet = self._outlet = _PlannedHistory(opened)
+                self._plan = task.plan
+                for name, reason in task.refused.items():
+                    outlet.refusals.note(name, TableRefusedError(reason))
+            return outlet
+
+
+_PLANNED: Final = _Planned()

@@ -1,0 +1,232 @@
+"""Histories that tasks write, in each lake: attempts beside each other, deaths before the commit, what refuses."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
+from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableHistory
+from tailrace_spark.sinks.lake.history_task import HistoryTask
+from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import (
+    PLAIN,
+    WIDE,
+    Topic,
+    changes_of,
+    deliver,
+    delivered_by,
+)
+from tests.unit.spark.sinks.delta.stores import DeltaInTasks
+from tests.unit.spark.sinks.iceberg.stores import IcebergInTasks
+from tests.unit.spark.sinks.in_tasks import STREAM, attempt, shares_of
+
+SECONDS = 60
+WEEK = 168  # hours
+LOG = Log(PLAIN)
+
+Stored = DeltaInTasks | IcebergInTasks
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
+    path = str(tmp_path / "lake")
+    if request.param == "delta":
+        return DeltaInTasks(DeltaSinkSettings(path=path))
+    return IcebergInTasks(IcebergSinkSettings(path=path))
+
+
+def sink_of(stored: Stored) -> LakeHistorySink:
+    """That of a driver of its own."""
+    return LakeHistorySink(ReplayableHistory(stored.opened()))
+
+
+def planned(sink: LakeHistorySink, number: int = 0, *, of: Sequence[Any] = (PLAIN,)) -> HistoryTask:
+    return sink.plan(_batch(number), [(place, table) for place, table in enumerate(of)])
+
+
+def _batch(number: int) -> TaskBatch:
+    return TaskBatch(STREAM, number, {})
+
+
+def written(task: HistoryTask, *pieces: Piece) -> list[PartitionResult]:
+    """What a copy of the task brings of each partition of the pieces."""
+    results = [attempt(task, partition, share, unprepared=True) for partition, share in shares_of(pieces).items()]
+    return [result for result in results if result is not None]
+
+
+def rows(*numbers: int, topic: Topic) -> Piece:
+    return topic.piece(*(LOG.insert((number,), (), number, v=f"{number}") for number in numbers))
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_two_attempts_at_a_partition_come_out_as_one(stored: Stored) -> None:
+    """A repeated task beside the one that Spark has given up, in the middle of its pieces."""
+    sink, topic = sink_of(stored), Topic()
+    first, second = rows(0, 3, 6, topic=topic), rows(9, 12, topic=topic)
+    [partition] = shares_of([first, second])
+    task = planned(sink)
+    reached, told = Event(), Event()
+
+    def slow() -> Iterator[Piece]:
+        yield first
+        reached.set()
+        assert told.wait(SECONDS)
+        yield second
+
+    with ThreadPoolExecutor(1) as pool:
+        zombie = pool.submit(task.write, partition, slow())
+        assert reached.wait(SECONDS)
+        repeated = task.write(partition, [first, second])
+        assert sink.commit(_batch(0), [repeated]) == Summary(5, 5)
+        told.set()
+        late = zombie.result(SECONDS)
+    assert changes_of(stored.records(), PLAIN) == delivered_by(first, second)
+    with pytest.raises(ServiceError, match="another writer came first"):
+        sink.commit(_batch(0), [late])
+    assert len(stored.records()) == 5
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_nothing_is_seen_before_the_commit_and_a_driver_that_dies_there_leaves_nothing(stored: Stored) -> None:
+    sink, topic = sink_of(stored), Topic()
+    piece = topic.piece(*(LOG.insert((number,), (), 1, v="x") for number in range(9)), letters=1)
+    results = written(planned(sink), piece)
+    assert len(results) == 3
+    assert (stored.records(), stored.dead_letters()) == ([], [])
+    restarted = sink_of(stored)
+    task = planned(restarted)
+    assert restarted.commit(_batch(0), written(task, piece)) == Summary(9, 9, 1)
+    with pytest.raises(ServiceError, match="another writer came first"):
+        sink.commit(_batch(0), results)
+    assert changes_of(stored.records(), PLAIN) == delivered_by(piece)
+    assert len(stored.dead_letters()) == 1
+    assert sum(result.summary.rows for result in written(planned(restarted, 1), piece)) == 0
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_a_batch_of_which_one_table_is_committed_comes_again_for_the_others(stored: Stored) -> None:
+    """The driver died between two tables' commits."""
+    sink, topic = sink_of(stored), Topic()
+    piece = topic.piece(*(LOG.insert((number,), (), 1, v="x") for number in range(3)), letters=1)
+    results = written(planned(sink), piece)
+    only_letters = [
+        PartitionResult(
+            result.partition,
+            result.summary,
+            tuple(staged for staged in result.detail if staged.name == "tailrace.dead-letters"),  # type: ignore[attr-defined] # a tuple of StagedTable
+        )
+        for result in results
+    ]
+    sink.commit(_batch(0), only_letters)
+    assert (len(stored.records()), len(stored.dead_letters())) == (0, 1)
+    restarted = sink_of(stored)
+    restarted.commit(_batch(0), written(planned(restarted), piece))
+    assert changes_of(stored.records(), PLAIN) == delivered_by(piece)
+    assert len(stored.dead_letters()) == 1
+
+
+def test_what_the_plan_has_not_made_ready_is_asked_for(stored: Stored) -> None:
+    """A table, and a column that it lacks, which a task does not add."""
+    sink, topic = sink_of(stored), Topic()
+    piece, wider = rows(1, topic=topic), topic.piece(Log(WIDE).insert((1,), (), 2, x=1.5))
+    with pytest.raises(UnpreparedError, match=r"shop\.plain"):
+        written(planned(sink, of=()), piece)
+    task = planned(sink)
+    with pytest.raises(UnpreparedError, match=r"shop\.plain"):
+        written(task, wider)
+    sink.commit(_batch(0), written(planned(sink, of=(WIDE,)), piece, wider))
+    assert changes_of(stored.records(), WIDE).keys() == delivered_by(piece, wider).keys()
+
+
+def test_the_driver_goes_on_behind_tasks_and_tasks_behind_the_driver(stored: Stored) -> None:
+    sink, topic = sink_of(stored), Topic()
+    pieces = [rows(number, number + 1, number + 2, topic=topic) for number in range(0, 12, 3)]
+    for number, piece in enumerate(pieces):
+        if number % 2:
+            sink.fence(STREAM)
+            assert sink.write([*pieces[:number], piece]).rows == 3
+        else:
+            task = planned(sink, number)
+            assert sink.commit(_batch(number), written(task, *pieces[:number], piece)).rows == 3
+    assert changes_of(stored.records(), PLAIN) == delivered_by(*pieces)
+    assert len(stored.records()) == 12
+
+
+def test_files_that_the_driver_does_not_see_are_not_committed(stored: Stored, tmp_path: Path) -> None:
+    """As of executors that write into directories of their own machines."""
+    sink, topic = sink_of(stored), Topic()
+    results = written(planned(sink), rows(1, topic=topic))
+    for path in (tmp_path / "lake").rglob("*.parquet"):
+        if "plain" in str(path):
+            path.unlink()
+    with pytest.raises(SettingsError, match=r"was written by an executor .*stream\.execution"):
+        sink.commit(_batch(0), results)
+
+
+def test_a_directory_that_executors_do_not_share_is_the_drivers(stored: Stored, tmp_path: Path) -> None:
+    sink, topic = sink_of(stored), Topic()
+    task, piece = planned(sink), rows(1, topic=topic)
+    mark = tmp_path / "lake/.tailrace-directory"
+    for elsewhere in ("another machine's", None):
+        mark.unlink()
+        if elsewhere:
+            mark.write_text(elsewhere)
+        with pytest.raises(DriverOnlyError, match="which executors do not share"):
+            written(task, piece)
+    assert written(planned(sink), piece)
+
+
+def test_a_tasks_words_have_no_secret() -> None:
+    section = {"path": "s3://bucket/x", "access_key": "me", "secret_key": "sesame"}
+    store = DeltaInTasks(DeltaSinkSettings.model_validate(section)).store
+    task = HistoryTask(store, "plan", {})
+    assert "sesame" not in repr(task) + str(task)
+    assert b"sesame" in pickle.dumps(task)  # it travels inside Spark's own connections
+
+
+def test_files_of_attempts_that_do_not_count_are_removed(stored: Stored, tmp_path: Path) -> None:
+    sink, topic = sink_of(stored), Topic()
+    piece = rows(1, topic=topic)
+    task = planned(sink)
+    written(task, piece)
+    sink.commit(_batch(0), written(task, piece))
+    files = _data_files(tmp_path)
+    assert len(files) == 2
+    for path in files:
+        os.utime(path, (0, 0))  # long ago: what no commit names may be of one that is to come
+    if isinstance(stored, DeltaInTasks):
+        assert stored.store.vacuum("shop.plain", WEEK, dry_run=False) == 1
+    else:
+        assert stored.maintenance.expire("shop.plain", WEEK, dry_run=False)["orphans"] == 1
+    assert len(_data_files(tmp_path)) == 1
+    assert changes_of(stored.records(), PLAIN) == delivered_by(piece)
+
+
+def _data_files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*.parquet") if "plain" in str(path) and "_delta_log" not in str(path)]
+
+
+def test_a_delta_table_whose_rows_delta_rs_checks_is_the_drivers(tmp_path: Path) -> None:
+    stored, topic = DeltaInTasks(DeltaSinkSettings(path=str(tmp_path))), Topic()
+    deliver(stored, rows(1, topic=topic))
+    table = stored.table("shop.plain")
+    assert table is not None
+    table.alter.add_constraint({"no_deletes": "op <> 'delete'"})
+    sink, second = sink_of(stored), rows(4, topic=topic)
+    with pytest.raises(DriverOnlyError, match=r"shop\.plain/? has delta\.constraints\.no_deletes"):
+        written(planned(sink), second)
+    sink.fence(STREAM)
+    assert sink.write([second]).rows == 1
