@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 import threading
+from contextlib import suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -61,7 +62,8 @@ def _lead(listening: socket.socket, to: str) -> None:
 
 
 def _pass_on(one: socket.socket, other: socket.socket) -> None:
-    """Until one of them ends."""
-    with one.makefile("rb", buffering=0) as said, other.makefile("wb", buffering=0) as heard:
-        shutil.copyfileobj(said, heard)
-    other.shutdown(socket.SHUT_WR)
+    """Until one of them ends; a client may have been killed."""
+    with suppress(OSError):
+        with one.makefile("rb", buffering=0) as source, other.makefile("wb", buffering=0) as target:
+            shutil.copyfileobj(source, target)
+        other.shutdown(socket.SHUT_WR)

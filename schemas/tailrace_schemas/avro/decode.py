@@ -35,8 +35,6 @@ _PREFIX: Final = parse_schema(json.loads(PREFIX_SCHEMA))
 
 _OPS: Final = {op.value: op for op in Op}
 _ORIGINS: Final = {origin.value: origin for origin in Origin}
-_ROWLESS: Final = frozenset({Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE})
-_DELETES: Final = _ROWLESS | {Op.DELETE}
 
 _Times = tuple[int, int | None, int | None]
 _RawKey = tuple[str, bytes | None, str]
@@ -165,9 +163,10 @@ class Reader:
         }
         op = _OPS[record["op"]]
         clustering = self._named(self._clustering, record["key"], raw, "key")
-        is_rowless = op in _ROWLESS
+        # By identity: an enum's hash is Python's own code, and takes longer than all of these.
+        is_rowless = op is Op.DELETE_PARTITION or op is Op.DELETE_RANGE or op is Op.TRUNCATE
         static = not is_rowless and bool(table.clustering) and all(value is None for value in clustering)
-        deletes = op in _DELETES
+        deletes = is_rowless or op is Op.DELETE
         cells, deletions = self._cells(record, raw, own_times, times)
         start, end = self._ends(record["range"], raw)
         return Change(

@@ -23,7 +23,13 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.registry import SINKS
 
 _OURS: Final = ("tailrace_common", "tailrace_schemas", "tailrace_spark")
-_ENTRIES: Final = ("tailrace_spark.source.changes", "tailrace_spark.source.decode", "numpy", "pandas", "pyarrow")
+_ENTRIES: Final = (
+    "tailrace_spark.source.changes",
+    "tailrace_spark.tasks.partition_writer",
+    "numpy",
+    "pandas",
+    "pyarrow",
+)
 # mypyc's library of all compiled modules, beside the packages: none of these can be imported without it.
 _COMPILED_GROUP: Final = "tailrace__mypyc"
 # Of our own distribution: its version, and the entry points by which sections of sinks are found.

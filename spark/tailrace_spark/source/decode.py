@@ -10,7 +10,7 @@ from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.avro.registry import UnknownSchemaError
 from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, RecordKey
 
 PIECE_RECORDS: Final = 2_000
 PIECE_BYTES: Final = 16 * 1024 * 1024
@@ -38,7 +38,7 @@ def pieces(
         columns = [batch.column(name).to_pylist() for name in PIECE_COLUMNS]
         for topic, partition, offset, value, generation, stream_id in zip(*columns, strict=True):
             assignment = None if stream_id is None else Assignment(generation, stream_id)
-            _decode(RecordId(topic, partition, offset), value, assignment, schemas, changes, letters)
+            _decode((topic, partition, offset), value, assignment, schemas, changes, letters)
             if not early and changes and (source := changes[-1].change.source) is not None and not source.durable:
                 raise SettingsError(
                     f"{topic}, partition {partition}, offset {offset}: published before Cassandra had flushed it "
@@ -53,24 +53,26 @@ def pieces(
 
 
 def _decode(
-    record_id: RecordId,
+    key: RecordKey,
     value: bytes | None,
     assignment: Assignment | None,
     schemas: Mapping[bytes, SchemaEntry],
     changes: list[Delivered],
     letters: list[DeadLetter],
 ) -> None:
+    topic, partition, offset = key
+    schema_id = b""
     try:
         schema_id = message_schema_id(value or b"")
-        record_id = RecordId(record_id.topic, record_id.partition, record_id.offset, schema_id)
         entry = schemas.get(schema_id)
         if entry is not None and entry.part != "value":
             raise CorruptError(f"schema {schema_id.hex()} is of keys of {entry.table}, not of its changes")
         change = decode(value or b"", schemas)
         announced = -1 if entry is None else entry.announced
+        record_id = RecordId(topic, partition, offset, schema_id)
         changes.append(Delivered(record_id, change, assignment, announced, message=value or b""))
     except UnknownSchemaError:
-        reason = f"schema {record_id.schema_id.hex()} is not published: a foreign message?"
-        letters.append(DeadLetter(record_id, reason, value or b""))
+        reason = f"schema {schema_id.hex()} is not published: a foreign message?"
+        letters.append(DeadLetter(RecordId(topic, partition, offset, schema_id), reason, value or b""))
     except DecodeError as error:
-        letters.append(DeadLetter(record_id, str(error), value or b""))
+        letters.append(DeadLetter(RecordId(topic, partition, offset, schema_id), str(error), value or b""))
