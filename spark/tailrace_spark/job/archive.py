@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import Distribution, distribution, packages_distributions
+from importlib.metadata import Distribution, distribution, distributions, packages_distributions
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -113,10 +113,11 @@ def _files(chosen: dict[str, Distribution]) -> Iterator[tuple[Path, str]]:
                 yield path, str(inside)
     if (group := importlib.util.find_spec(_COMPILED_GROUP)) is not None and group.origin is not None:
         yield Path(group.origin), Path(group.origin).name
-    ours = distribution("tailrace")
-    for listed in ours.files or ():
-        if listed.parent.suffix == ".dist-info" and listed.name in _METADATA:
-            yield Path(str(ours.locate_file(listed))), listed.as_posix()
+    # In a checkout there is a second distribution of our name, the egg-info of its build.
+    for ours in distributions(name="tailrace"):
+        for listed in ours.files or ():
+            if listed.parent.suffix == ".dist-info" and listed.name in _METADATA:
+                yield Path(str(ours.locate_file(listed))), listed.as_posix()
     for dist in chosen.values():
         for listed in sorted(dist.files or ()):
             inside = PurePosixPath(listed.as_posix())
