@@ -20,6 +20,19 @@ from tailrace_common.java.maven import find_repository
 LOCK = Path(__file__).parents[1] / "common" / "tailrace_common" / "java" / "jars.lock.json"
 LIST = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:list"
 
+# What pyspark lacks to read Kafka and Avro, by its patch release; pyproject.toml has the range of these. Avro's jar and
+# that of tokens cannot be had of each patch: those here are of the same or of an earlier minor version.
+_WITH_ALL_PATCHES = (
+    "org.apache.spark:spark-avro_2.13:4.1.1",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.1",
+)
+SPARK: dict[str, tuple[str, ...]] = {
+    patch: (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{patch}", *_WITH_ALL_PATCHES)
+    for patch in ("4.1.0", "4.1.1", "4.1.2", "4.1.3")
+}
+
 # Set -> coordinates, and whether Maven adds what they depend on at run time.
 SETS: dict[str, tuple[tuple[str, ...], bool]] = {
     "cassandra": (("org.apache.cassandra:cassandra-all:5.0.9",), True),
@@ -57,17 +70,7 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
         ),
         True,
     ),
-    # Everything else that these need is among pyspark's own jars.
-    "spark": (
-        (
-            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
-            "org.apache.spark:spark-avro_2.13:4.1.1",
-            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-            "org.apache.kafka:kafka-clients:3.9.1",
-            "org.apache.commons:commons-pool2:2.12.1",
-        ),
-        False,
-    ),
+    **{f"spark-{patch}": (jars, False) for patch, jars in SPARK.items()},
     # For tests alone: the Spark that reads what pyiceberg wrote.
     "iceberg": (("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",), False),
     # For tests alone: the Spark that reads what delta-rs wrote. The rest that Delta's own pom names is for catalogs.

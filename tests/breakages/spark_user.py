@@ -47,4 +47,20 @@ BREAKAGES: Final = (
         needs=Needs.KAFKA,
         reds=(Red(SESSION_TEST, "test_changes_leaves_a_session_as_it_is", ASSERTED),),
     ),
+    Breakage(
+        name="merged-forgets-what-was-stored",
+        promise="merged rows are those that SELECT returns, however changes are cut",
+        file="spark/tailrace_spark/tasks/merged_group.py",
+        old="        rows.pop(row_key, None)\n    for row in result.stored:\n",
+        new="        rows.pop(row_key, None)\n    for row in result.stored[1:]:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red("unit/spark/tasks/test_merged_group.py", "test_rows_are_those_of_select", ASSERTED),
+            Red(
+                "unit/spark/tasks/test_merged_group.py",
+                "test_they_are_the_same_however_changes_are_cut_repeated_and_ordered[0]",
+                ASSERTED,
+            ),
+        ),
+    ),
 )

@@ -11,11 +11,12 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 from typing import BinaryIO
@@ -30,6 +31,9 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 CACHE_VARIABLE = "TAILRACE_CACHE"
 Progress = Callable[[int, int], None]
 """Called with the bytes that are there and the bytes in all, from any of the fetching threads, one call at a time."""
+
+SPARK = "spark"
+"""Stands for the set of the installed pyspark's patch release, such as spark-4.1.1."""
 
 _THREADS = 8
 _ATTEMPTS = 4
@@ -83,9 +87,25 @@ def cache_directory() -> Path:
 
 
 def locked_jars(*sets: str) -> tuple[Jar, ...]:
-    """The jars of the named sets in the lock's order, each once. Raises KeyError for a set that is not in the lock."""
+    """The jars of the named sets in the lock's order, each once; `spark` is the set of the installed pyspark.
+
+    Raises KeyError for a set that is not in the lock, and SettingsError for a pyspark whose jars are not in it.
+    """
     lock = json.loads(files("tailrace_common.java").joinpath("jars.lock.json").read_text())["sets"]
-    return tuple(dict.fromkeys(Jar(**entry) for name in sets for entry in lock[name]))
+    names = (spark_set(lock) if name == SPARK else name for name in sets)
+    return tuple(dict.fromkeys(Jar(**entry) for name in names for entry in lock[name]))
+
+
+def spark_set(names: Collection[str], installed: str | None = None) -> str:
+    """The set of jars for a pyspark, by default the installed one. Raises SettingsError where there is none."""
+    try:
+        release = installed or version("pyspark")
+    except PackageNotFoundError:
+        raise SettingsError("Spark's jars are those of a pyspark: pip install 'tailrace[spark]'") from None
+    if (name := f"{SPARK}-{release}") in names:
+        return name
+    locked = ", ".join(sorted(name.removeprefix(f"{SPARK}-") for name in names if name.startswith(f"{SPARK}-")))
+    raise SettingsError(f"pyspark {release} is installed, and jars to read Kafka are locked for {locked}: install one")
 
 
 def fetch_sets(*sets: str, progress: Progress | None = None) -> tuple[Path, ...]:

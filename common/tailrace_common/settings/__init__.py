@@ -142,7 +142,11 @@ class TopicSettings(Section):
 
     prefix: str = Field(default="tailrace", description="First part of every topic's name; one per Cassandra cluster")
     create: bool = Field(default=True, description="Create topics that are missing. false: their owner makes them")
-    partitions: Positive = Field(default=3, description="Partitions of a table's topic")
+    partitions: Positive = Field(
+        default=12,
+        description="Partitions of a table's topic that is made: as many tasks of Spark can write at once. It cannot "
+        "be less later, and more takes care: docs/spark.md",
+    )
     key: Literal["partition", "primary"] = Field(
         default="partition",
         description='Kafka\'s key of a change: the "partition" key, or the full "primary" key. Partitions of topics '

@@ -6,16 +6,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import stamina
 
-from tailrace_common.java.jars import Jar, JarError, cache_directory, fetch, fetch_sets, locked_jars
+from tailrace_common.java.jars import Jar, JarError, cache_directory, fetch, fetch_sets, locked_jars, spark_set
 from tailrace_common.java.maven import MavenRepository
 from tailrace_schemas.errors import SettingsError
 from tests.unit.common.java.repository_server import RepositoryServer, jar_of, serving
 
+PATCHES = ("4.1.0", "4.1.1", "4.1.2", "4.1.3")
 CONTENT = bytes(range(256)) * 4000  # more than one chunk
 
 
@@ -58,8 +60,9 @@ def test_path_is_that_of_a_maven_repository(coordinate: str, path: str) -> None:
         ("kafka", "org.apache.kafka:kafka_2.13:4.3.1"),
         ("kafka", "org.slf4j:slf4j-simple:1.7.36"),
         ("registry", "io.apicurio:apicurio-registry-app:3.0.9:all@tar.gz"),
-        ("spark", "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1"),
+        ("spark", f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}"),
         ("spark", "org.apache.spark:spark-avro_2.13:4.1.1"),
+        *[(f"spark-{patch}", f"org.apache.spark:spark-sql-kafka-0-10_2.13:{patch}") for patch in PATCHES],
         ("spark", "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0"),
     ],
 )
@@ -73,6 +76,15 @@ def test_lock_pins_every_jar_of_its_sets(name: str, coordinate: str) -> None:
 def test_sets_that_share_a_jar_name_it_once() -> None:
     both = locked_jars("spark", "kafka", "spark")
     assert both == (*locked_jars("spark"), *(jar for jar in locked_jars("kafka") if jar not in locked_jars("spark")))
+
+
+def test_each_patch_of_spark_in_the_range_has_jars_and_others_are_named() -> None:
+    names = [f"spark-{patch}" for patch in PATCHES]
+    assert [spark_set(names, patch) for patch in PATCHES] == names
+    with pytest.raises(SettingsError, match=r"^pyspark 4\.1\.9 is installed, .* locked for 4\.1\.0, 4\.1\.1"):
+        spark_set(names, "4.1.9")
+    text = (Path(__file__).parents[4] / "pyproject.toml").read_text("utf-8")
+    assert f'"pyspark>={PATCHES[0]},<4.1.{len(PATCHES)}"' in text
 
 
 def test_fetch_gives_verified_files_in_order_and_asks_for_each_once(server: RepositoryServer, tmp_path: Path) -> None:

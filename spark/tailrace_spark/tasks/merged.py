@@ -1,0 +1,188 @@
+"""`merged`: changes of a batch and stored rows to the rows that SELECT returns, for jobs of one's own; on executors."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql import functions as F
+
+from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.change import Deletion
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_to_json
+from tailrace_spark.merge.batch_changes import gather
+from tailrace_spark.merge.definitions import merge_definitions
+from tailrace_spark.merge.truncation import absorb_truncations
+from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
+from tailrace_spark.rowstate.truncation import TruncationState
+from tailrace_spark.source.decode import pieces
+from tailrace_spark.tasks.merged_group import PROBLEM, STATE, GroupMerge, merge_group, result_schema
+from tailrace_spark.tasks.schemas import TaskSchemas
+
+ReadRows = Callable[[int], DataFrame | None]
+"""The stored rows before a batch of this number; None: none yet."""
+WriteRows = Callable[[DataFrame, int], None]
+"""Takes the rows after a batch of this number."""
+
+_GROUPS: Final = 16
+_GROUP: Final = "tailrace_group"
+_MICROS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is stored of a table as a whole: its definition as JSON, and its truncations."""
+
+    definition: str
+    truncations: TruncationState
+    erased: int | None
+
+    def encoded(self) -> bytes:
+        fields = [json.loads(self.definition), encode_truncations(self.truncations).hex(), self.erased]
+        return json.dumps(fields, sort_keys=True).encode()
+
+    @classmethod
+    def decoded(cls, encoded: bytes) -> _Entry:
+        definition, truncations, erased = json.loads(encoded)
+        return cls(json.dumps(definition, sort_keys=True), decode_truncations(bytes.fromhex(truncations)), erased)
+
+
+def merged(
+    changes: DataFrame,
+    stored: DataFrame | None,
+    settings: Settings,
+    table: str,
+    *,
+    now: Callable[[], float] = time.time,
+    groups: int = _GROUPS,
+) -> DataFrame:
+    """The rows of `table` ("keyspace.table") after a batch of changes: a DataFrame to be stored for the next one.
+
+    `changes` is a batch of `tailrace_spark.changes(spark, settings)`, in `foreachBatch`. `stored` is what the call for
+    the batch before gave, read back; None: nothing yet. Merging a batch again, or late, changes nothing.
+
+    A row of the result has `row`, a struct of the table's columns as SELECT returns them; null where it returns none.
+    The other columns are for the next merge, and all rows are to be stored but those with a `problem`. These are
+    changes that cannot be decoded or merged, with their place in Kafka.
+
+    Partitions are merged in `groups`, each in one task. A group has to fit into a Python worker's memory. Rows that
+    nothing changes are passed on in the JVM. `now` gives seconds since the epoch: what has expired is not returned.
+    Raises ServiceError while the table has no schema in `<prefix>.schemas`.
+    """
+    entries = _entries(settings, table)
+    batch = changes.where(F.col("topic").isin(sorted({entry.topic for entry in entries.values()})))
+    definition = _definition(entries.values())
+    seconds = int(now())
+    schemas = TaskSchemas.of(entries)
+    former = None if stored is None else _entry_of(stored)
+    if former is not None and json.loads(former.definition)["id"] != table_to_json(definition)["id"]:
+        former = stored = None  # it was dropped and created again
+    entry, erases = _entry(definition, former, batch, entries, seconds, settings.generations.ring_delay_seconds)
+    spark = changes.sparkSession
+    empty = spark.createDataFrame(result_schema(definition).empty_table())
+    state = empty if stored is None else stored.where("key IS NOT NULL")
+    all_rows = erases or (former is not None and former.definition != entry.definition)
+    work = GroupMerge(entry.definition, schemas, entry.erased, seconds, all_rows, settings.stream.accept_early)
+    whole_table = pa.Table.from_pylist([{"state": entry.encoded()}], schema=result_schema(definition))
+    return _rows(batch, state, work, empty, groups).unionByName(spark.createDataFrame(whole_table))
+
+
+def merging(settings: Settings, table: str, read: ReadRows, write: WriteRows) -> Callable[[DataFrame, int], None]:
+    """A function for `writeStream.foreachBatch` that merges each batch of `tailrace_spark.changes(spark, settings)`.
+
+    `read` gives the stored rows as they were before a batch, and `write` takes all rows after it, as `merged` has them.
+    A batch may come again after a crash: `write` then replaces what it had written of it.
+    """
+
+    def take(frame: DataFrame, batch: int) -> None:
+        frame.persist()  # it is read twice
+        try:
+            write(merged(frame, read(batch), settings, table), batch)
+        finally:
+            frame.unpersist()
+
+    return take
+
+
+def _rows(batch: DataFrame, state: DataFrame, work: GroupMerge, empty: DataFrame, groups: int) -> DataFrame:
+    """All stored rows after a batch; those of partitions that nothing changes stay in the JVM."""
+    touched, rest = _touched(batch, state, work.now, everything=work.everything)
+    grouped = [_grouped(frame, groups) for frame in (batch, touched.select(*STATE.names))]
+    rows: DataFrame = grouped[0].cogroup(grouped[1]).applyInArrow(partial(_merge, work), empty.schema)
+    return rows if rest is None else rows.unionByName(rest)
+
+
+def _merge(work: GroupMerge, changes: pa.Table, stored: pa.Table) -> pa.Table:
+    return merge_group(work, changes, stored)
+
+
+def _entries(settings: Settings, table: str) -> dict[bytes, SchemaEntry]:
+    """The schemas of the table's messages, by their ids."""
+    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
+        schemas.refresh()
+        entries = {
+            schema_id: entry
+            for schema_id, entry in schemas.items()
+            if str(entry.table) == table and entry.part == "value"
+        }
+    if not entries:
+        raise ServiceError(
+            f"{table} has no schema in {settings.topics.prefix}.schemas yet: has it cdc = true, and was it written to "
+            "while an agent ran?"
+        )
+    return entries
+
+
+def _definition(entries: Iterable[SchemaEntry]) -> Table:
+    """The newest table of the name, with the columns of all its definitions."""
+    announced = sorted(entries, key=lambda entry: entry.announced)
+    newest = max(announced, key=lambda entry: entry.table.id.time if entry.table.id.version == 1 else 0).table.id
+    return reduce(merge_definitions, [entry.table for entry in announced if entry.table.id == newest])
+
+
+def _entry_of(stored: DataFrame) -> _Entry | None:
+    rows = stored.where(f"key IS NULL AND {PROBLEM} IS NULL").select("state").collect()
+    return _Entry.decoded(bytes(rows[0].state)) if rows else None
+
+
+def _entry(
+    definition: Table,
+    former: _Entry | None,
+    batch: DataFrame,
+    entries: dict[bytes, SchemaEntry],
+    now: int,
+    ring_delay: float,
+) -> tuple[_Entry, bool]:
+    """What is known of the table with a batch's truncations, and whether they now hide more than before."""
+    truncates = batch.where("op = 'truncate'").toArrow()
+    delivered = [change for piece in pieces(truncates, entries, early=True) for change in piece.changes]
+    new = gather(truncate for truncate in delivered if truncate.change.table.id == definition.id).truncations
+    stored = TruncationState() if former is None else former.truncations
+    erased = None if former is None or former.erased is None else former.erased
+    deletion = None if erased is None else Deletion(erased, erased // _MICROS)
+    truncations, floor = absorb_truncations(stored, new, deletion, now, ring_delay)
+    text = json.dumps(table_to_json(definition), sort_keys=True)
+    return _Entry(text, truncations, erased if floor is None else floor.written), floor is not None
+
+
+def _touched(batch: DataFrame, state: DataFrame, now: int, *, everything: bool) -> tuple[DataFrame, DataFrame | None]:
+    """The stored rows of partitions that a batch, or time, changes; and the others, as they are."""
+    if everything:
+        return state, None
+    expired = state.where(F.col("next_expiry") <= now).select("token")
+    tokens = batch.select("token").union(expired).where("token IS NOT NULL").distinct()
+    return state.join(tokens, "token", "left_semi"), state.join(tokens, "token", "left_anti")
+
+
+def _grouped(frame: DataFrame, groups: int) -> GroupedData:
+    return frame.groupBy(F.pmod(F.coalesce(F.col("token"), F.lit(0)), F.lit(groups)).alias(_GROUP))
