@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from uuid import uuid4
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
+from tailrace.local.process import wait_until
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.change import Change
@@ -34,6 +35,7 @@ class Feed:
         self._producer.init_transactions(30)
         self._plain = Producer({**self._config, "enable.idempotence": True})
         self._encoders: dict[Table, Encoder] = {}
+        self._grown: dict[str, int] = {}
         self._create(internal_plan(self.options, Internal.SCHEMAS))
 
     def close(self) -> None:
@@ -84,7 +86,7 @@ class Feed:
         self._producer.begin_transaction()
         for change in changes:
             encoder = self._encoders.get(change.table) or self.add(change.table)
-            where = partition(change.token, self.options.partitions)
+            where = partition(change.token, self._grown.get(self.topic(change.table), self.options.partitions))
             name, key, value = self.topic(change.table), encoder.key(change), encoder.value(change)
             self._producer.produce(name, key=key, value=value, partition=where, timestamp=at)
         if commit:
@@ -104,6 +106,18 @@ class Feed:
         where = TopicPartition(self.topic(table), number)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
         return int(self._admin.list_offsets({where: latest})[where].result(30).offset)
+
+    def grow(self, table: Table, partitions: int) -> None:
+        """Give a table's topic more partitions, which what is published from now on is spread over."""
+        growth = [NewPartitions(self.topic(table), partitions)]
+        self._admin.create_partitions(growth)[self.topic(table)].result(30)
+        self._grown[self.topic(table)] = partitions
+        # The producer asks again only after minutes, but for this.
+        assert wait_until(lambda: len(self._partitions(table)) == partitions, 30)
+
+    def _partitions(self, table: Table) -> Collection[int]:
+        known: Collection[int] = self._producer.list_topics(timeout=10).topics[self.topic(table)].partitions
+        return known
 
     def make_again(self, table: Table) -> None:
         """Make the topic of a table again, which somebody deleted."""

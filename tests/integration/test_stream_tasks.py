@@ -1,0 +1,153 @@
+"""What holds by the driver holds by tasks: for topics that grow, copies, masks, truncations and refusals."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace.local import LocalKafka
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change
+from tailrace_schemas.digest import change_digest
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.integration.feed import Feed
+from tests.postgres import new_database
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.merging_contract import truncate
+from tests.unit.tables import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PEOPLE = table({"id": "int"}, {}, {}, {"email": "text", "age": "int"}, keyspace="shop", name="people")
+LOG = Log(PEOPLE)
+WRITTEN = 5_000_000
+NUMBERS = range(30)
+
+
+@pytest.fixture
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """Topics with a generation."""
+    feed = Feed(kafka.bootstrap, prefix)
+    feed.announce()
+    yield feed
+    feed.close()
+
+
+@pytest.fixture
+def database() -> Iterator[Database]:
+    url = new_database()
+    engine = sa.create_engine(url)
+    yield Database(url, engine)
+    engine.dispose()
+
+
+class Follower:
+    """Follows the topics into a database, by tasks unless it is told otherwise."""
+
+    def __init__(self, spark: SparkSession, kafka: LocalKafka, prefix: str, directory: Path) -> None:
+        self._spark = spark
+        self._settings = {"kafka": {"bootstrap.servers": kafka.bootstrap}, "topics": {"prefix": prefix}}
+        self._directory = directory
+
+    def __call__(self, database: Database, **stream: object) -> list[Progress]:
+        """The batches until all is read that there is."""
+        checkpoint = self._directory / str(sa.make_url(database.url).database)
+        section = {"checkpoint": str(checkpoint), "execution": "executors", **stream}
+        settings = Settings.model_validate({**self._settings, "stream": section})
+        batches: list[Progress] = []
+        with closing(SqlSink(database.url)) as sink:
+            Stream(self._spark, settings, sink, on_batch=batches.append).run(availableNow=True)
+        return [batch for batch in batches if batch.records]
+
+
+@pytest.fixture
+def follow(spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Follower:
+    return Follower(spark, kafka, prefix, tmp_path)
+
+
+def inserts() -> list[Change]:
+    return [LOG.insert((number,), (), WRITTEN, email=f"{number}@shop", age=number) for number in NUMBERS]
+
+
+@pytest.mark.promise("stream.execution")
+def test_a_topic_that_grew_is_written_by_the_driver_while_two_partitions_have_one_key(
+    feed: Feed, follow: Follower, database: Database
+) -> None:
+    feed.publish(inserts())
+    feed.add(PEOPLE)
+    feed.grow(PEOPLE, 5)
+    feed.publish([LOG.update((number,), (), WRITTEN + 1, age=number + 100) for number in NUMBERS])
+    assert [(batch.execution, batch.records) for batch in follow(database)] == [("driver", 60)]
+    feed.publish([LOG.update((number,), (), WRITTEN + 2, email="-") for number in NUMBERS])
+    assert [(batch.execution, batch.records) for batch in follow(database)] == [("executors", 30)]
+    assert database.select("SELECT * FROM shop_people") == sorted(
+        ((number, number + 100, "-") for number in NUMBERS), key=repr
+    )
+
+
+def test_copies_are_left_out_across_partitions_and_each_key_stays_in_one_task(
+    feed: Feed, follow: Follower, database: Database
+) -> None:
+    changes = [replace(change, digest=change_digest(change)) for change in inserts()]
+    feed.publish(changes)
+    feed.publish(changes)
+    [batch] = follow(database, one_copy_seconds=60)
+    assert (batch.execution, batch.records, batch.summary.rows) == ("executors", 30, 30)
+
+
+def test_columns_are_masked_in_tasks(feed: Feed, follow: Follower, database: Database) -> None:
+    feed.publish(inserts()[:3])
+    columns = {"*.*.email": "hash", "shop.people.age": "rename years"}
+    [batch] = follow(database, columns=columns, hash_key="sesame")
+    assert batch.execution == "executors"
+    assert database.columns("shop_people") == ["id", "email", "years"]
+    assert database.select("SELECT email FROM shop_people WHERE id = 1") == [
+        (hmac.new(b"sesame", b"1@shop", "sha256").hexdigest(),)
+    ]
+
+
+def test_a_truncation_in_every_partition_takes_all_rows_before_it(
+    feed: Feed, follow: Follower, database: Database
+) -> None:
+    feed.publish(inserts())
+    follow(database)
+    assert len(database.select("SELECT * FROM shop_people")) == len(NUMBERS)
+    truncation = truncate(LOG, "11111111-0000-0000-0000-000000000000", WRITTEN + 5_000_000, WRITTEN // 1000 + 5_000)
+    truncation = replace(truncation, digest=change_digest(truncation))
+    feed.publish([replace(truncation, token=-(2**63)), replace(truncation, token=0)])
+    feed.publish([LOG.insert((99,), (), WRITTEN + 9_000_000, age=1)])
+    [batch] = follow(database)
+    assert batch.execution == "executors"
+    assert database.select("SELECT * FROM shop_people") == [(99, 1, None)]
+
+
+def test_what_only_the_driver_can_do_is_refused_for_executors_and_done_for_auto(
+    feed: Feed, follow: Follower, database: Database
+) -> None:
+    feed.publish(inserts())
+    where = {"shop.people": "id < 10"}
+    with pytest.raises(SettingsError, match=r'stream.execution = "executors": stream.where is evaluated by the driver'):
+        follow(database, where=where)
+    assert [batch.execution for batch in follow(database, where=where, execution="auto")] == ["driver"]
+    assert len(database.select("SELECT * FROM shop_people")) == 10
+
+
+def test_what_a_task_refuses_ends_the_stream_in_its_words(feed: Feed, follow: Follower, database: Database) -> None:
+    [change, *_] = inserts()
+    assert change.source is not None
+    feed.publish([replace(change, source=replace(change.source, durable=False))])
+    with pytest.raises(ServiceError, match=r"published before Cassandra had flushed it \(agent.early\)"):
+        follow(database)
+    assert [batch.execution for batch in follow(database, accept_early=True)] == ["executors"]
