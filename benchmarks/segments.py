@@ -15,8 +15,9 @@ from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import Section, first_cursor, read_section
 from tailrace_schemas.change import Source
 from tailrace_schemas.definitions import Definitions, tables_from_rows
+from tailrace_schemas.position import Position
 
-SOURCE = Source(host="h", datacenter="dc", epoch=1, segment=1, offset=0, index=0, count=0)
+SOURCE = Source(host="h", datacenter="dc", position=Position(1, 1, 0), index=0, count=0)
 
 
 def definitions_in(place: Path) -> Definitions:

@@ -19,6 +19,7 @@ from tailrace_schemas.change import Cell, Change, Marker, Op, Origin, Source
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.cql.values import codec, join_key
 from tailrace_schemas.generations import Proposal, encode_proposal
+from tailrace_schemas.position import Position
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
 from tailrace_schemas.table import Column, ColumnKind, Table
@@ -92,7 +93,7 @@ def change(number: int, written: int) -> Change:
             for column in table.regular
         ),
         digest=number.to_bytes(16, "big"),  # any will do, if no two are equal
-        source=Source(_HOST, "dc1", 1, 5, number, 0, 1, Origin.LOG, seen=written // 1000),
+        source=Source(_HOST, "dc1", Position(1, 5, number), 0, 1, Origin.LOG, seen=written // 1000),
     )
 
 

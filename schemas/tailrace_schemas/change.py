@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
 
 
@@ -110,9 +111,7 @@ class Source:
 
     host: str
     datacenter: str
-    epoch: int
-    segment: int
-    offset: int
+    position: Position
     index: int
     count: int
     origin: Origin = Origin.LOG

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -15,3 +16,7 @@ class Position:
 
     def __str__(self) -> str:
         return f"{self.epoch}/{self.segment}:{self.offset}"
+
+
+NO_POSITION: Final = Position(0, 0, 0)
+"""Of a source that no mutation has been named for yet."""

@@ -25,6 +25,7 @@ from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import sections
 from tailrace_schemas.change import Source
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 
@@ -84,7 +85,7 @@ def logged_in(segment: bytes, tables: Container[UUID], keys: Keys = NO_KEYS) -> 
     for section in sections(descriptor, segment, keys=keys):
         for frame in frames(section):
             if first_table(frame.payload, descriptor.version)[1] in tables:
-                source = Source("host", "dc", 1, descriptor.id, frame.end, 0, 0)
+                source = Source("host", "dc", Position(1, descriptor.id, frame.end), 0, 0)
                 yield Logged(frame.payload, descriptor.version, source)
 
 

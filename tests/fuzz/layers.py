@@ -31,6 +31,7 @@ from tailrace.segments.index import parse_index
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import CorruptError, DecodeError
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.unit.commitlog.recorded import KEY, KINDS, recorded, sections_of
 from tests.unit.commitlog.segments import marker
@@ -38,7 +39,7 @@ from tests.unit.commitlog.segments import marker
 _ID: Final = 0x1A1FD0EF196
 _IV: Final = bytes(range(16))
 _KEYS: Final = Keys(otherwise=KEY)
-_SOURCE: Final = Source("host", "dc", 1, _ID, 77, 0, 0)
+_SOURCE: Final = Source("host", "dc", Position(1, _ID, 77), 0, 0)
 _NUMBERS: Final = tuple(VERSIONS)
 _CODECS: Final = tuple(CODECS)
 _ENCRYPTED: Final = b'{"encCipher":"AES/CBC/PKCS5Padding","encIV":"%s","encKeyAlias":"k"}' % _IV.hex().encode()

@@ -12,7 +12,7 @@ import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -279,7 +279,7 @@ def in_log_order(records: Iterable[Published]) -> bool:
     for record in records:
         source = record.change.source
         assert source is not None
-        places[record.partition].append((source.epoch, source.segment, source.offset, source.index))
+        places[record.partition].append((*astuple(source.position), source.index))
     return all(a < b for list_ in places.values() for a, b in pairwise(list_))
 
 

@@ -193,7 +193,7 @@ def test_dropping_the_oldest_is_reported_as_loss(bench: Bench) -> None:
         agent.until(lambda: agent.count("lost") > 0)
         assert agent.stop() == 4, agent.words()
     spans = [loss["segments"] for loss in bench.losses().values()]
-    segments = {record.change.source.segment for record in bench.records() if record.change.source}
+    segments = {record.change.source.position.segment for record in bench.records() if record.change.source}
     assert spans
     assert not any(a <= segment <= b for a, b in spans for segment in segments if segment != spans[0][0])
     assert set(ints(bench.records()).values()) == {1}
@@ -232,7 +232,7 @@ def test_a_crash_of_the_node_beside_spool_and_archive(bench: Bench) -> None:
     assert in_log_order(records)
     (archive,) = bench.archive.glob("*/1")
     archived = {files.id for files in list_segments(archive).segments if files.log and files.index}
-    read = {record.change.source.segment for record in records if record.change.source}
+    read = {record.change.source.position.segment for record in records if record.change.source}
     assert archived & read
     assert read - archived <= set(bench.logs()), "a segment is nowhere"
 

@@ -300,8 +300,10 @@ def _another_log(bench: Bench, old: SegmentWriter, payloads: list[bytes]) -> Non
     assert bench.position() == (2, 500, ends[-1])
     records = bench.records()
     assert len(records) == before + 2
-    newest = [record.change.source for record in records if record.change.source and record.change.source.epoch == 2]
-    assert sorted(source.offset for source in newest) == ends
+    newest = [
+        record.change.source for record in records if record.change.source and record.change.source.position.epoch == 2
+    ]
+    assert sorted(source.position.offset for source in newest) == ends
 
 
 def test_a_host_that_is_gone_is_retired(bench: Bench) -> None:

@@ -200,7 +200,7 @@ def test_progress_never_runs_ahead_of_a_reader(stage: Stage) -> None:
                 for _, record in reader.read_to_end():
                     source = decode(record.value or b"", schemas).source
                     assert source is not None
-                    seen.add(Position(source.epoch, source.segment, source.offset))
+                    seen.add(source.position)
                 if progress:
                     looks.append((progress[0].position, frozenset(seen)))
                 return bool(progress) and progress[0].caught_up and len(seen) == stage.written

@@ -129,8 +129,8 @@ def test_what_a_crash_of_the_machine_took_back_is_announced(
         next(iter(keys))
         for keys, source in sources
         if source is not None
-        and (told["first"]["segment"], told["first"]["offset"]) < (source.segment, source.offset)
-        and (source.segment, source.offset) <= (told["until"]["segment"], told["until"]["offset"])
+        and (told["first"]["segment"], told["first"]["offset"]) < (source.position.segment, source.position.offset)
+        and (source.position.segment, source.position.offset) <= (told["until"]["segment"], told["until"]["offset"])
     }
     assert ints(records) == Counter((*range(key), *range(1000, 1010)))
     assert retracted == set(range(key)) - left

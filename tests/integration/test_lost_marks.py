@@ -88,9 +88,9 @@ class Desk:
 
     def records(self, offset: int) -> list[Record]:
         """Changes of one mutation each, in both partitions, from an offset of segment 5 on."""
-        at = replace(source(), segment=5)
+        at = source()
         made = (
-            (n, replace(LOG.insert((n,), (), 7, v="a"), source=replace(at, offset=n)))
+            (n, replace(LOG.insert((n,), (), 7, v="a"), source=replace(at, position=Position(1, 5, n))))
             for n in range(offset, offset + ROWS)
         )
         return [Record(self.topic, n % 2, None, self.encoder.value(change)) for n, change in made]
@@ -112,7 +112,7 @@ class Desk:
             except ServiceError as error:
                 pytest.fail(f"held up: {error}")
         changes = (decode(value, known) for value in values)
-        return Counter(change.source.offset for change in changes if change.source is not None)
+        return Counter(change.source.position.offset for change in changes if change.source is not None)
 
 
 @pytest.fixture

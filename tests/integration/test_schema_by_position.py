@@ -73,7 +73,7 @@ class Bench:
 def _place(record: Published) -> tuple[int, int, int]:
     source = record.change.source
     assert source is not None
-    return source.segment, source.offset, source.index
+    return source.position.segment, source.position.offset, source.index
 
 
 def keys(records: list[Published]) -> list[int]:

@@ -86,7 +86,7 @@ class Bench:
 def _place(record: Published) -> tuple[int, int, int]:
     source = record.change.source
     assert source is not None
-    return source.segment, source.offset, record.partition
+    return source.position.segment, source.position.offset, record.partition
 
 
 BenchOf = Callable[[Session, LocalCassandra], Bench]

@@ -16,7 +16,6 @@ from tailrace.commitlog.mutation import decode_mutation
 from tailrace.schema.truncations import truncations_in
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
-from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import SweepingSink
@@ -61,7 +60,7 @@ def changes_by_keyspace(
 
 
 def _truncations(mutation: Mutation, source: Source, tables: Mapping[UUID, Table]) -> Iterator[Change]:
-    for one in truncations_in(mutation, Position(source.epoch, source.segment, source.offset)):
+    for one in truncations_in(mutation, source.position):
         table = tables.get(one.table_id)
         if table is not None and table.cdc:
             deletion = Deletion(one.written, one.written // 1_000_000)

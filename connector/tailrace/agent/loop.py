@@ -16,6 +16,7 @@ from tailrace.state.resume import FIRST_EPOCH
 from tailrace_common.kafka import StoppedError
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import RefusedError, ServiceError
+from tailrace_schemas.position import NO_POSITION
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 
@@ -65,7 +66,7 @@ class Agent:
             parts.schema.begin(publisher.history(), resume, epoch)
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
             with closing(parts.capture(resume)) as capture:
-                node = Source(self._host, self._datacenter, 0, 0, 0, 0, 0)
+                node = Source(self._host, self._datacenter, NO_POSITION, 0, 0)
                 session = Session(parts, self._limits, publisher, capture, resume, node, self._losses)
                 parts.health.recover("held")
                 while not parts.stop():

@@ -32,6 +32,7 @@ from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.position import NO_POSITION
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
@@ -152,7 +153,7 @@ def kafka_outlet(
             router,
             Transcoder(prefix, settings.avro.forms()),
             history.learn(tables)[0].publishing(table_ids or ()),
-            Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.REPLAY),
+            Source(origins.host, origins.datacenter, NO_POSITION, 0, 0, origin=Origin.REPLAY),
             replace(bounds, tables=table_ids),
             pace=pace,
             clock=time.monotonic,

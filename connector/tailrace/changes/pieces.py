@@ -40,8 +40,8 @@ def put_pieces(
     The mutation is read once before the first of them, for what raises and for their number and order.
     """
     transcoder.begin(source)
-    transcoder.see(source.epoch, source.segment)
-    pieces = _Pieces(transcoder, put, source.offset, window)
+    transcoder.see(source.position.epoch, source.position.segment)
+    pieces = _Pieces(transcoder, put, source.position.offset, window)
     read_mutation(transcoder.reader, payload, version, tables, pieces, dated)
     pieces.survey_is_over()
     while pieces.more():

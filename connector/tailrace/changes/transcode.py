@@ -109,7 +109,8 @@ class Transcoder:
         """
         messages: list[Message] = []
         self.begin(source)
-        self.add(messages, payload, version, tables, source.epoch, source.segment, source.offset, dated)
+        position = source.position
+        self.add(messages, payload, version, tables, position.epoch, position.segment, position.offset, dated)
         return messages
 
     def begin(self, source: Source) -> None:

@@ -101,7 +101,7 @@ def sink_table(name: str) -> str:
 def _position(seen: Seen) -> tuple[int, int, int]:
     """Where the change stood in the commit log."""
     source = seen.change.source
-    return (0, 0, 0) if source is None else (source.segment, source.offset, source.index)
+    return (0, 0, 0) if source is None else (source.position.segment, source.position.offset, source.index)
 
 
 def _where(seen: Seen) -> Mapping[str, object]:

@@ -55,7 +55,7 @@ def put_messages_at(
 
 def _lookup(history: SchemaHistory, payload: bytes, version: int, source: Source) -> tuple[Tables, Dated | None] | None:
     """How the definitions of a mutation's tables are found; None where it holds no change."""
-    position = Position(source.epoch, source.segment, source.offset)
+    position = source.position
     updates, first = first_table_bytes(payload, version)
     metadata_epoch = None if history.metadata is None else first_metadata_epoch(payload, version)
     if metadata_epoch is None:
@@ -79,7 +79,7 @@ def _lookup(history: SchemaHistory, payload: bytes, version: int, source: Source
 
 def source_at(node: Source, at: Position, seen: int) -> Source:
     """The source of a mutation of this node that ends at a position and was read at that time, in milliseconds."""
-    return replace(node, epoch=at.epoch, segment=at.segment, offset=at.offset, seen=seen)
+    return replace(node, position=at, seen=seen)
 
 
 @lru_cache(maxsize=4096)

@@ -65,7 +65,7 @@ class Owner:
         # A replayed or parked change is behind its place in the log.
         if source.host != self._host or source.origin is not Origin.LOG:
             return None
-        return Position(source.epoch, source.segment, source.offset)
+        return source.position
 
     def _decoded(self, value: bytes) -> Change | None:
         try:
@@ -81,7 +81,7 @@ class Owner:
         # Copies of one mutation on other replicas are published by their own agents.
         if source is None or source.host != self._host:
             return None
-        position, table = Position(source.epoch, source.segment, source.offset), change.table.id
+        position, table = source.position, change.table.id
 
         def told(by: Resume) -> bool:
             # Truncations are published apart from the position, by the place up to which the log was read for DDL.

@@ -15,6 +15,7 @@ from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.raw import NEVER_32, NEVER_64, raw_mutation
 from tailrace_schemas.change import Change, Source
 from tailrace_schemas.change_json import ChangeForms
+from tailrace_schemas.position import Position
 
 _IN_THE_FILE: Final = ("segment", "offset", "index", "count")
 
@@ -96,7 +97,7 @@ class ChangesPrinter:
         self, mutation: Mutation, segment: int, end: int, table_ids: frozenset[UUID] | None
     ) -> Iterator[dict[str, object]]:
         """The values of the mutation that ends at the logical position `end`; `table_ids` as `wanted` in Shown."""
-        source = Source("", "", 0, segment, end, 0, 0)
+        source = Source("", "", Position(0, segment, end), 0, 0)
         for change in changes_of(mutation, source, lambda table: table.cdc or table.id in (table_ids or ())):
             if table_ids is None or change.table.id in table_ids:
                 yield self._line(change)

@@ -29,6 +29,7 @@ from tailrace_schemas.change import (
 )
 from tailrace_schemas.cql.values import join_key
 from tailrace_schemas.errors import CorruptError, TruncatedError
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column
 
 _PREFIX: Final = parse_schema(json.loads(PREFIX_SCHEMA))
@@ -280,9 +281,7 @@ def _source(record: dict[str, Any]) -> Source:
     return Source(
         host=record["host"],
         datacenter=record["datacenter"],
-        epoch=record["epoch"],
-        segment=record["segment"],
-        offset=record["offset"],
+        position=Position(record["epoch"], record["segment"], record["offset"]),
         index=record["index"],
         count=record["count"],
         origin=_ORIGINS[record["origin"]],

@@ -223,9 +223,9 @@ class Encoder:
         return {
             "host": source.host,
             "datacenter": source.datacenter,
-            "epoch": source.epoch,
-            "segment": source.segment,
-            "offset": source.offset,
+            "epoch": source.position.epoch,
+            "segment": source.position.segment,
+            "offset": source.position.offset,
             "index": source.index,
             "count": source.count,
             "origin": source.origin.value,

@@ -114,7 +114,7 @@ def _update_of(delivered: Delivered) -> object:
     record_id, source = delivered.record_id, delivered.change.source
     if source is None:
         return record_id.key
-    return record_id.topic, record_id.partition, source.host, source.epoch, source.segment, source.offset, source.origin
+    return record_id.topic, record_id.partition, source.host, source.position, source.origin
 
 
 def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]:

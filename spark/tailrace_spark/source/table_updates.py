@@ -16,6 +16,7 @@ import numpy as np
 
 from tailrace_schemas.change import Change, Op, Origin, record_times
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece
@@ -35,7 +36,7 @@ ReadOn = Callable[[KafkaPartition, int], tuple[Iterable[Piece], int | None]]
 
 # Who wrote: one producer's records of a partition are in its log's order, and no two of its mutations are mixed.
 _Writer = tuple[str, int, str, bool]
-_Mutation = tuple[int, int, int, Origin]
+_Mutation = tuple[Position, Origin]
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ class Updates:
             yield [delivered]
             return
         writer = _writer(delivered)
-        mutation = (source.epoch, source.segment, source.offset, source.origin)
+        mutation = (source.position, source.origin)
         open_update = self._open.get(writer)
         if open_update is not None and open_update.mutation != mutation:
             yield self._give_up(writer)
@@ -124,7 +125,7 @@ class Updates:
         open_update = self._open.get(writer)
         if open_update is None:
             return
-        if open_update.mutation != (source.epoch, source.segment, source.offset, source.origin):
+        if open_update.mutation != (source.position, source.origin):
             yield self._give_up(writer)
         else:
             yield from self.feed(delivered)

@@ -21,6 +21,7 @@ from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections
 from tailrace_schemas.change import Change, Source
 from tailrace_schemas.digest import change_digest
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tests.integration.agents import Published
@@ -140,14 +141,18 @@ def _mutations(path: Path, known: set[UUID]) -> Iterator[tuple[bytes, int, Sourc
             for section in sections(descriptor, data):
                 for frame in frames(section):
                     if first_table(frame.payload, descriptor.version)[1] in known:
-                        yield frame.payload, descriptor.version, Source("", "", 1, descriptor.id, frame.end, 0, 0)
+                        yield (
+                            frame.payload,
+                            descriptor.version,
+                            Source("", "", Position(1, descriptor.id, frame.end), 0, 0),
+                        )
 
 
 def fact_of(change: Change, where: int) -> Fact:
     """The fact that a change is, in a partition. Cells of dropped columns count in its own digest alone."""
     source = change.source
     assert source is not None
-    place = (source.segment, source.offset, source.index)
+    place = (source.position.segment, source.position.offset, source.index)
     held = change_digest(without_dropped(change))
     return Fact(str(change.table), place, source.count, where, change.digest + held)
 

@@ -265,7 +265,7 @@ def test_segments_that_somebody_deletes(kafka: LocalKafka, prefix: str, keyspace
                 assert agent.stop() == 4, agent.words()
     spans = [loss["segments"] for loss in bench.losses().values() if loss["kind"] == "lost"]
     lost = {id for first, last in spans for id in range(first, last + 1)}
-    segments = {record.change.source.segment for record in bench.records() if record.change.source is not None}
+    segments = {record.change.source.position.segment for record in bench.records() if record.change.source is not None}
     assert len(lost) >= 3
     assert lost == removed - segments, "those that the agent had open are read all the same"
     assert set(ints(bench.records()).values()) == {1}

@@ -88,7 +88,7 @@ def changes(trial: Trial, table: str) -> list[Change]:
     def place(change: Change) -> tuple[int, int, int]:
         source = change.source
         assert source is not None
-        return source.segment, source.offset, source.index
+        return source.position.segment, source.position.offset, source.index
 
     return sorted((record.change for record in trial.records(table)), key=place)
 

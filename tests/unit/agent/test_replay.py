@@ -18,6 +18,7 @@ from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_recor
 from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.change import Change, Origin, Source, record_times
 from tailrace_schemas.errors import ServiceError, TruncatedError
+from tailrace_schemas.position import NO_POSITION, Position
 from tests.unit.changes.test_recorded import changes_in
 from tests.unit.commitlog.recorded import recorded
 
@@ -74,7 +75,7 @@ def outlet_of(
         OneTopic(),
         Transcoder("p"),
         SchemaHistory().learn(recorded(KIND).tables().values())[0],
-        Source("h", "dc", 0, 0, 0, 0, 0, origin=Origin.REPLAY),
+        Source("h", "dc", NO_POSITION, 0, 0, origin=Origin.REPLAY),
         bounds,
         pace=pace or Pace(10, 600, lambda: 0.0),
         clock=lambda: 0.0,
@@ -107,7 +108,8 @@ def test_changes_are_the_agent_s_with_another_origin(tmp_path: Path) -> None:
     for change, first in zip(changes, expected, strict=True):
         assert change.source is not None
         assert first.source is not None
-        again = replace(first.source, host="h", datacenter="dc", epoch=3, origin=Origin.REPLAY, segment=segment)
+        position = Position(3, segment, first.source.position.offset)
+        again = replace(first.source, host="h", datacenter="dc", position=position, origin=Origin.REPLAY)
         assert replace(change.source, seen=first.source.seen) == again
     assert outcome == Outcome(outcome.mutations, len(changes), 1)
 
@@ -115,13 +117,13 @@ def test_changes_are_the_agent_s_with_another_origin(tmp_path: Path) -> None:
 def test_a_transaction_ends_with_a_mutation(tmp_path: Path) -> None:
     """At the first end of one that is at or behind the limit."""
     found, _ = run(tmp_path, Bounds(), most=3)
-    places = [{(c.source.segment, c.source.offset) for c in batch if c.source is not None} for batch in found]
+    places = [{c.source.position for c in batch if c.source is not None} for batch in found]
     assert len(places) > 10
     assert sum(map(len, places)) == len(set().union(*places))
     for batch in found[:-1]:
         last = batch[-1].source
         assert last is not None
-        assert len(batch) >= 3 > sum(c.source is None or c.source.offset != last.offset for c in batch)
+        assert len(batch) >= 3 > sum(c.source is None or c.source.position != last.position for c in batch)
 
 
 def test_tables_and_times_bound_it(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from tailrace_schemas.avro.frames import FRAME
 from tailrace_schemas.avro.keys import PrimaryKeys
 from tailrace_schemas.change import Change, Source
 from tailrace_schemas.digest import change_digest
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.unit.changes.published import published
 from tests.unit.commitlog.recorded import KINDS, recorded, sections_of
 
-SOURCE = Source(host="h", datacenter="dc", epoch=1, segment=1, offset=1, index=0, count=0)
+SOURCE = Source(host="h", datacenter="dc", position=Position(1, 1, 1), index=0, count=0)
 
 
 def changes_in(kind: str) -> list[Change]:
@@ -114,7 +115,7 @@ def test_a_batch_is_split_in_the_order_of_the_contract(table: str) -> None:
     by_offset: dict[int, list[Change]] = {}
     for change in changes_in("5.0.1/uncompressed"):
         if change.table.name == table and change.source:
-            by_offset.setdefault(change.source.offset, []).append(change)
+            by_offset.setdefault(change.source.position.offset, []).append(change)
     assert by_offset
     for changes in by_offset.values():
         times = [newest(change) for change in changes]

@@ -21,11 +21,12 @@ from tailrace_schemas.change import (
     Op,
     Source,
 )
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.unit.tables import table
 
 TABLE = table({"pk": "int"}, {"ck": "text"}, {"s": "text"}, {"v": "text", "w": "bigint", "m": "map<text, int>"})
-SOURCE = Source(host="h", datacenter="dc", epoch=1, segment=7, offset=100, index=0, count=0, seen=5)
+SOURCE = Source(host="h", datacenter="dc", position=Position(1, 7, 100), index=0, count=0, seen=5)
 KEY = b"\x00\x00\x00\x01"
 
 

@@ -18,11 +18,12 @@ from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.unit.commitlog.recorded import KINDS, recorded, sections_of
 from tests.unit.schemas.avro.expected import ALL_FORMS
 
-SOURCE = Source("host", "dc", 3, 1795271362996, 77, 0, 0, Origin.REPLAY, False, 1795271362997, 1)
+SOURCE = Source("host", "dc", Position(3, 1795271362996, 77), 0, 0, Origin.REPLAY, False, 1795271362997, 1)
 
 Definitions = Callable[[UUID], Table | None]
 Sent = list[tuple[str, int, bytes, bytes]]

@@ -12,6 +12,7 @@ import pytest
 from tailrace.local.process import wait_until
 from tailrace_schemas.change import Cell, Change, Marker, Op, Source
 from tailrace_schemas.digest import change_digest
+from tailrace_schemas.position import Position
 from tests.integration.faults.oracle import Fact, Links, Script, Verdict, compare, fact_of, logged
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.mutations import EPOCH, deletion, mutation
@@ -84,7 +85,7 @@ def test_what_is_spoilt_is_noticed(name: str) -> None:
 
 def change(text: str = "x", written: int = 5) -> Change:
     """An insert that has its digest."""
-    source = Source("h", "dc", 1, 7, 100, 0, 1)
+    source = Source("h", "dc", Position(1, 7, 100), 0, 1)
     cell = Cell(ROWS.regular[0], None, written, None, None, text.encode())
     made = Change(op=Op.INSERT, table=ROWS, token=1, key=b"k", clustering=(b"c",), marker=Marker(5), cells=(cell,))
     return replace(made, source=source, digest=change_digest(made))

@@ -15,7 +15,7 @@ from tailrace.commitlog.entry import Entry
 from tailrace.history.decode import Definitions, messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace_schemas.change import Source
-from tailrace_schemas.position import Position
+from tailrace_schemas.position import NO_POSITION, Position
 from tailrace_schemas.system_tables import system_tables
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
@@ -25,7 +25,7 @@ B = replace(table({"id": "text"}, name="b", table_id=UUID(int=2)), cdc=False)
 C = replace(table({"id": "text"}, name="c", keyspace="other", table_id=UUID(int=3)), cdc=False)
 D = table({"id": "text"}, name="d", table_id=UUID(int=4))
 UNKNOWN = UUID(int=9)
-NODE = Source("h", "dc", 0, 0, 0, 0, 0)
+NODE = Source("h", "dc", NO_POSITION, 0, 0)
 HISTORY = SchemaHistory().learn([A, B, C, D, *system_tables()])[0]
 
 PAYLOADS = {

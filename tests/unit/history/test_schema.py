@@ -38,7 +38,7 @@ def decoded(message: Message) -> Change:
 
 
 HERE = Position(1, 1, 1)
-SOURCE = Source("h", "dc", 1, 7, 20, 0, 0)
+SOURCE = Source("h", "dc", Position(1, 7, 20), 0, 0)
 
 
 def test_a_definition_holds_from_its_ddl_on() -> None:

@@ -37,7 +37,7 @@ def owner(host: str = HOST) -> Owner:
 def change(segment: int, offset: int, origin: Origin = Origin.LOG, op: Op = Op.INSERT) -> bytes:
     """A message of a change at a place of the host's log."""
     made = LOG.insert((1,), (), 7, v="a")
-    at = replace(source(), segment=segment, offset=offset, origin=origin)
+    at = replace(source(), position=Position(1, segment, offset), origin=origin)
     if op is Op.TRUNCATE:
         return ENCODER.value(
             Change(op=op, table=PLAIN, token=0, key=None, deletion=Deletion(7, 0), digest=b"d" * 16, source=at)

@@ -60,7 +60,7 @@ SCHEMAS: Final = dict(schema_records(ENCODER, "p.ks.t"))
 CHANGE: Final = Change(
     op=Op.INSERT, table=TABLE, token=1, key=b"\0\0\0\1", clustering=(bytes(8),), marker=Marker(7, None, None),
     cells=(Cell(TABLE.columns[2], b"\0" * 16, 7, None, None, b""),), digest=bytes(16),
-    source=Source(HOST, "dc", 1, 1, 1, 0, 1),
+    source=Source(HOST, "dc", Position(1, 1, 1), 0, 1),
 )  # fmt: skip
 MESSAGE: Final = ENCODER.value(CHANGE)
 RESUME: Final = Resume(

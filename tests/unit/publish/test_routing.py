@@ -23,6 +23,7 @@ from tailrace_schemas.avro.frames import body_at, message_schema_id, reframed
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import RefusedError, ServiceError, SettingsError
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, first_token, partition, token
 from tests.support.clock import ManualClock
@@ -47,7 +48,7 @@ def change(of_table: Table, key: bytes, at: int | None = None) -> Message:
         key=key,
         deletion=Deletion(1, 1),
         digest=bytes(16),
-        source=Source("h", "dc", 1, 1, 1, 0, 1),
+        source=Source("h", "dc", Position(1, 1, 1), 0, 1),
     )
     encoder = Encoder(of_table, "p")
     return Message(of_table, change.token, encoder.key(change) or b"", encoder.value(change))
@@ -156,7 +157,7 @@ def test_a_change_without_a_key_has_none_in_kafka() -> None:
         key=None,
         deletion=Deletion(5, 1),
         digest=bytes(16),
-        source=Source("h", "d", 1, 1, 1, 0, 1),
+        source=Source("h", "d", Position(1, 1, 1), 0, 1),
     )
     router = Router("p", MemoryDestinations(MemoryKafka(), Faults()), Selection().wants, key="primary")
     (record,) = router.records([Message(wide, 0, b"", Encoder(wide, "p").value(truncate))])
@@ -453,7 +454,7 @@ def test_a_truncation_goes_to_every_partition(store: Registered | None) -> None:
     """One record each, without a key, with one digest; of a table that is not selected none."""
     kafka = MemoryKafka()
     router = Router("p", MemoryDestinations(kafka, Faults()), Selection(exclude=("ks.hidden",)).wants, store)
-    table, source = of("t"), Source("h", "dc", 1, 7, 20, 0, 1)
+    table, source = of("t"), Source("h", "dc", Position(1, 7, 20), 0, 1)
     records = router.truncation(table, 1_700_000_000_123_000, source)
     assert [(record.topic, record.partition, record.key) for record in records] == [("ks.t", n, None) for n in range(3)]
     encoder = Encoder(table, "p")

@@ -14,6 +14,7 @@ from tailrace_schemas.cql.types import MAX_DEPTH, CqlType, leaves, parts, user_t
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.definitions import Definitions, SchemaRow, tables_from_rows
 from tailrace_schemas.packing import MOST_UNPACKED, json_object, packed, unpacked
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import FORMAT, FORMAT_WITH_TYPES, table_from_json, table_to_json
 from tests.unit.tables import table as table_of
@@ -151,7 +152,7 @@ def test_a_change_of_a_table_with_nested_types() -> None:
     cells = (Cell(plain, (3).to_bytes(2, "big"), 7, None, None, data),)
     change = Change(
         op=Op.INSERT, table=wide, token=1, key=b"\0\0\0\1", clustering=(), marker=Marker(7, None, None), cells=cells,
-        source=Source("h", "d", 1, 1, 1, 0, 1), digest=bytes(16),
+        source=Source("h", "d", Position(1, 1, 1), 0, 1), digest=bytes(16),
     )  # fmt: skip
     encoder = Encoder(wide, "p")
     entries = {key: entry_from_record(key, value) for key, value in schema_records(encoder, "p.ks.t")}

@@ -15,6 +15,7 @@ from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.avro.frames import reframed
 from tailrace_schemas.change import Change, Marker, Op, Source
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.position import Position
 from tests.unit.tables import table
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +28,7 @@ CHANGE = Change(
     clustering=(),
     marker=Marker(7, None, None),
     digest=bytes(16),
-    source=Source("h", "d", 1, 1, 1, 0, 1),
+    source=Source("h", "d", Position(1, 1, 1), 0, 1),
 )
 
 

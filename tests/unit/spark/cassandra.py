@@ -8,6 +8,7 @@ from uuid import UUID
 
 from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source
 from tailrace_schemas.cql.values import codec, join_key
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
 from tests.unit.spark.changes import column
@@ -19,7 +20,7 @@ _digests = count(1)
 
 def source() -> Source:
     """A place in one host's log; each is later than the one before."""
-    return Source("11111111-0000-0000-0000-000000000000", "dc1", 1, 5, next(_offsets), 0, 1, Origin.LOG)
+    return Source("11111111-0000-0000-0000-000000000000", "dc1", Position(1, 5, next(_offsets)), 0, 1, Origin.LOG)
 
 
 def key_of(table: Table, *values: object) -> bytes:

@@ -46,6 +46,7 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import NO_POSITION
 from tailrace_schemas.table import Table
 
 app = typer.Typer(
@@ -195,7 +196,7 @@ class _Messages:
         self.tables = (*tables, *from_file)
         self._history = SchemaHistory().learn(self.tables)[0]
         self._transcoder = Transcoder(settings.topics.prefix, settings.avro.forms())
-        self._node = Source(origins.host, origins.datacenter, 0, 0, 0, 0, 0, origin=Origin.PARKED)
+        self._node = Source(origins.host, origins.datacenter, NO_POSITION, 0, 0, origin=Origin.PARKED)
 
     def of(self, entry: Entry) -> list[Message]:
         source = source_at(self._node, entry.position, time.time_ns() // 1_000_000)

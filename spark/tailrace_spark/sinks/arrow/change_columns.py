@@ -220,9 +220,10 @@ class ChangeColumns:
             self._origin, self._origin_text = source.origin, source.origin.value
         self.hosts.append(source.host)
         self.datacenters.append(source.datacenter)
-        self.epochs.append(source.epoch)
-        self.segments.append(source.segment)
-        self.positions.append(source.offset)
+        position = source.position
+        self.epochs.append(position.epoch)
+        self.segments.append(position.segment)
+        self.positions.append(position.offset)
         self.indexes.append(source.index)
         self.counts.append(source.count)
         self.origins.append(self._origin_text)

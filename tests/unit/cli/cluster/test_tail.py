@@ -17,6 +17,7 @@ from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletio
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.change_words import words
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.unit.tables import table
 
@@ -35,7 +36,7 @@ TABLE = table(
     },
 )
 ENCODER = Encoder(TABLE, "p")
-SOURCE = Source("h", "dc", 1, 70, 400, 0, 1, seen=1)
+SOURCE = Source("h", "dc", Position(1, 70, 400), 0, 1, seen=1)
 KEY = bytes.fromhex("0004000000070000026d6500")
 COLUMNS = {column.name: column for column in TABLE.columns}
 WHEN = 1_760_000_000_123_456

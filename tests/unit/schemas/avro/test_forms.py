@@ -24,6 +24,7 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import join_key
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.transcode.values import writer_of
 from tests.properties import examples
@@ -34,7 +35,7 @@ from tests.unit.schemas.cql.driver import types as cql_types
 from tests.unit.tables import table
 
 OTHER: Final = ValueForms("logical", "fixed", "bytes")
-SOURCE: Final = Source("h", "dc", 1, 1, 1, 0, 1)
+SOURCE: Final = Source("h", "dc", Position(1, 1, 1), 0, 1)
 _TIMES: Final = {"written": 1, "ttl": None, "expires": None}
 
 

@@ -19,6 +19,7 @@ from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError
+from tailrace_schemas.position import Position
 from tests.unit.tables import table
 
 TABLE = table(
@@ -40,7 +41,7 @@ SCHEMAS: dict[bytes, SchemaEntry] = {
     key: entry_from_record(key, value) for key, value in schema_records(ENCODER, "app.cdc.ks.t")
 }
 COLUMNS = {column.name: column for column in TABLE.columns}
-SOURCE = Source(host="h1", datacenter="dc1", epoch=1, segment=1 << 40, offset=123, index=0, count=1, seen=1700000000000)
+SOURCE = Source(host="h1", datacenter="dc1", position=Position(1, 1 << 40, 123), index=0, count=1, seen=1700000000000)
 KEY = bytes.fromhex("0004000000070000026d6500")
 
 times = st.integers(-(2**63), 2**63 - 1)

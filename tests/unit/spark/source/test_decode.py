@@ -7,6 +7,7 @@ import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.change import Change, Deletion, Op, Source
+from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
@@ -50,7 +51,7 @@ def test_changes_come_out_with_their_places() -> None:
 
 def test_a_truncation_is_a_change_without_a_key() -> None:
     """Sinks say what they make of it; nothing fails before."""
-    source = Source("h", "dc", 1, 7, 20, 0, 1)
+    source = Source("h", "dc", Position(1, 7, 20), 0, 1)
     truncation = Change(
         op=Op.TRUNCATE, table=PLAIN, token=5, key=None, deletion=Deletion(1000, 0), digest=bytes(16), source=source
     )

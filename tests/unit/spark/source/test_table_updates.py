@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import UPDATE_BEGINS, UPDATE_ENDS, Change, Deletion, Op, Origin, Source
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Assignment, build_generation, operating, stream_for
 from tailrace_schemas.topics import KafkaPartition
@@ -29,7 +30,7 @@ Mutation = tuple[str, int]
 
 
 def change(host: str, mutation: int, index: int, count: int, flags: int = 0, origin: Origin = Origin.LOG) -> Change:
-    return replace(BARE, source=Source(host, "dc", 1, 7, mutation, index, count, origin, flags=flags))
+    return replace(BARE, source=Source(host, "dc", Position(1, 7, mutation), index, count, origin, flags=flags))
 
 
 def delivered(changes: Iterable[Change], start: int = 0) -> list[Delivered]:
@@ -93,7 +94,9 @@ def test_each_update_comes_once_and_whole_wherever_batches_end(
                 assert source is not None
                 found.append(told(together[: source.count]))
                 del together[: source.count]
-    expected = {(one.source.host, one.source.offset, tuple(range(one.source.count))) for one in changes if one.source}
+    expected = {
+        (one.source.host, one.source.position.offset, tuple(range(one.source.count))) for one in changes if one.source
+    }
     assert len(found) == len(expected)
     assert set(found) == expected
 

@@ -326,7 +326,7 @@ def _mutation(delivered: Delivered) -> tuple[object, ...]:
     record_id, source = delivered.record_id, delivered.change.source
     if source is None:
         return record_id.topic, record_id.partition, record_id.offset
-    return record_id.topic, record_id.partition, source.host, source.epoch, source.segment, source.offset, source.origin
+    return record_id.topic, record_id.partition, source.host, source.position, source.origin
 
 
 def _batches(updates: Iterable[_Update], ttl_seconds: int) -> Iterator[Batch]:

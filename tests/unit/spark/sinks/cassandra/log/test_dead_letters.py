@@ -12,6 +12,7 @@ import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.digest import change_digest
+from tailrace_schemas.position import Position
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
@@ -99,7 +100,7 @@ def update(number: int, rows: int, first: int) -> Iterator[DeadLetter]:
     for index in range(rows):
         change = Log(ORDERS).insert((number,), (index,), 10 + number, v="x")
         assert change.source is not None
-        source = replace(change.source, offset=1_000 + number, index=index, count=rows)
+        source = replace(change.source, position=Position(1, 5, 1_000 + number), index=index, count=rows)
         change = replace(change, source=source)
         change = replace(change, digest=change_digest(change))
         place = RecordId(TOPIC, 0, first + index, ENCODER.schema_id)

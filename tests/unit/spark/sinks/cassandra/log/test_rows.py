@@ -17,6 +17,7 @@ from tailrace_schemas.cql.types import CqlType, parse_type
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.digest import change_digest, mutation_digest
 from tailrace_schemas.errors import UnsupportedError
+from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.sinks.cassandra.log.rows import LogRow, log_rows, time_uuid, write_times
@@ -39,7 +40,9 @@ def update(*changes: Change, generations: dict[int, bytes] | None = None) -> lis
     found = []
     for index, change in enumerate(changes):
         assert change.source is not None
-        placed = replace(change, source=replace(change.source, index=index, count=len(changes), offset=100))
+        placed = replace(
+            change, source=replace(change.source, index=index, count=len(changes), position=Position(1, 5, 100))
+        )
         placed = replace(placed, digest=change_digest(placed))
         others = tuple(
             (time, Assignment(1, (generations or {}).get(time, STREAM))) for time in sorted(write_times(placed))
@@ -227,7 +230,10 @@ def test_copies_and_repetitions_give_the_same_rows_each_with_a_key_of_its_own(
     ends = [row.values["cdc$time"] for row in expected if "cdc$end_of_batch" in row.values]
     assert sorted(ends) == sorted({time for time, _ in keys})
     copies = [
-        replace(one, change=replace(one.change, source=replace(one.change.source, host="other", segment=99)))
+        replace(
+            one,
+            change=replace(one.change, source=replace(one.change.source, host="other", position=Position(1, 99, 1))),
+        )
         for one in whole
         if one.change.source is not None
     ]

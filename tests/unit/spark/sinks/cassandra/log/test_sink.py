@@ -13,6 +13,7 @@ import pytest
 from tailrace_schemas.change import STREAMED, Change
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
@@ -166,7 +167,7 @@ def piece(*mutations: Sequence[Change], letters: Sequence[DeadLetter] = ()) -> P
     for number, mutation in enumerate(mutations):
         for index, change in enumerate(mutation):
             assert change.source is not None
-            source = replace(change.source, offset=1000 + number, index=index, count=len(mutation))
+            source = replace(change.source, position=Position(1, 5, 1000 + number), index=index, count=len(mutation))
             placed = replace(change, source=source)
             placed = replace(placed, digest=change_digest(placed))
             others = tuple((time, Assignment(1, STREAM)) for time in sorted(write_times(placed)))
