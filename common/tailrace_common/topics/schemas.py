@@ -9,6 +9,7 @@ from dataclasses import replace
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import DEFAULT_TIMEOUT_SECONDS, PartitionReader
 from tailrace_common.properties.passthrough import Scalar
+from tailrace_common.topics.generations import PartitionSource
 from tailrace_schemas.avro import SchemaEntry, entry_from_record
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.topics import Internal, internal_topic
@@ -26,9 +27,21 @@ class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
     before the first look-up. Reading raises ServiceError.
     """
 
-    def __init__(self, config: Mapping[str, Scalar], prefix: str, *, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
-        """`config` is librdkafka's; `timeout` is how long, in seconds, a read may stand still."""
-        self._reader = PartitionReader(config, internal_topic(prefix, Internal.SCHEMAS), 0, timeout=timeout)
+    def __init__(
+        self,
+        config: Mapping[str, Scalar],
+        prefix: str,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        partition: PartitionSource | None = None,
+    ) -> None:
+        """`config` is librdkafka's; `timeout` is how long, in seconds, a read may stand still.
+
+        `partition` is read in place of the topic's, and closed with this.
+        """
+        self._reader = partition or PartitionReader(
+            config, internal_topic(prefix, Internal.SCHEMAS), 0, timeout=timeout
+        )
         self._entries: dict[bytes, SchemaEntry] = {}
         self.malformed = 0
         """Records that were skipped."""

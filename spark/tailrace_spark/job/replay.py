@@ -49,14 +49,17 @@ def all_letters(sink: DeadLetterSink) -> Iterator[DeadLetter]:
 
 
 def replay_letters(
-    sink: DeadLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: Fetch
+    sink: DeadLetterSink,
+    pieces_of: Callable[[Any], Iterable[Piece]],
+    fetch: Fetch,
+    per_batch: int = LETTERS_PER_BATCH,
 ) -> Iterator[ReplayCounts]:
-    """Write every letter again, some at a time; what became of each part, when it is committed.
+    """Write every letter again, `per_batch` at a time; what became of each part, when it is committed.
 
     `pieces_of` makes pieces of records, a pyarrow Table (`source.decode`). `fetch` reads the bytes of one that
     was set aside without. A stream may write meanwhile.
     """
-    for letters in _letter_batches(sink):
+    for letters in _letter_batches(sink, per_batch):
         readable = [letter for letter in _with_bytes(letters, fetch) if letter.message]
         summary = sink.replay(readable, pieces_of(records_of(readable))) if readable else Summary()
         again = summary.dead_letters
@@ -69,6 +72,7 @@ def replay_whole_updates(
     fetch: Fetch,
     updates: UpdateSink,
     table: StreamTable,
+    per_batch: int = LETTERS_PER_BATCH,
 ) -> Iterator[ReplayCounts]:
     """As `replay_letters`, for a sink that needs table updates whole, with their streams; `updates` is the same sink.
 
@@ -76,7 +80,7 @@ def replay_whole_updates(
     those that are missing.
     """
     open_updates: dict[object, _Update] = {}
-    for batch in _letter_batches(sink):
+    for batch in _letter_batches(sink, per_batch):
         letters = _with_bytes(batch, fetch)
         by_record = {letter.record_id.key: letter for letter in letters if letter.message}
         done: list[DeadLetter] = []
@@ -121,9 +125,9 @@ def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]
     return [letter if letter.message else replace(letter, message=fetch(letter.record_id) or b"") for letter in letters]
 
 
-def _letter_batches(sink: DeadLetterSink) -> Iterator[Sequence[DeadLetter]]:
+def _letter_batches(sink: DeadLetterSink, per_batch: int = LETTERS_PER_BATCH) -> Iterator[Sequence[DeadLetter]]:
     last_record = None
-    while letters := sink.dead_letters(last_record, LETTERS_PER_BATCH):
+    while letters := sink.dead_letters(last_record, per_batch):
         yield letters
         last_record = letters[-1].record_id
 

@@ -36,7 +36,8 @@ def changes_in(kind: str) -> list[Change]:
         for section in sections_of(data):
             for frame in frames(section):
                 mutation = decode_mutation(frame.payload, version, tables.get)
-                found += changes_of(mutation, replace(SOURCE, offset=frame.end), lambda table: table.cdc)
+                source = replace(SOURCE, position=Position(1, 1, frame.end))
+                found += changes_of(mutation, source, lambda table: table.cdc)
     return found
 
 

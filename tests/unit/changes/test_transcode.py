@@ -70,7 +70,7 @@ def test_recorded_mutations(kind: str) -> None:
     tables = recorded(kind).tables()
     by_objects, by_bytes, count = ByObjects(), ByBytes(), 0
     for place, (payload, version) in enumerate(payloads(kind)):
-        source = replace(SOURCE, offset=place)
+        source = replace(SOURCE, position=replace(SOURCE.position, offset=place))
         expected = by_objects.messages(payload, version, tables.get, source)
         assert by_bytes.messages(payload, version, tables.get, source) == expected
         count += len(expected)

@@ -202,7 +202,7 @@ def test_the_epoch_of_an_update_chooses_the_definition_and_its_flag() -> None:
     history = history.define(Position(1, 7, 30), [A], metadata=6)[0].up_to(6)
     transcoder = Transcoder("p")
     for offset, epoch, count in ((5, 5, 0), (5, 4, 1), (20, 4, 1), (20, 5, 0), (20, 6, 1), (40, 5, 0), (40, 6, 1)):
-        source = replace(SOURCE, offset=offset)
+        source = replace(SOURCE, position=Position(1, 7, offset))
         assert len(messages_at(history, transcoder, dated(A, epoch), 9, source)) == count, (offset, epoch)
     with pytest.raises(NewerSchemaError):
         messages_at(history, transcoder, dated(A, 7), 9, SOURCE)
@@ -213,4 +213,5 @@ def test_the_epoch_of_an_update_chooses_the_definition_and_its_flag() -> None:
     assert batch.messages(transcoder, [entry], SOURCE, 10) == (0, [])
     # Without epochs in the history the position decides, as before version 9.
     unaware = replace(history, metadata=None)
-    assert [len(messages_at(unaware, transcoder, dated(A, 9), 9, replace(SOURCE, offset=n))) for n in (5, 20)] == [1, 0]
+    sources = [replace(SOURCE, position=Position(1, 7, n)) for n in (5, 20)]
+    assert [len(messages_at(unaware, transcoder, dated(A, 9), 9, source)) for source in sources] == [1, 0]

@@ -32,8 +32,8 @@ from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 _S3: Final = "s3://"
-# Some tries within half a minute; then the batch is delivered again, and says what it waits for.
-_PATIENCE: Final = {"max_retries": "5", "retry_timeout": "30s", "connect_timeout": "10s"}
+PATIENCE: Final[Mapping[str, str]] = {"max_retries": "5", "retry_timeout": "30s", "connect_timeout": "10s"}
+"""Of S3's client: some tries within half a minute. Then the batch is delivered again, and says what it waits for."""
 _Mode = Literal["error", "append", "overwrite"]
 _LOOKED_AT: Final = 200_000  # rows whose keys are looked for at once: to hash these takes longer than most files' rows
 # What delta-rs says of a table, its columns or its constraints, in errors of the type that S3's have too.
@@ -51,13 +51,13 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 class DeltaStore:
     """The Delta tables below the path of a section. Raises ServiceError where the store does not answer."""
 
-    def __init__(self, settings: DeltaSinkSettings) -> None:
-        """Raises SettingsError for a path of another kind than a directory or s3://."""
+    def __init__(self, settings: DeltaSinkSettings, patience: Mapping[str, str] = PATIENCE) -> None:
+        """`patience`: options of S3's client. Raises SettingsError for a path of another kind than a directory or s3://."""
         self._remote = settings.path.startswith(_S3)
         if "://" in settings.path and not self._remote:
             raise SettingsError(f"a delta sink's path is a directory or begins with {_S3}, unlike {settings.path}")
         self._root = settings.path.rstrip("/") if self._remote else os.path.abspath(settings.path)
-        self._options = _options(settings) if self._remote else {}
+        self._options = _options(settings, patience) if self._remote else {}
         self._file_bytes = settings.file_mebibytes << 20
 
     def reach(self) -> None:
@@ -336,7 +336,7 @@ def _said(error: Exception) -> str:
     return " ".join(_COLOURS.sub("", words).replace("↳", "").split())
 
 
-def _options(settings: DeltaSinkSettings) -> dict[str, str]:
+def _options(settings: DeltaSinkSettings, patience: Mapping[str, str]) -> dict[str, str]:
     """What S3's client of delta-rs is told; what is not said it finds as AWS's own tools do."""
     secret = settings.secret_key
     options = {
@@ -346,4 +346,4 @@ def _options(settings: DeltaSinkSettings) -> dict[str, str]:
         "AWS_ENDPOINT_URL": settings.endpoint,
         "AWS_ALLOW_HTTP": "true" if (settings.endpoint or "").startswith("http://") else None,
     }
-    return {**_PATIENCE, **{name: value for name, value in options.items() if value is not None}}
+    return {**patience, **{name: value for name, value in options.items() if value is not None}}

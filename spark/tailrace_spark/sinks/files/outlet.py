@@ -28,9 +28,18 @@ log = logging.getLogger("tailrace_spark")
 _FORMATS: Final[Mapping[str, Callable[..., FormatWriter]]] = {"parquet": Parquet, "jsonl": JsonLines}
 # Of all files together, what memory holds; of one file, what a row group is made of at most.
 _BUFFERED_RECORDS: Final = 20_000
-_GROUP_RECORDS: Final = 5_000
-# A backfill may touch years of days at once; one that is ended early is just a smaller file.
-_OPEN_FILES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """A file gets so many records at a time, and so many files are open: a backfill may touch years of days at once.
+    One that is ended early is just a smaller file."""
+
+    group_records: int = 5_000
+    open_files: int = 64
+
+
+FILE_LIMITS: Final = FileLimits()
 
 _STREAMS: Final = "_tailrace/streams/{}.json"
 
@@ -41,7 +50,8 @@ _Key = tuple[int, str]
 class FilesOutlet:
     """Commits each batch by a manifest; what is committed of a partition is left out when it comes again."""
 
-    def __init__(self, store: FileStore, settings: FilesSinkSettings) -> None:
+    def __init__(self, store: FileStore, settings: FilesSinkSettings, limits: FileLimits = FILE_LIMITS) -> None:
+        self.limits = limits
         self._store = store
         self._settings = settings
         self._commits = Commits(store)
@@ -129,6 +139,7 @@ class FilesBatch(Batch):
         self, outlet: FilesOutlet, store: FileStore, settings: FilesSinkSettings, name: str, ends: Ends
     ) -> None:
         self._outlet = outlet
+        self._limits = outlet.limits
         self._store = store
         self._settings = settings
         self._name = name
@@ -152,7 +163,7 @@ class FilesBatch(Batch):
         self._open[(id(change.table), day)] = file  # the last one used stands last
         file.waiting.append(record)
         self._buffered += 1
-        if len(file.waiting) >= _GROUP_RECORDS:
+        if len(file.waiting) >= self._limits.group_records:
             self._flush(file)
         if self._buffered >= _BUFFERED_RECORDS:
             for open_file in list(self._open.values()):
@@ -172,7 +183,7 @@ class FilesBatch(Batch):
         return True
 
     def _new(self, table: Table, day: str) -> _Open:
-        if len(self._open) >= _OPEN_FILES:
+        if len(self._open) >= self._limits.open_files:
             oldest = next(iter(self._open))
             self._end(self._open.pop(oldest))
         suffix = {"parquet": ".parquet", "jsonl": ".jsonl.gz" if self._settings.compress else ".jsonl"}

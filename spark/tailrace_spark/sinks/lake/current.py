@@ -30,7 +30,7 @@ from tailrace_spark.sinks.lake.state import (
     StateTable,
     TableEntry,
 )
-from tailrace_spark.sinks.lake.state_reader import read_now, reading
+from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, read_now, reading
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 from tailrace_spark.sinks.protocol import Capabilities
@@ -58,13 +58,14 @@ class LakeCurrent:
         sweep_seconds: float = 60.0,
         merge_horizon: int | None = None,
         purge_limit: int = _PURGED_AT_ONCE,
+        worth_a_part: int = WORTH_A_PART,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`buckets`: of tables that are made. `ring_delay`: see SqlSink. What expires is looked for so often.
 
         `merge_horizon`: so many seconds after it was written, and came, a deletion is forgotten; None: never.
-        `purge_limit`: so many states of a table in one commit. `clock` tells the seconds since the epoch by which what
-        expires is gone.
+        `purge_limit`: so many states of a table in one commit. `worth_a_part`: see `reading`. `clock`
+        tells the seconds since the epoch by which what expires is gone.
         """
         self._store = store
         self._buckets = buckets
@@ -73,6 +74,7 @@ class LakeCurrent:
         self._clock = clock
         self._merge_horizon = merge_horizon
         self._purge_limit = purge_limit
+        self._worth_a_part = worth_a_part
         self._swept = self._purged = 0.0
         self._names: dict[UUID, str] = {}
 
@@ -173,7 +175,8 @@ class LakeCurrent:
         now = int(self._clock())
         with gc_paused():
             try:
-                with reading(followed.state, _keys_of(changes), entry.buckets) as stored:
+                keys = _keys_of(changes)
+                with reading(followed.state, keys, entry.buckets, self._worth_a_part) as stored:
                     return followed.merge(gather(changes), entry, now, self._ring_delay, stored)
             except DecodeError:
                 good = mergeable(changes, LakeRowRenderer(entry.definition, entry.buckets, entry.names), refused)

@@ -29,15 +29,26 @@ from tailrace_spark.sinks.lake.history_table import (
     rows_of,
 )
 from tailrace_spark.sinks.lake.names import distinct, names_of
-from tailrace_spark.sinks.lake.spool import Spool
+from tailrace_spark.sinks.lake.spool import IN_MEMORY, Spool
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.table_faults import Refusals, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
 
 _GROUP_RECORDS: Final = 2_000
-_GROUP_CHANGES: Final = 10_000
-_GROUP_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLimits:
+    """So many changes, or bytes of them, become columns at a time. What a table's commit has beyond `memory_bytes`
+    waits in a file."""
+
+    changes: int = 10_000
+    bytes: int = 64 << 20
+    memory_bytes: int = IN_MEMORY
+
+
+HISTORY_LIMITS: Final = HistoryLimits()
 
 
 class LakeHistory:
@@ -47,8 +58,9 @@ class LakeHistory:
     process, changes nothing. Of two that write at a time one fails, and finds its batch done when it comes again.
     """
 
-    def __init__(self, store: LakeStore) -> None:
+    def __init__(self, store: LakeStore, limits: HistoryLimits = HISTORY_LIMITS) -> None:
         self.refusals = Refusals()
+        self.limits = limits
         self.store = store
         self._routes: dict[int, Route] = {}
         self._forms = ChangeForms()
@@ -175,7 +187,8 @@ class HistoryBatch(Batch):
 
     def _filling(self, table: Table) -> _Filling:
         route = self._outlet.route(table, self)
-        filling = _Filling(route, self._writing(route), ChangeColumns(table, _GROUP_CHANGES, _GROUP_BYTES))
+        limits = self._outlet.limits
+        filling = _Filling(route, self._writing(route), ChangeColumns(table, limits.changes, limits.bytes))
         self._widen(filling.writing, route)  # at once: the next definition is placed by that
         self._fillings[id(table)] = filling
         return filling
@@ -254,7 +267,7 @@ class HistoryBatch(Batch):
 
     def _open(self, name: str, schema: Any, says: str, partitioned_by: str | None = None) -> HistoryTable:
         stored = self._store.open(name)
-        spool = Spool(schema if stored is None else stored.schema)
+        spool = Spool(schema if stored is None else stored.schema, self._outlet.limits.memory_bytes)
         writing = self._tables[name] = self.writing(name, stored, says, spool, partitioned_by)
         return writing
 

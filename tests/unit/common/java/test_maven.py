@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tailrace_common.java import maven as maven_repository
-from tailrace_common.java.maven import MavenRepository, find_repository, mirror_of_central
+from tailrace_common.java.maven import MavenRepository, central_of_ivy, find_repository, mirror_of_central
 from tailrace_schemas.errors import SettingsError
+
+NO_PACKAGE = "tailrace_no_such_package"
 
 NAMESPACE = ' xmlns="http://maven.apache.org/SETTINGS/1.2.0"'
 
@@ -116,16 +118,12 @@ def test_environment_then_user_then_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hidden", "origin"),
-    [((), "Maven Central, as pyspark's Ivy names it"), (("_central_of_ivy",), "installed Maven")],
+    ("pyspark", "origin"),
+    [("pyspark", "Maven Central, as pyspark's Ivy names it"), (NO_PACKAGE, "installed Maven")],
 )
-def test_central_is_read_from_what_is_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: tuple[str, ...], origin: str
-) -> None:
-    for name in hidden:
-        monkeypatch.setattr(maven_repository, name, lambda: None)
+def test_central_is_read_from_what_is_installed(tmp_path: Path, pyspark: str, origin: str) -> None:
     try:
-        found = find_repository({}, tmp_path, tmp_path / "none.xml")
+        found = find_repository({}, tmp_path, tmp_path / "none.xml", pyspark=pyspark)
     except SettingsError:
         pytest.skip("neither pyspark nor Maven is installed here")
     assert found.root.startswith("https://")
@@ -133,10 +131,9 @@ def test_central_is_read_from_what_is_installed(
 
 
 def test_unknown_repository_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maven_repository, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SettingsError, match=r"[Ss]et TAILRACE_MAVEN_REPOSITORY .* or install tailrace\[spark\]"):
-        find_repository({}, tmp_path, tmp_path / "none.xml")
+        find_repository({}, tmp_path, tmp_path / "none.xml", pyspark=NO_PACKAGE)
 
 
 @pytest.mark.parametrize("url", ["", "mirror.test/maven", "ftp://mirror.test", "https://", "http://[bad"])
@@ -147,7 +144,7 @@ def test_other_urls_are_refused(url: str) -> None:
 
 def test_no_host_name_stands_in_the_sources() -> None:
     """Central's address, as found on this machine, is in no file that is shipped."""
-    central = maven_repository._central_of_ivy()
+    central = central_of_ivy()
     if central is None:
         pytest.skip("pyspark is not installed here")
     host = central.root.split("/")[2]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace_common.kafka import Record
-from tailrace_common.topics import schemas as module
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import Encoder, schema_records
 from tests.unit.tables import table
@@ -50,10 +49,10 @@ class Partition:
 
 
 @pytest.mark.promise("agent.foreign-records")
-def test_a_malformed_schema_is_skipped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_schema_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     """The others are read, and the log has its offset and what it means."""
-    monkeypatch.setattr(module, "PartitionReader", lambda *_, **__: Partition([*BAD, *GOOD]))
-    with caplog.at_level(logging.WARNING), SchemaReader({}, "p") as reader:
+    partition = Partition([*BAD, *GOOD])
+    with caplog.at_level(logging.WARNING), SchemaReader({}, "p", partition=partition) as reader:
         reader.refresh()
         reader.refresh()
         assert set(reader) == {key for key, _ in GOOD}
@@ -63,12 +62,11 @@ def test_a_malformed_schema_is_skipped(monkeypatch: pytest.MonkeyPatch, caplog: 
     assert "cannot be decoded until" in caplog.text
 
 
-def test_a_schema_that_is_announced_again_has_the_later_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schema_that_is_announced_again_has_the_later_offset() -> None:
     """It is the newest definition of its table once more. What it says stays, whatever comes under its id."""
     (value_id, value), (key_id, _) = GOOD
     partition = Partition(GOOD)
-    monkeypatch.setattr(module, "PartitionReader", lambda *_, **__: partition)
-    with SchemaReader({}, "p") as reader:
+    with SchemaReader({}, "p", partition=partition) as reader:
         reader.refresh()
         first = reader[value_id]
         partition.append((value_id, value))

@@ -87,14 +87,10 @@ class LettersContract:
     def _held(self, record_property: Record) -> None:
         hold(record_property, self.sink, "letters", "")
 
-    @pytest.fixture(autouse=True)
-    def two_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(letters, "LETTERS_PER_BATCH", 2)
-
     def replay(self, store: Lettered, pieces_of: Pieces = understood, dies_after: int | None = None) -> ReplayCounts:
         """A command of its own."""
         with closing(store.open(dies_after)) as sink:
-            return sum(self.again(sink, pieces_of, nowhere), ReplayCounts())
+            return sum(self.again(sink, pieces_of, nowhere, per_batch=2), ReplayCounts())
 
     def waiting(self, store: Lettered) -> list[DeadLetter]:
         """As `tailrace sink-letters list` has them."""

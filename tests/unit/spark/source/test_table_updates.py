@@ -43,7 +43,7 @@ def whole(host: str, mutation: int, count: int) -> list[Change]:
 
 def told(update: Iterable[Delivered]) -> tuple[str, int, tuple[int, ...]]:
     sources = [one.change.source for one in update if one.change.source is not None]
-    return sources[0].host, sources[0].offset, tuple(source.index for source in sources)
+    return sources[0].host, sources[0].position.offset, tuple(source.index for source in sources)
 
 
 def fed(changes: Iterable[Change]) -> list[tuple[str, int, tuple[int, ...]]]:

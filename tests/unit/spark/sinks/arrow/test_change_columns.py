@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -27,10 +28,10 @@ from tailrace_spark.sinks.arrow.values import array_of
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OutgoingRecord
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
-from tailrace_spark.sinks.lake import history as lake_history
-from tailrace_spark.sinks.lake.history import LakeHistory
+from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
 from tailrace_spark.sinks.lake.history_table import Route, rows_of
 from tailrace_spark.sinks.lake.records import change_records
+from tailrace_spark.sinks.lake.store import LakeStore
 from tests.unit.schemas.avro.test_messages import COLUMNS, SOURCE, TABLE, row_changes, seconds, times
 from tests.unit.spark.cassandra import Log
 
@@ -91,7 +92,7 @@ def whole_changes(draw: st.DrawFn) -> Change:
         deletion=Deletion(at, draw(seconds)) if deletes else None,
         cells=tuple(cells),
         digest=draw(st.binary(min_size=16, max_size=16)),
-        source=replace(SOURCE, offset=draw(st.integers(0, 2**62))),
+        source=replace(SOURCE, position=replace(SOURCE.position, offset=draw(st.integers(0, 2**62)))),
     )
 
 
@@ -223,24 +224,31 @@ def test_large_values_end_a_group_sooner() -> None:
     assert [one.change for one in left] == [odd]
 
 
-@pytest.mark.parametrize("limit", ["_GROUP_CHANGES", "_GROUP_BYTES"])
-def test_more_than_columns_take_at_once_are_all_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
-    monkeypatch.setattr(lake_history, limit, {"_GROUP_CHANGES": 3, "_GROUP_BYTES": 60}[limit])
-    groups: list[int] = []
+class _Counting:
+    """A store that counts the rows of each record batch of its commits."""
 
-    def counted(columns: ChangeColumns, *schemas: object) -> tuple[object, list[int]]:
-        groups.append(columns.rows)
-        return change_batch(columns, *schemas)
+    def __init__(self, store: DeltaStore) -> None:
+        self._store = store
+        self.groups: list[int] = []
 
-    monkeypatch.setattr(lake_history, "change_batch", counted)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def append(self, name: str, stored: Any, rows: Any, *more: Any, **named: Any) -> None:
+        batches = list(rows)
+        self.groups += [len(batch) for batch in batches]
+        self._store.append(name, stored, pa.RecordBatchReader.from_batches(rows.schema, batches), *more, **named)
+
+
+@pytest.mark.parametrize("limits", [HistoryLimits(changes=3), HistoryLimits(bytes=60)], ids=["changes", "bytes"])
+def test_more_than_columns_take_at_once_are_all_there(tmp_path: Path, limits: HistoryLimits) -> None:
     log = Log(TABLE)
     good = [log.insert((1, "x"), (at, "1"), at, a=at) for at in range(1, 8)]
     odd = [replace(one, cells=(replace(one.cells[0], value=b"odd"),)) for one in good]
     changes = delivered([*good[:5], *odd, *good[5:]])
     store = DeltaStore(DeltaSinkSettings(path=str(tmp_path)))
-    with closing(ChangeLogSink(LakeHistory(store))) as sink:
+    counting = _Counting(store)
+    with closing(ChangeLogSink(LakeHistory(cast("LakeStore", counting), limits))) as sink:
         assert sink.write([Piece(tuple(changes[:6])), Piece(tuple(changes[6:]))]).rows == 14
         assert sink.write([Piece(tuple(changes))]).rows == 0
     stored = store.open("ks.t")
@@ -251,8 +259,8 @@ def test_more_than_columns_take_at_once_are_all_there(
     }
     wanted = {(r["partition"], r["offset"]): r for r in change_records("ks.t", pa.Table.from_batches([rows(changes)]))}
     assert found == wanted
-    assert len(groups) > 1
-    assert max(groups) == 3
+    assert len(counting.groups) > 1
+    assert max(counting.groups) == 3
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
-from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
@@ -59,9 +58,8 @@ def posted(tmp_path: Path) -> Iterator[Posted]:
 
 
 @pytest.fixture
-def sink(posted: Posted, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoredDeadLettersSink]:
-    """One that has set seven records aside; they are replayed two at a time."""
-    monkeypatch.setattr(letters, "LETTERS_PER_BATCH", 2)
+def sink(posted: Posted) -> Iterator[StoredDeadLettersSink]:
+    """One that has set seven records aside."""
     with closing(posted.sink()) as sink:
         assert list(sink.dead_letters(None, 5)) == []
         sink.write([Piece((), LETTERS)])
@@ -86,25 +84,30 @@ def test_they_are_listed_in_order_with_their_bytes(sink: StoredDeadLettersSink) 
 
 
 def test_what_is_understood_now_is_sent_and_goes(posted: Posted, sink: StoredDeadLettersSink) -> None:
-    done = list(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere))
+    done = list(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2))
     assert sum(done, ReplayCounts()) == ReplayCounts(taken=7)
     assert len(done) == 4
     assert sorted(ids(posted)) == list(range(7))
     assert list(all_letters(sink)) == []
-    assert sum(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere), ReplayCounts()) == ReplayCounts()
+    assert (
+        sum(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2), ReplayCounts())
+        == ReplayCounts()
+    )
 
 
 @pytest.mark.promise("sinks.dead-letters")
 def test_what_is_not_understood_or_refused_again_stays(posted: Posted, sink: StoredDeadLettersSink) -> None:
-    assert sum(replay_letters(sink, partial(pieces, schemas=NONE), nowhere), ReplayCounts()) == ReplayCounts(again=7)
+    assert sum(
+        replay_letters(sink, partial(pieces, schemas=NONE), nowhere, per_batch=2), ReplayCounts()
+    ) == ReplayCounts(again=7)
 
     def answer(request: Request) -> Answer:
         return (400, {}, b"no") if request.changes[0]["key"]["id"] in (2, 5) else TAKEN
 
     posted.endpoint.answer = answer
-    assert sum(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere), ReplayCounts()) == ReplayCounts(
-        taken=5, again=2
-    )
+    assert sum(
+        replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2), ReplayCounts()
+    ) == ReplayCounts(taken=5, again=2)
     assert [one.record_id.offset for one in all_letters(sink)] == [2, 5]
     with closing(posted.sink()) as another:
         assert [one.record_id.offset for one in all_letters(another)] == [2, 5]
@@ -126,10 +129,12 @@ def test_what_filters_leave_out_goes(posted: Posted, sink: StoredDeadLettersSink
 def test_a_sink_that_is_not_there_keeps_what_was_not_sent(posted: Posted, sink: StoredDeadLettersSink) -> None:
     posted.endpoint.answer = lambda request: TAKEN if request.number < 3 else (503, {}, b"")
     with pytest.raises(ServiceError):
-        list(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere))
+        list(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2))
     assert len(list(all_letters(sink))) == 4
     posted.endpoint.answer = lambda _: TAKEN
-    assert sum(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere), ReplayCounts()) == ReplayCounts(taken=4)
+    assert sum(
+        replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2), ReplayCounts()
+    ) == ReplayCounts(taken=4)
     assert sorted(ids(posted)) == list(range(7))
 
 

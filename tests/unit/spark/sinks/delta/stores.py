@@ -15,13 +15,14 @@ from tailrace_schemas.table import Table
 from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.delta.store import DeltaStore
+from tailrace_spark.sinks.delta.store import PATIENCE, DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableCurrent, ReplayableHistory
-from tailrace_spark.sinks.lake.history import LakeHistory
+from tailrace_spark.sinks.lake.history import HISTORY_LIMITS, HistoryLimits, LakeHistory
 from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
+from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import DeadLetterSink, Sink
@@ -81,9 +82,9 @@ class Dying:
 class DeltaLake:
     """A path that a delta sink writes below."""
 
-    def __init__(self, settings: DeltaSinkSettings) -> None:
+    def __init__(self, settings: DeltaSinkSettings, patience: Mapping[str, str] = PATIENCE) -> None:
         self.settings = settings
-        self.store = DeltaStore(settings)
+        self.store = DeltaStore(settings, patience)
 
     def opened(self, dies_after: int | None = None, *, revives: bool = False) -> LakeStore:
         """The store of another process, that writes."""
@@ -96,13 +97,21 @@ class DeltaStored(DeltaLake):
 
     exactly_once = True
 
-    def __init__(self, settings: DeltaSinkSettings, names: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        settings: DeltaSinkSettings,
+        names: Sequence[str] = (),
+        *,
+        patience: Mapping[str, str] = PATIENCE,
+        limits: HistoryLimits = HISTORY_LIMITS,
+    ) -> None:
         """`names` are the tables that a reader looks at, where they are there; none: all of them."""
-        super().__init__(settings)
+        super().__init__(settings, patience)
         self._names = names
+        self._limits = limits
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives)))
+        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives), self._limits))
 
     def table(self, name: str) -> DeltaTable | None:
         """As anybody else opens it."""
@@ -161,6 +170,10 @@ class FollowedDelta(DeltaLake, Following):
 
     store: DeltaStore
 
+    def __init__(self, settings: DeltaSinkSettings, worth_a_part: int = WORTH_A_PART) -> None:
+        super().__init__(settings)
+        self._worth_a_part = worth_a_part
+
     def open(
         self,
         clock: Callable[[], float] | None = None,
@@ -170,7 +183,13 @@ class FollowedDelta(DeltaLake, Following):
         revives: bool = False,
     ) -> LakeCurrent:
         store = self.opened(dies_after, revives=revives)
-        return LakeCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
+        return LakeCurrent(
+            store,
+            self.settings.buckets,
+            ring_delay=ring_delay,
+            worth_a_part=self._worth_a_part,
+            clock=clock or (lambda: 0),
+        )
 
     def table(self, of: Table) -> DeltaTable:
         """As anybody else opens it."""

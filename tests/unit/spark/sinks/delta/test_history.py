@@ -21,7 +21,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.arrow.date_range import LAST_MOMENT
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.lake import spool as lake_spool
+from tailrace_spark.sinks.lake.history import HistoryLimits
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
@@ -185,10 +185,10 @@ def test_every_value_of_every_type_is_kept(tmp_path: Path, change: Change) -> No
     assert ChangeJson(wanted.table).read(record) == wanted
 
 
-def test_what_memory_does_not_hold_waits_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_memory_does_not_hold_waits_in_a_file(tmp_path: Path) -> None:
     """In several definitions, one of which has more columns."""
-    monkeypatch.setattr(lake_spool.Spool.__init__, "__defaults__", (100,))
-    stored, topic, old, new = local(tmp_path), Topic(), Log(PLAIN), Log(WIDE)
+    stored = DeltaStored(DeltaSinkSettings(path=str(tmp_path)), limits=HistoryLimits(memory_bytes=100))
+    topic, old, new = Topic(), Log(PLAIN), Log(WIDE)
     pieces = [topic.piece(*(log.insert((n,), (), n, v=f"{n}") for n in range(50))) for log in (old, new, old)]
     deliver(stored, *pieces)
     assert changes_of(stored.records(), WIDE).keys() == delivered_by(*pieces).keys()

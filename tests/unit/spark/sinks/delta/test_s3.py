@@ -13,7 +13,6 @@ import pytest
 
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.delta import store as delta_store
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.protocol import Sink
@@ -56,7 +55,7 @@ class Cut(DeltaStored):
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         proxy = CuttingProxy(s3.endpoint(), dies_after, before=self._before, revives=revives)
         self._ends.enter_context(proxy)
-        return DeltaStored(section(self._path, endpoint=proxy.endpoint)).open()
+        return DeltaStored(section(self._path, endpoint=proxy.endpoint), patience={"max_retries": "0"}).open()
 
 
 @pytest.mark.long
@@ -70,8 +69,7 @@ class TestHistoryOnS3(ChangeLogContract):
         return f"{package('deltalake')}, S3 of {package('moto')}"
 
     @pytest.fixture(params=[True, False], ids=["request", "answer"])
-    def stores(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Cut]]:
-        monkeypatch.setattr(delta_store, "_PATIENCE", {"max_retries": "0"})
+    def stores(self, request: pytest.FixtureRequest) -> Iterator[Callable[[], Cut]]:
         with ExitStack() as ends:
             yield lambda: Cut(f"s3://{s3.new_bucket()}/a lake", ends, before=request.param)
 
@@ -175,11 +173,8 @@ def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture
     ("wrong", "reason"),
     [({"path": "s3://no-such-bucket/x"}, "NoSuchBucket"), ({"endpoint": "http://127.0.0.1:1"}, "refused")],
 )
-def test_what_cannot_be_reached_is_told_in_one_line_without_credentials(
-    wrong: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delta_store, "_PATIENCE", {"max_retries": "1"})
-    store = DeltaStore(section(**{"path": "s3://bucket/x", **wrong}))
+def test_what_cannot_be_reached_is_told_in_one_line_without_credentials(wrong: dict[str, str], reason: str) -> None:
+    store = DeltaStore(section(**{"path": "s3://bucket/x", **wrong}), {"max_retries": "1"})
     with pytest.raises(ServiceError, match=reason) as raised:
         store.reach()
     said = str(raised.value)

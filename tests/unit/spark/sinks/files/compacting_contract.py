@@ -14,9 +14,9 @@ import pytest
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.sinks.files import compaction as file_compaction
-from tailrace_spark.sinks.files import outlet as files
 from tailrace_spark.sinks.files.commits import Commits
 from tailrace_spark.sinks.files.compaction import PACK_COMMITS, Compacted, Compaction
+from tailrace_spark.sinks.files.outlet import FileLimits
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, Topic, deliver
@@ -222,12 +222,10 @@ class CompactingContract:
         assert read(stored) == before
         self.require_tidy(stored)
 
-    def test_files_of_a_batch_that_has_several_stay_in_order(
-        self, stores: Callable[[], Stored], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_files_of_a_batch_that_has_several_stay_in_order(self, stores: Callable[[], Stored]) -> None:
         """More days than files may be open: some are ended and begun again."""
-        monkeypatch.setattr(files, "_OPEN_FILES", 2)
         stored, topic, log = stores(), Topic(), Log(PLAIN)
+        stored.limits = FileLimits(open_files=2)
         for number in range(3):
             days = [DAY * (n % 3) + number for n in range(12)]
             deliver(stored, topic.piece(*(log.insert((0,), (), at, v="x") for at in days)))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
-from tailrace_spark.sinks.files.outlet import FilesOutlet
+from tailrace_spark.sinks.files.outlet import FILE_LIMITS, FilesOutlet
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
@@ -126,6 +126,7 @@ class Stored:
 
     def __init__(self, settings: FilesSinkSettings, real: Any, root: str, *, renames: bool) -> None:
         self.settings = settings
+        self.limits = FILE_LIMITS
         self._real = real
         self._root = root
         self._renames = renames
@@ -133,10 +134,10 @@ class Stored:
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
         if dies_after is None:
-            return ChangeLogSink(FilesOutlet(self.store, self.settings))
+            return ChangeLogSink(FilesOutlet(self.store, self.settings, self.limits))
         filesystem = fs.PyFileSystem(Dying(self._real, dies_after, revives=revives))
         dying = FileStore(filesystem, self._root, renames=self._renames)
-        return ChangeLogSink(FilesOutlet(dying, self.settings))
+        return ChangeLogSink(FilesOutlet(dying, self.settings, self.limits))
 
     def below(self, dies_after: int | None = None) -> FileStore:
         """The files there, for who writes nothing to a sink."""

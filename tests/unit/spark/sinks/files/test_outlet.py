@@ -24,6 +24,7 @@ from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.sinks.changelog.days import day_of
 from tailrace_spark.sinks.files.formats import DEFINITION
+from tailrace_spark.sinks.files.outlet import FileLimits
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, GoneError, hidden
@@ -162,11 +163,9 @@ def test_the_widest_value_of_each_type_fits(tmp_path: Path, kind: str, value: ob
     assert {str(columns.field("x").type), str(columns.field("l").type.value_type)} == {arrow}
 
 
-def test_sizes_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tailrace_spark.sinks.files import outlet as files
-
-    monkeypatch.setattr(files, "_GROUP_RECORDS", 20)
+def test_sizes_are_limited(tmp_path: Path) -> None:
     stored, topic, log = local(tmp_path, format="jsonl", compress=False, file_mebibytes=1), Topic(), Log(PLAIN)
+    stored.limits = FileLimits(group_records=20)
     piece = topic.piece(*(log.insert((0,), (), 5, v="x" * 20_000) for _ in range(150)))
     assert deliver(stored, piece) == Summary(150, 150, 0)
     sizes = [(tmp_path / name).stat().st_size for name in names(tmp_path)]

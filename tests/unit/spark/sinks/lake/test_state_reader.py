@@ -15,7 +15,6 @@ from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import StoredTable
-from tailrace_spark.sinks.lake import state_reader as lake_reading
 from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import read_now, reading
@@ -31,8 +30,9 @@ BUCKETS = 5
 FEW, MANY = 1, 1_000_000
 
 
-def local(path: Path) -> FollowedDelta:
-    return FollowedDelta(DeltaSinkSettings(path=str(path), mode="current", buckets=BUCKETS))
+def local(path: Path, worth_a_part: int = MANY) -> FollowedDelta:
+    settings = DeltaSinkSettings(path=str(path), mode="current", buckets=BUCKETS)
+    return FollowedDelta(settings, worth_a_part=worth_a_part)
 
 
 def write(followed: FollowedDelta, changes: Sequence[Change]) -> int:
@@ -61,26 +61,21 @@ def batches() -> list[list[Change]]:
 
 
 @pytest.mark.slow
-def test_parts_of_a_batch_come_to_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, parts = local(tmp_path / "one"), local(tmp_path / "parts")
+def test_parts_of_a_batch_come_to_what_one_does(tmp_path: Path) -> None:
+    one, parts = local(tmp_path / "one"), local(tmp_path / "parts", FEW)
     for batch in batches():
-        monkeypatch.setattr(lake_reading, "_WORTH_A_PART", MANY)
         wanted = write(one, batch)
-        monkeypatch.setattr(lake_reading, "_WORTH_A_PART", FEW)
         assert write(parts, batch) == wanted
         assert parts.everything() == one.everything()
 
 
-def test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lake_reading, "_WORTH_A_PART", FEW)
+def test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none(tmp_path: Path) -> None:
     log = Log(FOLLOWED)
     halves: tuple[list[int], list[int]] = ([], [])
     for k in range(20):
         halves[bucket_of(k.to_bytes(4, "big"), BUCKETS) >= BUCKETS // 2].append(k)
     for there, new in (halves, halves[::-1]):
-        followed = local(tmp_path / f"{there[0]}")
+        followed = local(tmp_path / f"{there[0]}", FEW)
         write(followed, [log.insert((k,), (0,), 1, v="before") for k in there])
         both = [log.update((k,), (0,), 2, v="after") for k in there] + [log.insert((k,), (0,), 2, v="new") for k in new]
         write(followed, both)
@@ -89,15 +84,12 @@ def test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none(
 
 
 @pytest.mark.parametrize(("worth", "expected"), [(FEW, 2), (MANY, 1)])
-def test_each_partition_is_read_once_and_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth: int, expected: int
-) -> None:
-    monkeypatch.setattr(lake_reading, "_WORTH_A_PART", worth)
+def test_each_partition_is_read_once_and_whole(tmp_path: Path, worth: int, expected: int) -> None:
     followed = local(tmp_path)
     write(followed, batches()[0] + batches()[1])
     state = StateTable(followed.store.open(f"{followed.name(FOLLOWED)}-state"))
     wanted = sorted(state.all_keys())[::2]
-    with reading(state, [*wanted, b"unknown"], BUCKETS) as known:
+    with reading(state, [*wanted, b"unknown"], BUCKETS, worth) as known:
         found = [(sorted(keys), sorted(part.at)) for keys, part in known]
     assert len(found) == expected
     assert sorted(key for keys, _ in found for key in keys) == sorted([*wanted, b"unknown"])
@@ -149,10 +141,9 @@ def test_a_table_that_others_may_not_read_is_read_by_this_thread(
         return read(table, columns, which, keys)
 
     keys = state.all_keys()
-    monkeypatch.setattr(lake_reading, "_WORTH_A_PART", FEW)
     monkeypatch.setattr(StoredTable, "overlaps", False)
     monkeypatch.setattr(StoredTable, "read", counted)
-    with reading(state, keys, BUCKETS) as known:
+    with reading(state, keys, BUCKETS, FEW) as known:
         assert reads == []
         assert [{key for key, _ in part.at} for _, part in known] == [keys]
     assert reads == [len(keys)]

@@ -11,7 +11,6 @@ import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
-from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.source.decode import pieces
@@ -44,9 +43,8 @@ IN_ORDER = sorted(LETTERS, key=lambda one: (one.record_id.topic, one.record_id.p
 
 
 @pytest.fixture
-def sink(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlSink]:
-    """One that has set seven records aside; they are replayed two at a time."""
-    monkeypatch.setattr(letters, "LETTERS_PER_BATCH", 2)
+def sink(database: Database) -> Iterator[SqlSink]:
+    """One that has set seven records aside."""
     with closing(SqlSink(database.url)) as sink:
         sink.write([Piece((), LETTERS)])
         yield sink
@@ -59,7 +57,7 @@ def test_they_are_read_in_order(sink: SqlSink) -> None:
 
 
 def test_what_is_understood_now_is_merged_and_goes(database: Database, sink: SqlSink) -> None:
-    done = list(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere))
+    done = list(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2))
     assert sum(done, ReplayCounts()) == ReplayCounts(taken=7)
     assert len(done) == 4
     assert database.select("SELECT id, v FROM shop_plain") == [(n, f"v{n}") for n in range(7)]
@@ -68,7 +66,9 @@ def test_what_is_understood_now_is_merged_and_goes(database: Database, sink: Sql
 
 @pytest.mark.promise("sinks.dead-letters")
 def test_what_is_refused_again_stays_with_the_new_reason(sink: SqlSink) -> None:
-    assert sum(replay_letters(sink, partial(pieces, schemas=NONE), nowhere), ReplayCounts()) == ReplayCounts(again=7)
+    assert sum(
+        replay_letters(sink, partial(pieces, schemas=NONE), nowhere, per_batch=2), ReplayCounts()
+    ) == ReplayCounts(again=7)
     reasons = {one.reason for one in all_letters(sink)}
     assert reasons == {f"schema {ENCODER.schema_id.hex()} is not published: a foreign message?"}
     assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
@@ -76,9 +76,9 @@ def test_what_is_refused_again_stays_with_the_new_reason(sink: SqlSink) -> None:
 
 def test_one_without_its_bytes_is_left(database: Database, sink: SqlSink) -> None:
     sink.write([Piece((), (DeadLetter(RecordId("t9", 0, 0), "masked"),))])
-    assert sum(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere), ReplayCounts()) == ReplayCounts(
-        taken=7, left=1
-    )
+    assert sum(
+        replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2), ReplayCounts()
+    ) == ReplayCounts(taken=7, left=1)
     assert [one.reason for one in all_letters(sink)] == ["masked"]
     assert len(database.select("SELECT id FROM shop_plain")) == 7
 
@@ -93,7 +93,9 @@ def test_one_without_its_bytes_is_read_from_its_topic(database: Database, sink: 
         asked.append(place)
         return known.message
 
-    assert sum(replay_letters(sink, partial(pieces, schemas=SCHEMAS), fetch), ReplayCounts()) == ReplayCounts(taken=8)
+    assert sum(
+        replay_letters(sink, partial(pieces, schemas=SCHEMAS), fetch, per_batch=2), ReplayCounts()
+    ) == ReplayCounts(taken=8)
     assert [one.offset for one in asked] == [7]
     assert database.select("SELECT id, v FROM shop_plain WHERE id = 7") == [(7, "v7")]
 
@@ -107,8 +109,10 @@ def test_a_letter_stays_until_its_change_is_merged(database: Database, sink: Sql
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(replay_letters(sink, dies, nowhere))
+        list(replay_letters(sink, dies, nowhere, per_batch=2))
     assert len(list(all_letters(sink))) == 7
     if database.engine.dialect.name != "mysql":
         assert "shop_plain" not in database.names()
-    assert sum(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere), ReplayCounts()) == ReplayCounts(taken=7)
+    assert sum(
+        replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2), ReplayCounts()
+    ) == ReplayCounts(taken=7)

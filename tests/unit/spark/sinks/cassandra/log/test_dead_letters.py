@@ -83,11 +83,11 @@ class TestLogTables(LettersContract):
 
     @staticmethod
     def again(
-        sink: DeadLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: letters.Fetch
+        sink: DeadLetterSink, pieces_of: Callable[[Any], Iterable[Piece]], fetch: letters.Fetch, per_batch: int
     ) -> Iterator[ReplayCounts]:
         updates = sink.capabilities.whole_updates
         assert updates is not None
-        return replay_whole_updates(sink, pieces_of, fetch, updates, STREAMS)
+        return replay_whole_updates(sink, pieces_of, fetch, updates, STREAMS, per_batch)
 
     def deliver_understood(self, store: Lettered, *some: DeadLetter) -> None:
         with closing(LogTablesSink(store.cluster, "t")) as sink:  # type: ignore[attr-defined]  # it is Logs
@@ -108,23 +108,20 @@ def update(number: int, rows: int, first: int) -> Iterator[DeadLetter]:
 
 
 @pytest.mark.promise("sinks.dead-letters")
-def test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_letters_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_letters_ends() -> None:
     """One that lacks a change stays: its rows would be numbered as if there were none before them."""
-    monkeypatch.setattr(letters, "LETTERS_PER_BATCH", 2)
-    store = Logs()
+    store, understand = Logs(), partial(pieces, schemas=SCHEMAS)
     whole, cut, wide = list(update(1, 3, 0)), list(update(2, 3, 3)), list(update(3, 2, 6))
     with closing(store.open()) as sink:
         sink.write([Piece((), (*whole, *cut[1:], *wide))])
-        done = sum(replay_whole_updates(sink, partial(pieces, schemas=SCHEMAS), nowhere, sink, STREAMS), ReplayCounts())
+        done = sum(replay_whole_updates(sink, understand, nowhere, sink, STREAMS, per_batch=2), ReplayCounts())
         assert done == ReplayCounts(taken=5, again=2)
         assert [one.record_id.offset for one in all_letters(sink)] == [4, 5]
         rows = store.cluster.rows["shop.orders_scylla_cdc_log"].values()
         numbers = sorted((row["id"][-1], row["n"][-1], row["cdc$batch_seq_no"][-1]) for row in rows)
         assert numbers == [(1, 0, 0), (1, 1, 1), (1, 2, 2), (3, 0, 0), (3, 1, 1)]
         sink.write([Piece((), tuple(cut[:1]))])
-        done = sum(replay_whole_updates(sink, partial(pieces, schemas=SCHEMAS), nowhere, sink, STREAMS), ReplayCounts())
+        done = sum(replay_whole_updates(sink, understand, nowhere, sink, STREAMS, per_batch=2), ReplayCounts())
         assert done == ReplayCounts(taken=3)
         assert list(all_letters(sink)) == []
         assert len(store.cluster.rows["shop.orders_scylla_cdc_log"]) == 8
