@@ -16,6 +16,7 @@ from tailrace_schemas.cql.types import CqlType
 NESTED: Final = frozenset({"list", "set", "vector", "map", "tuple", "udt"})
 _DAY: Final = datetime.timedelta(days=1)
 _EPOCH_DAY: Final = datetime.date(1970, 1, 1)
+_DAYS_OF_400_YEARS: Final = 146_097
 
 
 def rendered(value: Any, cql_type: CqlType) -> object:
@@ -52,12 +53,22 @@ def _scalar(value: Any, kind: str) -> object:
         case "timestamp":
             return value.isoformat(timespec="milliseconds") + "Z"
         case "date":
-            return (_EPOCH_DAY + value.days_from_epoch * _DAY).isoformat()
+            return _date(value.days_from_epoch)
         case "time":
             return _time(value.nanosecond_time)
         case "duration":
             return _duration(value.months, value.days, value.nanoseconds)
     return str(value)
+
+
+def _date(days: int) -> str:
+    """As ISO 8601 writes it, with a sign beyond the years 0 to 9999, which CQL's dates exceed and Python's do not."""
+    # The calendar repeats after 400 years.
+    cycles, rest = divmod(days, _DAYS_OF_400_YEARS)
+    day = _EPOCH_DAY + rest * _DAY
+    year = day.year + 400 * cycles
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{day:%m-%d}"
 
 
 def _json(value: Any, cql_type: CqlType) -> object:

@@ -39,6 +39,12 @@ EQUAL: list[tuple[str, Any, Any]] = [
     ("inet", "2001:db8::1", "2001:db8::1"),
     ("timestamp", datetime.datetime(1969, 12, 31, 23, 59, 59, 1000), "1969-12-31T23:59:59.001Z"),  # noqa: DTZ001
     ("date", Date(-1), "1969-12-31"),
+    ("date", Date(2_932_896), "9999-12-31"),
+    ("date", Date(2_932_897), "+10000-01-01"),
+    ("date", Date(2**31 - 1), "+5881580-07-11"),
+    ("date", Date(-719_528), "0000-01-01"),
+    ("date", Date(-719_529), "-0001-12-31"),
+    ("frozen<list<date>>", [Date(2_932_897)], '["+10000-01-01"]'),
     ("time", Time(1), "00:00:00.000000001"),
     ("duration", Duration(15, 3, 500), "15mo3d500ns"),
     ("duration", Duration(-2, 0, 0), "-2mo"),
