@@ -402,7 +402,7 @@ def test_it_waits_for_topics_and_the_first_generation(
         commit = feed.announce_half()
         until(lambda: "Batch 0 waits for the generations: no valid generation" in status_of(spark))
         assert not seen.is_set(), "without a generation nothing may be written"
-        until(lambda: "no valid generation is published yet" in str(metrics.status()["held"]))
+        until(lambda: "no valid generation is published yet" in str(metrics.status()["blocked"]))
         commit()
         assert seen.wait(60)
     finally:
@@ -414,6 +414,6 @@ def test_it_waits_for_topics_and_the_first_generation(
     assert [why.split(":")[0] for why in held] == ["generations", "generations"]
     assert status_of(spark) == ""
     told: Any = metrics.status()
-    assert (told["held"], told["last_error"]["what"]) == (None, "generations")
+    assert (told["blocked"], told["last_error"]["what"]) == (None, "generations")
     assert told["counts"]["retries"] > 1
     database.engine.dispose()

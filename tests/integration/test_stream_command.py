@@ -63,13 +63,13 @@ def test_the_command_follows_and_ends(feed: Feed, kafka: LocalKafka, prefix: str
     assert found['tailrace_stream_records_total{table="shop.plain"}'] == 3
     assert found["tailrace_stream_changes_merged_total"] == 3
     assert found['tailrace_stream_marked_total{mark="undecodable"}'] == 1
-    assert found["tailrace_stream_held"] == 0
+    assert found["tailrace_stream_blocked"] == 0
     assert found["tailrace_stream_rows_per_second"] > 0
     assert 'tailrace_stream_lag_seconds{table="shop.plain"}' in found
     assert status["sink"] == {"name": "local", "type": "sql", "location": url}
     assert status["counts"]["dead_letters"] == 1
     assert "tailrace sink-letters list local" in status["last_error"]["action"]
-    assert status["held"] is None
+    assert status["blocked"] is None
     said = stream.log.read_text()
     assert "finishing the current batch" in said
     assert "1 rows changed" in said

@@ -56,9 +56,9 @@ class StreamMetrics:
         self._letters = Counter(
             "tailrace_stream_dead_letters", "Records set aside by the sink.", registry=self.registry
         )
-        self._kept = Counter(
-            "tailrace_stream_kept_changes",
-            "Changes that the sink keeps until the store takes those of their table.",
+        self._deferred = Counter(
+            "tailrace_stream_deferred_changes",
+            "Deferred changes: the sink stores them until the database accepts their table.",
             registry=self.registry,
         )
         self._refused = Counter(
@@ -78,10 +78,12 @@ class StreamMetrics:
             "tailrace_stream_marked", "Records with a mark, such as late.", ["mark"], registry=self.registry
         )
         self._blocked_seconds = Counter(
-            "tailrace_stream_held_seconds", "Seconds that batches waited.", registry=self.registry
+            "tailrace_stream_blocked_seconds", "Seconds for which batches were blocked.", registry=self.registry
         )
         self._blocked = Gauge(
-            "tailrace_stream_held", "1 while a batch waits for the generations or the sink.", registry=self.registry
+            "tailrace_stream_blocked",
+            "1 while a batch waits for the generations, Kafka or the sink.",
+            registry=self.registry,
         )
         self._losses = Counter(
             "tailrace_stream_losses", "Losses of a topic: deleted, created again, or trimmed before it was read.",
@@ -118,7 +120,7 @@ class StreamMetrics:
         self._merged.inc(summary.changes)
         self._rows.inc(summary.rows)
         self._letters.inc(summary.dead_letters)
-        self._kept.inc(summary.deferred)
+        self._deferred.inc(summary.deferred)
         for name in summary.refused:
             self._refused.labels(name).inc()
         for mark, count in done.marks.items():

@@ -74,7 +74,7 @@ class Progress:
             f"batch {self.batch}: {self.records} records, {self.summary.changes} changes merged, "
             f"{self.summary.rows} rows changed, {self.summary.dead_letters} dead letters{marks}, "
             f"{f'{sum(self.left_out.values())} filtered, ' if self.left_out else ''}"
-            f"{f'{self.summary.deferred} kept for later, ' if self.summary.deferred else ''}"
+            f"{f'{self.summary.deferred} deferred, ' if self.summary.deferred else ''}"
             f"blocked {self.blocked_seconds:.1f} s{''.join(f' for the {why}' for why in self.blocked_by)}, "
             f"took {self.seconds:.1f} s{' on executors' if self.execution == 'executors' else ''}"
         )
@@ -87,7 +87,7 @@ class Report:
         self.target = target
         self.trouble: Trouble | None = None
         self._counts: Counter[str] = Counter(
-            batches=0, records=0, changes=0, rows=0, dead_letters=0, kept=0, filtered=0, retries=0
+            batches=0, records=0, changes=0, rows=0, dead_letters=0, deferred=0, filtered=0, retries=0
         )
         self._tables: dict[str, TableProgress] = {}
         self._refused: dict[str, str] = {}
@@ -124,7 +124,7 @@ class Report:
             changes=summary.changes,
             rows=summary.rows,
             dead_letters=summary.dead_letters,
-            kept=summary.deferred,
+            deferred=summary.deferred,
             filtered=sum(done.left_out.values()),
         )
         for name, table in done.tables.items():
@@ -138,9 +138,9 @@ class Report:
             words = f"batch {done.batch}: {summary.dead_letters} records set aside{_why(summary)}"
             self.trouble = Trouble("dead letters", words, self._action("dead letters"), now)
         elif summary.deferred:
-            words = f"batch {done.batch}: {summary.deferred} changes kept until the store takes those of their table"
+            words = f"batch {done.batch}: {summary.deferred} changes deferred until the database accepts their table"
             words += _why(summary)
-            self.trouble = Trouble("kept changes", words, self._action("kept changes"), now)
+            self.trouble = Trouble("deferred changes", words, self._action("deferred changes"), now)
 
     def swept(self, rows: int) -> None:
         """Rows expired while nothing came."""
@@ -151,7 +151,7 @@ class Report:
         target = self.target
         return {
             "sink": {"name": target.name, "type": target.type, "location": target.location},
-            "held": _trouble_json(self._blocked),
+            "blocked": _trouble_json(self._blocked),
             "counts": dict(self._counts),
             "last_batch": None if self._last is None else _batch(*self._last),
             "tables": {
@@ -177,7 +177,7 @@ class Report:
                 return f"Kafka must answer: `tailrace check` tries it; {again}"
             case "data loss":
                 return "stream.fail_on_data_loss says whether the table stops; with false what is left is read on"
-            case "kept changes":
+            case "deferred changes":
                 return f"nothing is lost: {document} says what the store refuses, and they are merged once it does not"
             case _:
                 return f"`tailrace sink-letters list {name}` says why, or the place that {document} names; then replay"
@@ -195,7 +195,7 @@ def _batch(done: Progress, at: float) -> dict[str, object]:
         "records": done.records,
         "seconds": round(done.seconds, 3),
         "execution": done.execution,
-        "held_seconds": round(done.blocked_seconds, 3),
+        "blocked_seconds": round(done.blocked_seconds, 3),
     }
 
 

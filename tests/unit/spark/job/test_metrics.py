@@ -63,9 +63,9 @@ def test_what_a_batch_did_is_counted() -> None:
         assert before["tailrace_stream_batches_total"] == 0
         assert "tailrace_stream_rows_per_second" not in before
         metrics.failed("sink", "no answer")
-        held = read(server)
-        assert held["tailrace_stream_held"] == 1
-        assert LAST.format(what="sink", error="no answer", action=TRY) in held
+        blocked = read(server)
+        assert blocked["tailrace_stream_blocked"] == 1
+        assert LAST.format(what="sink", error="no answer", action=TRY) in blocked
         metrics.unblocked()
         for lag in (7.0, 0.25):
             tables = {"shop.orders": TableProgress(4, lag)}
@@ -94,14 +94,14 @@ def test_what_a_batch_did_is_counted() -> None:
         "tailrace_stream_rows_changed_total": 14,
         "tailrace_stream_dead_letters_total": 2,
         'tailrace_stream_marked_total{mark="late"}': 4,
-        "tailrace_stream_held_seconds_total": 3,
-        "tailrace_stream_held": 0,
+        "tailrace_stream_blocked_seconds_total": 3,
+        "tailrace_stream_blocked": 0,
         "tailrace_stream_batch_seconds_count": 2,
         "tailrace_stream_batch_seconds_sum": 0.5,
         'tailrace_stream_lag_seconds{table="shop.orders"}': 0.25,
         "tailrace_stream_last_commit_timestamp_seconds": after["tailrace_stream_last_commit_timestamp_seconds"],
         "tailrace_stream_rows_per_second": 12.5,
-        "tailrace_stream_kept_changes_total": 10,
+        "tailrace_stream_deferred_changes_total": 10,
         'tailrace_stream_filtered_total{table="shop.orders"}': 12,
         'tailrace_stream_retries_total{what="sink"}': 1,
         'tailrace_stream_sink_info{location="sqlite:///t.db",sink="local",type="sql"}': 1,
@@ -177,20 +177,21 @@ def test_the_status_says_what_waits_and_what_to_do() -> None:
     assert status(metrics)["behind_records"] is None
     metrics.watch(lambda: PROGRESS, lambda _: {("a", 0): 6})
     metrics.failed("sink", "no answer")
-    held = status(metrics)
-    assert held["sink"] == {"name": "local", "type": "sql", "location": "sqlite:///t.db"}
-    assert held["held"] == {"what": "sink", "words": "no answer", "action": TRY, "at": held["held"]["at"]}
+    blocked = status(metrics)
+    assert blocked["sink"] == {"name": "local", "type": "sql", "location": "sqlite:///t.db"}
+    assert blocked["blocked"] == {"what": "sink", "words": "no answer", "action": TRY, "at": blocked["blocked"]["at"]}
     metrics.unblocked()
     metrics.wrote(
         Progress(batch=7, records=3, summary=Summary(2, 2), tables={"a.b": TableProgress(3, 0.5)}, seconds=0.25)
     )
     found = status(metrics)
-    assert (found["held"], found["last_error"]) == (None, held["held"])
+    assert (found["blocked"], found["last_error"]) == (None, blocked["blocked"])
     assert found["counts"] == {
-        "batches": 1, "records": 3, "changes": 2, "rows": 2, "dead_letters": 0, "kept": 0, "filtered": 0, "retries": 1
+        "batches": 1, "records": 3, "changes": 2, "rows": 2, "dead_letters": 0, "deferred": 0,
+        "filtered": 0, "retries": 1,
     }  # fmt: skip
     assert {**found["last_batch"], "at": ""} == {
-        "batch": 7, "at": "", "records": 3, "seconds": 0.25, "execution": "driver", "held_seconds": 0
+        "batch": 7, "at": "", "records": 3, "seconds": 0.25, "execution": "driver", "blocked_seconds": 0
     }  # fmt: skip
     assert found["tables"] == {"a.b": {"records": 3, "lag_seconds": 0.5}}
     assert found["behind_records"] == {"a": 1, "b": 0}
