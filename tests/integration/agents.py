@@ -145,7 +145,7 @@ def settings_for(
         "cluster": {"contact_points": [cassandra.address], "port": cassandra.port},
         "agent": {**agent, "spool_directory": str(cassandra.directory / "spool")},
         "kafka": {"bootstrap.servers": kafka.bootstrap},
-        "topics": {"prefix": prefix},
+        "topics": {"prefix": prefix, "partitions": 3},
         # The node is other tests' too: their tables are no mistake, and their segments go.
         "tables": {"include": ["*.*" if keyspace is None else f"{keyspace}.*"], "release_unselected": True},
     }

@@ -48,7 +48,7 @@ class Desk:
         self.kafka = kafka
         self.prefix = prefix
         self.config: Config = {"bootstrap.servers": kafka.bootstrap}
-        self.options = TopicSettings(prefix=prefix)
+        self.options = TopicSettings(prefix=prefix, partitions=3)
         self.topics = KafkaTopics(self.config, self.options)
         self.topics.ensure_internal(INTERNAL)
         self.topic = f"{prefix}.ks.t"
