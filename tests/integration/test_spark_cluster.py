@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
+from tests import postgres
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
@@ -73,3 +74,32 @@ def test_executors_need_nothing_of_ours_but_the_archive(kafka: LocalKafka, prefi
     shown = run([sys.executable, str(EXAMPLE), "-c", str(config), "--once", "--table", "shop.plain"], tmp_path)
     for number in range(5):
         assert f"v{number}" in shown
+
+
+@pytest.mark.timeout(1200)
+def test_tasks_whose_python_lacks_our_packages_say_what_to_do(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    bare = subprocess.run([BARE, "-I", "-c", "import pyarrow"], capture_output=True, check=False)
+    if bare.returncode == 0 or sys.prefix == sys.base_prefix:
+        pytest.skip(f"{BARE} has packages of its own: run this from a virtual environment")
+    config = tmp_path / "tailrace.toml"
+    config.write_text(
+        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+        f'[stream]\ncheckpoint = "{tmp_path}/checkpoint"\nexecution = "executors"\n'
+        f'[sink.local]\nurl = "{postgres.new_database()}"\n'
+        '[stream.spark]\n"spark.master" = "local-cluster[1,1,1024]"\n"spark.driver.memory" = "512m"\n'
+        f'"spark.pyspark.python" = "{BARE}"\n"spark.pyspark.driver.python" = "{sys.executable}"\n'
+        '"spark.executorEnv.PYTHONPATH" = "/nowhere"\n'
+    )
+    tailrace = [sys.executable, "-c", "from tailrace.cli.main import run; run()"]
+    ended = subprocess.run(
+        [*tailrace, "stream", "--once", "-c", str(config)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=560,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "the executors' Python has no module" in ended.stderr, ended.stderr[-3000:]
+    assert "tailrace stream --archive FILE" in ended.stderr

@@ -18,7 +18,7 @@ from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.counts import marks_of, progress_of
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.execution import ExecutionChoice
-from tailrace_spark.job.executor_batches import ExecutorBatches, SharedKeysError
+from tailrace_spark.job.executor_batches import ExecutorBatches, MissingPackagesError, SharedKeysError
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.job.loss_policy import LossPolicy
 from tailrace_spark.job.offsets import Plan
@@ -109,7 +109,9 @@ class BatchWriter:
         write = partial(executors.write, frame, blocked.batch, plan.end, table)
         try:
             summary, counts = self._retry.until_done(blocked, SINK, lambda: self._alone(write))
-        except (SharedKeysError, DriverOnlyError) as error:
+        except (SharedKeysError, DriverOnlyError, MissingPackagesError) as error:
+            if isinstance(error, MissingPackagesError):
+                self._choice.keep_to_driver(str(error))
             log.info("batch %d is written by the driver: %s", blocked.batch, error)
             self._retry.until_done(blocked, SINK, lambda: self._alone(executors.fence))
             return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final, Literal
 
+from tailrace_schemas.errors import SettingsError
+
 log: Final = logging.getLogger("tailrace_spark")
 
 Execution = Literal["driver", "executors"]
@@ -29,7 +31,7 @@ class ExecutionChoice:
         few: int = FEW_RECORDS,
         batches: int = FEW_BATCHES,
     ) -> None:
-        self._setting = setting
+        self._setting: Literal["auto", "driver", "executors"] = setting
         self._many = many
         self._few = few
         self._batches = batches
@@ -46,6 +48,13 @@ class ExecutionChoice:
         elif self._current == "executors" and self._small_batches >= self._batches:
             self._change("driver", records)
         return self._current
+
+    def keep_to_driver(self, reason: str) -> None:
+        """Choose the driver from now on, since tasks cannot run. Raises SettingsError where it is to be executors."""
+        if self._setting == "executors":
+            raise SettingsError(f'stream.execution = "executors": {reason}')
+        log.warning("%s. The driver writes all batches of this process", reason)
+        self._setting = self._current = "driver"
 
     def _change(self, execution: Execution, records: int) -> None:
         self._current = execution

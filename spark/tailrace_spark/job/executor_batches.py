@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 
 from tailrace_common.topics.schemas import SchemaReader
@@ -25,10 +27,15 @@ from tailrace_spark.tasks.job import TaskRunner
 from tailrace_spark.tasks.outcome import DriverOnly, Failed, Outcome, RecordCounts, SharedKeys, Unprepared, Written
 
 _NOTE: Final = "tasks.json"
+_NO_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 class SharedKeysError(Exception):
     """Keys of one Kafka partition may be in another one too: the topic has got more partitions."""
+
+
+class MissingPackagesError(Exception):
+    """The executors' Python cannot run tasks; the words say what it lacks, and what to do."""
 
 
 class ExecutorBatches:
@@ -58,7 +65,7 @@ class ExecutorBatches:
         """Write a batch of `with_head` which ends at these offsets.
 
         Raises SharedKeysError and DriverOnlyError where only the driver can write it, ServiceError and SettingsError
-        as tasks do.
+        as tasks do. Raises MissingPackagesError where executors cannot run tasks.
         """
         self._may_write = True
         batch = TaskBatch(self._id(), number, ends)
@@ -70,7 +77,10 @@ class ExecutorBatches:
             task = self._sink.plan(batch, self._definitions(prepared))
             schemas = dict(self._schemas)
             finished = frozenset(result.partition for result in results)
-            outcomes = self._runner.run(frame, task, table, schemas, partitions, finished)
+            try:
+                outcomes = self._runner.run(frame, task, table, schemas, partitions, finished)
+            except PythonException as error:
+                raise missing_packages(error) from error
             _require_written(outcomes)
             for outcome in outcomes:
                 if isinstance(outcome, Written):
@@ -103,6 +113,17 @@ class ExecutorBatches:
                 self._files.write(_NOTE, text)
             self._stream = str(json.loads(text)["stream"])
         return self._stream
+
+
+def missing_packages(error: PythonException) -> Exception:
+    """What a job's failure is about: packages that the executors' Python lacks, or what it says itself."""
+    lacking = _NO_MODULE.search(str(error))
+    if lacking is None:
+        return error
+    return MissingPackagesError(
+        f"the executors' Python has no module {lacking[1]}: bring it by `tailrace stream --archive FILE` and "
+        "spark.archives (docs/spark.md)"
+    )
 
 
 def _counts(ends: Offsets) -> dict[str, int]:
