@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyarrow import fs
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
@@ -18,12 +19,14 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Outside, changes_of, once, require_order
 from tests.unit.spark.sinks.delta.stores import DeltaStored
+from tests.unit.spark.sinks.files.stores import Stored
 from tests.unit.spark.sinks.http.endpoint import Endpoint
 from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
 from tests.unit.tables import table
@@ -35,6 +38,9 @@ PLAIN = table({"id": "int"}, {"c": "int"}, regular={"v": "text", "tags": "set<te
 LOG = Log(PLAIN)
 _STORES: Mapping[str, Callable[[dict[str, str]], Outside]] = {
     "delta": lambda section: DeltaStored(DeltaSinkSettings.model_validate(section)),
+    "files": lambda section: Stored(
+        FilesSinkSettings.model_validate(section), fs.LocalFileSystem(), section["path"], renames=True
+    ),
     "iceberg": lambda section: IcebergHistory(IcebergSinkSettings.model_validate(section)),
 }
 KEYS = range(6)
@@ -148,7 +154,7 @@ def test_topics_go_out_through_every_change_log_sink(
 
 
 @pytest.mark.promise("stream.execution")
-@pytest.mark.parametrize("name", ["delta", "iceberg"])
+@pytest.mark.parametrize("name", ["delta", "iceberg", "files"])
 def test_tasks_write_what_topics_have(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, name: str
 ) -> None:

@@ -25,10 +25,11 @@ from pyarrow import fs
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.lake.local_root import directories, local_files, require_files, require_writable
+from tailrace_spark.sinks.lake.local_root import directories, local_files, require_writable
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
 from tailrace_spark.sinks.lake.store import Condition, plain_type
 from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.shared_directory import require_files
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 _S3: Final = "s3://"

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+from uuid import uuid4
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
@@ -194,7 +195,8 @@ class Commits:
             content = _dumped(table_to_json(table))
             name = hashlib.sha256(content).hexdigest()[:16]
             if not self._store.exists(f"{_DEFINITIONS}/{name}.json"):
-                self._store.write(f"{_DEFINITIONS}/{name}.json", content)
+                # Of tasks that write the same one at a time, one does.
+                self._store.create(f"{_DEFINITIONS}/{name}.json", content, uuid4().hex)
             named = self._names[id(table)] = (table, name)  # the table, so that its id stays its own
         return named[1]
 

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from tailrace_spark.sinks.files.commits import Commits
 from tailrace_spark.sinks.files.formats import joined
+from tailrace_spark.sinks.files.leftovers import remove_leftovers
 from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends, Pack, PackedFile, PackName
 from tailrace_spark.sinks.files.store import FileStore, answering, hidden
 
@@ -77,7 +78,8 @@ class Compaction:
         until, _ = self._commits.last()
         while some := self._pack(until):
             done += some
-        return done + Compacted(removed=self._tidy(hours))
+        leftovers = remove_leftovers(self._store, self._commits, hours, self._clock())
+        return done + Compacted(removed=self._tidy(hours) + leftovers)
 
     def _pack(self, until: int) -> Compacted | None:
         """One pack more, or a larger one in place of the last; None where no commit up to a number is left."""

@@ -72,21 +72,19 @@ class ReplayableFilesOutlet(FilesOutlet):
 
     def __init__(self, store: FileStore, settings: FilesSinkSettings) -> None:
         super().__init__(store, settings)
-        self._files = store
-        self._section = settings
         self._dead_letters = CommittedDeadLetters(store, Commits(store))
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         return self._dead_letters.list(after, limit)
 
     def begin_replay(self, letters: Sequence[DeadLetter]) -> Batch:
-        if not self._files.renames:
+        if not self.store.renames:
             self.claim()
         self.forget()
         name, ends = self.attempt()
         left = self.left()
         reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in left}
-        return _Replay(self, self._files, self._section, name, ends, reasons)
+        return _Replay(self, self.store, self.settings, name, ends, reasons)
 
     def left(self) -> Collection[RecordKey]:
         """The records of the dead letters that no replay has taken in, as of now."""

@@ -52,8 +52,8 @@ class FilesOutlet:
 
     def __init__(self, store: FileStore, settings: FilesSinkSettings, limits: FileLimits = FILE_LIMITS) -> None:
         self.limits = limits
-        self._store = store
-        self._settings = settings
+        self.store = store
+        self.settings = settings
         self._commits = Commits(store)
         self._writer = uuid4().hex[:12]
         self._claimed = False
@@ -62,19 +62,19 @@ class FilesOutlet:
 
     def reach(self) -> None:
         """See that the root may be written, and list it."""
-        self._store.reach()
+        self.store.reach()
 
     def progress(self, stream: str) -> SinkProgress | None:
         path = _STREAMS.format(stream)
-        return progress_from_json(self._store.read(path).decode()) if self._store.exists(path) else None
+        return progress_from_json(self.store.read(path).decode()) if self.store.exists(path) else None
 
     def keep_progress(self, progress: SinkProgress) -> None:
-        self._store.write(_STREAMS.format(progress.stream), progress_to_json(progress).encode())
+        self.store.write(_STREAMS.format(progress.stream), progress_to_json(progress).encode())
 
     def begin(self) -> Batch:
         self.claim()
         name, ends = self.attempt()
-        return FilesBatch(self, self._store, self._settings, name, ends)
+        return FilesBatch(self, self.store, self.settings, name, ends)
 
     def claim(self) -> None:
         """Be the one stream that writes here."""

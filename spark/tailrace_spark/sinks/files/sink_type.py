@@ -10,12 +10,12 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.changelog.replayable import ProgressLogSink
     from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
+    from tailrace_spark.sinks.files.sink import FilesSink
     from tailrace_spark.sinks.files.store import FileStore
     from tailrace_spark.sinks.images.store import images_for
 
-    return ProgressLogSink(ReplayableFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around))
+    return FilesSink(ReplayableFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around))
 
 
 FILES: Final = SinkType(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -14,6 +14,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 
 _S3: Final = "s3://"
+_BLOCK: Final = 1 << 20
 
 
 class GoneError(ServiceError):
@@ -88,6 +89,27 @@ class FileStore:
             _sync(str(PurePosixPath(full_path).parent))
         return True
 
+    def join(self, path: str, parts: Sequence[str]) -> None:
+        """Have the content of several files in one, in this order, and take them away."""
+        first = hidden(path) if self.renames else path
+        stream = self.open(first)
+        for part_path in parts:
+            with self.input(part_path) as file, answering(path):
+                while block := file.read(_BLOCK):
+                    stream.write(block)
+        with answering(path):
+            stream.close()
+        self.settle(first)
+        if self.renames:
+            self.rename(path)
+        for part_path in parts:
+            self.remove(part_path)
+
+    @property
+    def directory(self) -> str | None:
+        """The directory on local disks that the files are below; None: all machines reach them."""
+        return self._root if self.renames else None
+
     def settle(self, path: str) -> None:
         """See to it that a local file, and its name, outlive a crash of the machine."""
         if self.renames:
@@ -138,6 +160,14 @@ class FileStore:
         with answering(directory):
             infos = self._filesystem.get_file_info(fs.FileSelector(self._whole(directory), allow_not_found=True))
         return sorted(info.base_name for info in infos if _is_written(info) and not info.base_name.startswith("."))
+
+    def below(self) -> Iterator[tuple[str, float]]:
+        """The paths of all files, hidden ones by their own names, and when each was written: seconds since 1970."""
+        with answering(self._root):
+            infos = self._filesystem.get_file_info(fs.FileSelector(self._root, recursive=True, allow_not_found=True))
+        for info in infos:
+            if info.is_file:
+                yield info.path.removeprefix(f"{self._root}/"), info.mtime_ns / 1e9
 
     def read(self, path: str) -> bytes:
         """A file's content."""

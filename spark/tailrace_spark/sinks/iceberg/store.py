@@ -24,8 +24,9 @@ from tailrace_spark.sinks.arrow.types import conform, grown
 from tailrace_spark.sinks.iceberg.catalog import DATABASE, IcebergCatalog
 from tailrace_spark.sinks.iceberg.files import expression, plain_schema, read_rows, without, write_rows
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.lake.local_root import require_files, require_writable
+from tailrace_spark.sinks.lake.local_root import require_writable
 from tailrace_spark.sinks.lake.store import Condition, Number
+from tailrace_spark.sinks.shared_directory import require_files
 
 _GONE: Final = "gone"
 _HINT: Final = "metadata/version-hint.text"

@@ -23,9 +23,9 @@ from tailrace_spark.sinks.arrow.types import DAY, grown
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
 from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory
 from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS, LETTERS, REPLAYS, HistoryTable, Route
-from tailrace_spark.sinks.lake.local_root import mark_of, require_same
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.shared_directory import mark_of, require_same
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table
 
 _LETTERS_SAY: Final = "Records that are no changes"

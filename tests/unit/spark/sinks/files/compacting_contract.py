@@ -148,7 +148,7 @@ class CompactingContract:
     def require_tidy(self, stored: Stored) -> None:
         """That there is no file of data but those that are committed."""
         committed = {file.path for file in CommittedFiles(stored.store).files()}
-        assert set(stored.data()) == committed
+        assert set(stored.data()) == committed, f"{set(stored.data()) ^ committed}"
 
     def test_what_was_replaced_goes_after_some_hours(self, stores: Callable[[], Stored]) -> None:
         """Those who began to read before it read on."""

@@ -10,10 +10,14 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
 from tailrace_spark.sinks.files.outlet import FILE_LIMITS, FilesOutlet
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
+from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.files.store import FileStore
+from tailrace_spark.sinks.protocol import Sink
+from tests.unit.spark.sinks.in_tasks import LogInTasks
 
 
 class Dying(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -132,12 +136,15 @@ class Stored:
         self._renames = renames
         self.store = FileStore(real, root, renames=renames)
 
-    def open(self, dies_after: int | None = None, *, revives: bool = False) -> ChangeLogSink:
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
+        return ChangeLogSink(FilesOutlet(self.opened(dies_after, revives=revives), self.settings, self.limits))
+
+    def opened(self, dies_after: int | None = None, *, revives: bool = False) -> FileStore:
+        """The store of another process."""
         if dies_after is None:
-            return ChangeLogSink(FilesOutlet(self.store, self.settings, self.limits))
+            return self.store
         filesystem = fs.PyFileSystem(Dying(self._real, dies_after, revives=revives))
-        dying = FileStore(filesystem, self._root, renames=self._renames)
-        return ChangeLogSink(FilesOutlet(dying, self.settings, self.limits))
+        return FileStore(filesystem, self._root, renames=self._renames)
 
     def below(self, dies_after: int | None = None) -> FileStore:
         """The files there, for who writes nothing to a sink."""
@@ -156,3 +163,10 @@ class Stored:
 
     def dead_letters(self) -> Sequence[Mapping[str, Any]]:
         return list(CommittedFiles(self.store).dead_letters())
+
+
+class StoredInTasks(Stored):
+    """A root that tasks write."""
+
+    def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
+        return LogInTasks(FilesSink(ReplayableFilesOutlet(self.opened(dies_after, revives=revives), self.settings)))

@@ -33,7 +33,7 @@ from tests.held import package
 from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, ChangeLogContract, Topic, deliver, delivered_by
-from tests.unit.spark.sinks.files.stores import Dying, Stored
+from tests.unit.spark.sinks.files.stores import Dying, Stored, StoredInTasks
 from tests.unit.tables import table
 
 DAY = 86_400_000_000
@@ -66,6 +66,21 @@ class TestFiles(ChangeLogContract):
         numbers = count()
         form, compress = request.param
         return lambda: local(tmp_path / str(next(numbers)), format=form, compress=compress)
+
+
+class TestFilesInTasks(TestFiles):
+    sink = "files, in tasks"
+
+    @pytest.fixture(params=["parquet", "jsonl"])
+    def stores(self, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], StoredInTasks]:
+        numbers = count()
+
+        def new() -> StoredInTasks:
+            root = tmp_path / str(next(numbers))
+            section = FilesSinkSettings.model_validate({"path": str(root), "format": request.param})
+            return StoredInTasks(section, fs.LocalFileSystem(), str(root), renames=True)
+
+        return new
 
 
 def test_files_stand_by_table_and_day(tmp_path: Path) -> None:
