@@ -6,9 +6,11 @@ Kafka partition the second waits for the first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
 
 from tailrace_schemas.errors import FencedError
 from tailrace_schemas.topics import KafkaPartition
@@ -54,13 +56,21 @@ def next_token(connection: sa.Connection, stream: str, previous: int | None) -> 
     return token
 
 
+def _upsert(dialect: str, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:
+    if dialect == MYSQL:
+        return mysql.insert(PARTITIONS).values(**row).on_duplicate_key_update(**changed)
+    return postgresql.insert(PARTITIONS).values(**row).on_conflict_do_update(PARTITIONS.primary_key, set_=changed)
+
+
 def begin_partition(connection: sa.Connection, batch: TaskBatch, token: int, partition: KafkaPartition) -> None:
     """Keep every other attempt at the partition, and every newer plan, waiting until the transaction ends.
 
     Raises FencedError where there is a newer plan.
     """
-    row = (batch.stream, *partition, batch.number, batch.ends[partition])
-    overwrite(connection, PARTITIONS, ("stream", "topic", "partition", "batch", "next_offset"), [row])
+    reached = {"batch": batch.number, "next_offset": batch.ends[partition]}
+    row = {"stream": batch.stream, "topic": partition[0], "partition": partition[1], **reached}
+    # One short statement: a task may have little to write beside it.
+    connection.execute(_upsert(connection.dialect.name, row, reached))
     query = sa.select(FENCES.c.token).where(FENCES.c.stream == batch.stream).with_for_update(read=True)
     newest = connection.execute(query).scalar_one_or_none()
     if newest != token:
