@@ -64,6 +64,30 @@ BREAKAGES: Final = (
         ),
     ),
     Breakage(
+        name="tasks-write-truncations-to-logs",
+        promise="no task writes a truncation to a log",
+        file="spark/tailrace_spark/sinks/changelog/log_task.py",
+        old="            if delivered.change.op is Op.TRUNCATE:\n",
+        new="            if delivered.change.op is None:\n",
+        needs=Needs.NOTHING,
+        reds=(Red("unit/spark/sinks/http/test_tasks.py", "test_a_truncation_is_the_drivers", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="dead-letters-stay-in-their-task",
+        promise="tasks lose no dead letter",
+        file="spark/tailrace_spark/sinks/changelog/file_dead_letters.py",
+        old="        self._store.put(letters_of(results))\n",
+        new="        del results[:0]\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/sinks/http/test_tasks.py",
+                "test_the_driver_puts_into_the_file_what_tasks_set_aside",
+                "not enough values to unpack",
+            ),
+        ),
+    ),
+    Breakage(
         name="auto-execution-follows-each-batch",
         promise="large batches are written by tasks, small ones by the driver",
         file="spark/tailrace_spark/job/execution.py",

@@ -190,6 +190,43 @@ def test_tasks_write_what_topics_have(
     assert [letter["message"] for letter in stored.dead_letters()] == [b"no change at all".hex()]
 
 
+@pytest.mark.promise("stream.execution")
+def test_tasks_post_what_topics_have(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """In order per key; then the driver takes over, and posts what comes from then on."""
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": {
+                "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40, "execution": "executors"
+            },
+            "sink": {
+                "http": {"type": "http", "url": endpoint.url, "batch_records": 4, "dead_letters": str(tmp_path / "l")}
+            },
+        }
+    )  # fmt: skip
+    feed.announce()
+    first, second = history(10), history(20)
+    feed.publish(first)
+    feed.poison(PLAIN, b"no change at all")
+    batches = follow(spark, settings, "http")
+    assert {batch.execution for batch in batches} == {"executors"}
+    assert sum(batch.summary.dead_letters for batch in batches) == 1
+    feed.publish(second)
+    by_driver = settings.stream.model_copy(update={"execution": "driver"})
+    batches += follow(spark, settings.model_copy(update={"stream": by_driver}), "http")
+    assert batches[-1].execution == "driver"
+    assert sum(batch.summary.rows for batch in batches) == len(first) + len(second)
+    require_order(endpoint.taken)
+    found = list(changes_of(once(endpoint.taken), PLAIN).values())
+    assert len(found) == len(first) + len(second)
+    assert states(by_key(found)) == states(by_key([*first, *second]))
+    [letter] = (tmp_path / "l").read_text(encoding="utf-8").splitlines()
+    assert json.loads(letter)["message"] == b"no change at all".hex()
+
+
 def same(found: list[Mapping[str, Any]] | list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
     """Whether they are the same records, in any order; columns that are null may be left out."""
     return {line(one) for one in found} == {line(one) for one in wanted} and len(found) == len(wanted)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from tailrace_schemas.table import Table
 from tailrace_spark.batch.dead_letters import DeadLetterStore
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.changelog.log_task import LogTask, PartitionOpener, letters_of
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink, Imaging, Outlet
 from tailrace_spark.sinks.protocol import Capabilities
 
@@ -16,15 +19,26 @@ class StoredDeadLettersSink(ChangeLogSink):
 
     What is replayed comes behind newer changes of its key, with its own place and write times. It has no images, as
     the rows before and after it are those of another time.
+
+    With an `opener`, and without images, tasks write too, and readers leave out by its place what comes twice. Every
+    attempt at a task writes each key in order, from the batch's beginning on. So the first copies are in order,
+    whatever other attempts do, and there is nothing to fence.
     """
 
-    def __init__(self, outlet: Outlet, store: DeadLetterStore, imaging: Imaging | None = None) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        store: DeadLetterStore,
+        imaging: Imaging | None = None,
+        opener: PartitionOpener | None = None,
+    ) -> None:
         super().__init__(outlet, imaging)
         self._store = store
+        self._opener = None if imaging is not None else opener
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, dead_letters=self)
+        return replace(super().capabilities, dead_letters=self, tasks=None if self._opener is None else self)
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         return self._store.list(after, limit)
@@ -46,3 +60,19 @@ class StoredDeadLettersSink(ChangeLogSink):
                 summary += sent
         self._store.remove(list(left.values()))  # filters left them out
         return summary
+
+    def fence(self, stream: str) -> None:
+        """As TaskSink says, of what readers see: what a task still writes is a copy of what is written already."""
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> LogTask:
+        """As TaskSink says."""
+        del definitions  # each record has its own
+        if self._opener is None:
+            raise ValueError("a sink without an opener has no tasks: capabilities.tasks says so")
+        return LogTask(self._opener, batch)
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        """As TaskSink says: the dead letters that tasks brought are put into their store."""
+        del batch
+        self._store.put(letters_of(results))
+        return sum((result.summary for result in results), Summary())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
 
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Summary
-from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
+from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.sinks.changelog.log_task import Letters, TaskLetters
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.http.client import HttpSender, RefusedError
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
@@ -19,6 +21,8 @@ _HEAD: Final = b'{"changes":['
 _TAIL: Final = b"]}"
 
 DeadLetters = tuple[DeadLetter, ...]
+Answered = dict[str, DeadLetters]
+"""By the id of a request that was answered, what of it was refused."""
 
 
 class HttpOutlet:
@@ -27,19 +31,28 @@ class HttpOutlet:
     What was answered of a batch that failed is not sent again by this process.
     """
 
-    def __init__(self, sender: HttpSender, settings: HttpSinkSettings, letters: DeadLetterFile) -> None:
+    def __init__(self, sender: HttpSender, settings: HttpSinkSettings, letters: Letters) -> None:
         self._sender = sender
         self._settings = settings
         self._letters = letters
         self._threads = ThreadPoolExecutor(settings.lanes, thread_name_prefix="tailrace-http")
-        self._answered: dict[str, DeadLetters] = {}
+        self._answered: Answered = {}
+        self._answered_by: tuple[str, int] | None = None
 
     def reach(self) -> None:
         """See that something answers."""
         self._sender.reach()
 
     def begin(self) -> Batch:
-        return _Requests(self)
+        return _Requests(self, self._settle)
+
+    def begin_partition(self, batch: TaskBatch, partition: KafkaPartition, letters: TaskLetters) -> Batch:
+        """As PartitionOutlet says. What was answered is remembered until another batch comes."""
+        del partition  # each change says in its body which it is of
+        if self._answered_by != (batch.stream, batch.number):
+            self._answered_by = batch.stream, batch.number
+            self._answered = {}
+        return _Requests(self, letters.put)
 
     def lanes(self) -> list[_Lane]:
         """New lanes, empty."""
@@ -73,7 +86,7 @@ class HttpOutlet:
             return self._send(records[:middle]) + self._send(records[middle:])
         return ()
 
-    def settle(self, letters: Sequence[DeadLetter]) -> None:
+    def _settle(self, letters: Sequence[DeadLetter]) -> None:
         """A batch is out: keep its dead letters, forget its requests."""
         self._letters.put(letters)
         self._answered.clear()
@@ -97,8 +110,10 @@ class _Lane:
 class _Requests(Batch):
     """One batch. Where requests are cut follows from its records alone: they are the same when it comes again."""
 
-    def __init__(self, outlet: HttpOutlet) -> None:
+    def __init__(self, outlet: HttpOutlet, settle: Callable[[Sequence[DeadLetter]], None]) -> None:
+        """`settle` is called with the dead letters once all is out."""
         self._outlet = outlet
+        self._settle = settle
         self._lanes = outlet.lanes()
         self._letters: list[DeadLetter] = []
         self._records = 0
@@ -143,7 +158,7 @@ class _Requests(Batch):
 
     def commit(self) -> Summary:
         self._flush()
-        self._outlet.settle(self._letters)
+        self._settle(self._letters)
         return Summary(rows=self._records - self._refused, dead_letters=len(self._letters))
 
     def abandon(self) -> None:
@@ -151,3 +166,15 @@ class _Requests(Batch):
         for lane in self._lanes:
             if lane.sent is not None:
                 lane.sent.exception()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOpener:
+    """Makes the outlet of a worker process: a breaker, lanes and connections of its own."""
+
+    name: str
+    settings: HttpSinkSettings = field(repr=False)
+
+    def open(self) -> HttpOutlet:
+        """As PartitionOpener says."""
+        return HttpOutlet(HttpSender(self.name, self.settings), self.settings, TaskLetters())

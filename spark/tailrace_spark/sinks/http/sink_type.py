@@ -14,12 +14,12 @@ def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> Reacha
     from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
     from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
     from tailrace_spark.sinks.http.client import HttpSender
-    from tailrace_spark.sinks.http.outlet import HttpOutlet
+    from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
     from tailrace_spark.sinks.images.store import images_for
 
     letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
     outlet = HttpOutlet(HttpSender(name, settings), settings, letters)
-    return StoredDeadLettersSink(outlet, letters, images_for(name, settings, around))
+    return StoredDeadLettersSink(outlet, letters, images_for(name, settings, around), HttpOpener(name, settings))
 
 
 HTTP: Final = SinkType(

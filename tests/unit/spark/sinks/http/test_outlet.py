@@ -8,8 +8,10 @@ import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,10 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
+from tailrace_spark.sinks.changelog.log_task import TaskLetters
 from tailrace_spark.sinks.http.breaker import Breaker, OpenError
 from tailrace_spark.sinks.http.client import HttpSender
-from tailrace_spark.sinks.http.outlet import HttpOutlet
+from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
 from tailrace_spark.sinks.protocol import Sink
@@ -33,9 +36,11 @@ from tailrace_spark.sinks.retry import Backoff, retry_after
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
+from tests.unit.spark.sinks.in_tasks import LogInTasks
 
 PROMPT = Backoff(first=0.001, longest=0.002, jitter=0.001)
 LOG = Log(PLAIN)
+_openings = count()
 
 
 class Posted:
@@ -80,17 +85,58 @@ class Posted:
 @pytest.fixture
 def posted(tmp_path: Path) -> Iterator[Callable[..., Posted]]:
     """Makes endpoints, and ends them."""
+    yield from _making(tmp_path, Posted)
+
+
+@pytest.fixture
+def posted_by_tasks(tmp_path: Path) -> Iterator[Callable[..., Posted]]:
+    """As `posted`; tasks post there."""
+    yield from _making(tmp_path, PostedByTasks)
+
+
+def _making(directory: Path, kind: type[Posted]) -> Iterator[Callable[..., Posted]]:
     made: list[Posted] = []
 
     def new(**settings: object) -> Posted:
-        directory = tmp_path / str(len(made))
-        directory.mkdir()
-        made.append(Posted(directory, **settings))
+        own = directory / str(len(made))
+        own.mkdir()
+        made.append(kind(own, **settings))
         return made[-1]
 
     yield new
     for one in made:
         one.endpoint.close()
+
+
+@dataclass(frozen=True)
+class PromptOpener(HttpOpener):
+    """Makes outlets that wait no longer between attempts than the tests' others."""
+
+    def open(self) -> HttpOutlet:
+        return HttpOutlet(HttpSender(self.name, self.settings, backoff=PROMPT), self.settings, TaskLetters())
+
+
+class PostedByTasks(Posted):
+    """Posted by tasks, a Kafka partition in each; each opening's workers are new."""
+
+    def sink(self, **more: object) -> Any:
+        settings = self.settings.model_copy(update=more)
+        letters = DeadLetterFile(self.letters)
+        outlet = HttpOutlet(HttpSender("there", settings, backoff=PROMPT), settings, letters)
+        opener = PromptOpener(f"there {next(_openings)}", settings)
+        return LogInTasks(StoredDeadLettersSink(outlet, letters, opener=opener))
+
+
+class TestHttpByTasks(ChangeLogContract):
+    sink = "http"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"http.server of Python {platform.python_version()}"
+
+    @pytest.fixture
+    def stores(self, posted_by_tasks: Callable[..., Posted]) -> Callable[[], Posted]:
+        return posted_by_tasks
 
 
 class TestHttp(ChangeLogContract):

@@ -1,0 +1,106 @@
+"""The half of a change log that writes in tasks: each Kafka partition in its order, by its worker's connections."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from tailrace_schemas.change import Op
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import DeadLetter, Piece
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Outlet
+from tailrace_spark.sinks.protocol import DriverOnlyError
+
+LARGEST_LETTERS: Final = 8 << 20
+"""Bytes of a partition's dead letters, as JSON, that a task brings to the driver."""
+
+
+class Letters(Protocol):
+    """What keeps dead letters: a file, or what brings them to the driver."""
+
+    def put(self, letters: Sequence[DeadLetter]) -> None: ...
+
+
+class TaskLetters:
+    """Dead letters that a task's driver puts into their file."""
+
+    def __init__(self, largest: int = LARGEST_LETTERS) -> None:
+        self._largest = largest
+        self.letters: tuple[DeadLetter, ...] = ()
+
+    def put(self, letters: Sequence[DeadLetter]) -> None:
+        """Keep them for the driver. Raises DriverOnlyError where they are too many to bring."""
+        size = sum(len(json.dumps(letter.to_json())) for letter in letters)
+        if size > self._largest:
+            raise DriverOnlyError(f"{len(letters)} dead letters of one partition have {size} bytes")
+        self.letters = tuple(letters)
+
+
+class PartitionOutlet(Outlet, Protocol):
+    """A worker process's connections to where a change log goes."""
+
+    def begin_partition(self, batch: TaskBatch, partition: KafkaPartition, letters: TaskLetters) -> Batch:
+        """One Kafka partition's part of a batch; what it sets aside goes to `letters` when it commits."""
+
+
+class PartitionOpener(Protocol):
+    """Makes the outlet of a worker process; equal ones share it. It is pickled, and may have secrets."""
+
+    def open(self) -> PartitionOutlet: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogTask:
+    """Writes a Kafka partition's records to where a change log goes; its result's `detail` are its dead letters.
+
+    A truncation is the driver's: it is of all keys, and tasks beside each other have no order.
+    """
+
+    opener: PartitionOpener = field(repr=False)
+    batch: TaskBatch
+
+    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        """As PartitionTask says."""
+        letters = TaskLetters()
+        outlet, sink = _OUTLETS.of(self.opener)
+        summary = sink.into(outlet.begin_partition(self.batch, partition, letters), _without_truncations(pieces))
+        return PartitionResult(partition, summary, letters.letters)
+
+
+def letters_of(results: Iterable[PartitionResult]) -> list[DeadLetter]:
+    """The dead letters that LogTasks brought."""
+    return [letter for result in results if isinstance(result.detail, tuple) for letter in result.detail]
+
+
+def _without_truncations(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The pieces. Raises DriverOnlyError at one with a truncation, of which nothing is written then."""
+    for piece in pieces:
+        for delivered in piece.changes:
+            if delivered.change.op is Op.TRUNCATE:
+                raise DriverOnlyError(f"a truncation of {delivered.change.table}, which is of all keys")
+        yield piece
+
+
+class _Outlets:
+    """The outlets of this process, each with a sink of it; they stay for later tasks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: list[tuple[PartitionOpener, PartitionOutlet, ChangeLogSink]] = []
+
+    def of(self, opener: PartitionOpener) -> tuple[PartitionOutlet, ChangeLogSink]:
+        with self._lock:
+            for known, outlet, sink in self._opened:
+                if known == opener:
+                    return outlet, sink
+            outlet = opener.open()
+            sink = ChangeLogSink(outlet)
+            self._opened.append((opener, outlet, sink))
+            return outlet, sink
+
+
+_OUTLETS: Final = _Outlets()

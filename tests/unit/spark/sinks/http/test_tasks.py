@@ -1,0 +1,190 @@
+"""Tasks of the HTTP sink beside each other: what readers see of two attempts and of late ones, dead letters."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
+from tailrace_spark.sinks.changelog.log_task import LogTask, TaskLetters
+from tailrace_spark.sinks.http.client import HttpSender
+from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
+from tailrace_spark.sinks.http.settings import HttpSinkSettings
+from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.retry import Backoff
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM, once, place_of, require_order
+from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
+from tests.unit.spark.sinks.in_tasks import attempt
+from tests.unit.spark.sinks.merging_contract import truncate
+
+SECONDS = 60
+PARTITION = ("t.shop.plain", 0)
+LOG = Log(PLAIN)
+KEYS = 3
+_workers = count()
+
+
+@dataclass(frozen=True)
+class Worker(HttpOpener):
+    """Makes the outlet of one worker process: that of another number has connections and a memory of its own."""
+
+    number: int = 0
+
+    def open(self) -> HttpOutlet:
+        sender = HttpSender(self.name, self.settings, backoff=Backoff(0.001, 0.002, 0.001))
+        return HttpOutlet(sender, self.settings, TaskLetters())
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    """Takes everything."""
+    with closing(Endpoint()) as endpoint:
+        yield endpoint
+
+
+def place(offset: int) -> RecordId:
+    return RecordId(*PARTITION, offset, bytes(8))
+
+
+def records(begin: int, end: int) -> Piece:
+    """Changes at the offsets from `begin` to before `end`, of some keys in turn."""
+    return Piece(
+        tuple(
+            Delivered(place(at), LOG.update((at % KEYS,), (), at, w=at), STREAM, message=b"\0message")
+            for at in range(begin, end)
+        )
+    )
+
+
+def task_at(endpoint: Endpoint, number: int = 0, **settings: object) -> LogTask:
+    """The task of a batch in a worker process of its own."""
+    given = {"url": endpoint.url, "batch_records": 2, "lanes": 2, "retry_seconds": 0.02, "breaker_failures": 1000}
+    section = HttpSinkSettings.model_validate({**given, **settings})
+    return LogTask(Worker("there", section, next(_workers)), TaskBatch("s", number, {PARTITION: 1 << 40}))
+
+
+def offsets(endpoint: Endpoint) -> list[int]:
+    """Of all records that were taken, whatever their requests' ids, in their order of arrival."""
+    return [change["offset"] for request in endpoint.requests for change in request.changes]
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_of_two_attempts_at_once_the_first_copies_are_in_order(endpoint: Endpoint) -> None:
+    """In the middle of one attempt another begins, cut otherwise; they end in turn."""
+    paused, told = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[Piece]:
+        yield records(0, 12)
+        paused.set()
+        assert told.wait(SECONDS)
+        yield records(12, 24)
+
+    with ThreadPoolExecutor(1) as pool:
+        zombie = pool.submit(task_at(endpoint).write, PARTITION, pieces())
+        assert paused.wait(SECONDS)
+        repeated = attempt(task_at(endpoint, batch_records=3), PARTITION, [records(0, 24)])
+        told.set()
+        assert zombie.result(SECONDS).summary == Summary(24, 24)
+    assert repeated is not None
+    assert repeated.summary == Summary(24, 24)
+    arrived = [change for request in endpoint.requests for change in request.changes]
+    assert len(arrived) == 48
+    require_order(arrived)
+    assert sorted(place_of(one) for one in once(arrived)) == [(*PARTITION, at) for at in range(24)]
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_a_late_attempt_posts_nothing_that_is_new(endpoint: Endpoint) -> None:
+    """Behind the batch after its own: by the same requests, so with the same ids."""
+    first = records(0, 10)
+    attempt(task_at(endpoint), PARTITION, [first])
+    attempt(task_at(endpoint, 1), PARTITION, [records(10, 20)])
+    taken = list(endpoint.taken)
+    attempt(task_at(endpoint), PARTITION, [first])
+    assert endpoint.taken == taken
+    assert len(offsets(endpoint)) == 30
+
+
+@pytest.mark.promise("http.same-ids")
+def test_a_worker_does_not_post_again_what_was_answered_of_its_batch(endpoint: Endpoint) -> None:
+    def answer(request: Request) -> Answer:
+        return TAKEN if request.number < 3 else (503, {}, b"")
+
+    endpoint.answer = answer
+    task, piece = task_at(endpoint, lanes=1), records(0, 10)
+    with pytest.raises(ServiceError):
+        task.write(PARTITION, [piece])
+    endpoint.answer = lambda _: TAKEN
+    refused = len(endpoint.requests)
+    assert task.write(PARTITION, [piece]).summary == Summary(10, 10)
+    assert [change["offset"] for request in endpoint.requests[refused:] for change in request.changes] == [6, 7, 8, 9]
+
+
+def sink_in(directory: Path, task: LogTask) -> StoredDeadLettersSink:
+    opener: Any = task.opener
+    letters = DeadLetterFile(directory / "letters.jsonl")
+    return StoredDeadLettersSink(HttpOutlet(HttpSender("there", opener.settings), opener.settings, letters), letters)
+
+
+@pytest.mark.promise("tasks.letters")
+def test_the_driver_puts_into_the_file_what_tasks_set_aside(endpoint: Endpoint, tmp_path: Path) -> None:
+    """Once, though the batch comes again; a task has no file."""
+    endpoint.answer = lambda request: (422, {}, b"no") if 3 in {one["offset"] for one in request.changes} else TAKEN
+    task = task_at(endpoint)
+    with closing(sink_in(tmp_path, task)) as sink:
+        piece = records(0, 5)
+        for _ in range(2):
+            result = attempt(task, PARTITION, [piece])
+            assert result is not None
+            assert sink.commit(task.batch, [result]) == Summary(5, 4, 1)
+        [letter] = sink.dead_letters(None, 10)
+    assert (letter.record_id.offset, letter.reason, letter.message) == (3, "HTTP 422: no", b"\0message")
+
+
+@pytest.mark.promise("tasks.letters")
+def test_more_dead_letters_than_a_result_may_have_are_the_drivers() -> None:
+    letters = TaskLetters(largest=1_000)
+    change = records(0, 1).changes[0]
+    some = [DeadLetter(change.record_id, "x" * 400)]
+    letters.put(some)
+    assert letters.letters == tuple(some)
+    with pytest.raises(DriverOnlyError, match="3 dead letters of one partition"):
+        letters.put(some * 3)
+
+
+@pytest.mark.promise("tasks.truncations-of-logs")
+def test_a_truncation_is_the_drivers(endpoint: Endpoint) -> None:
+    """What is behind it waits for it."""
+    truncation = Delivered(place(4), truncate(LOG, "h", 9_000_000, 9_000), STREAM)
+    with pytest.raises(DriverOnlyError, match=r"truncation of shop\.plain"):
+        task_at(endpoint).write(PARTITION, [records(0, 4), Piece((truncation,)), records(5, 20)])
+    assert {*offsets(endpoint)} <= {0, 1, 2, 3}
+
+
+def test_a_task_shows_no_secret() -> None:
+    settings = HttpSinkSettings.model_validate({"url": "https://h/?token=sesame", "bearer_token": "sesame"})
+    with closing(open_sink("there", settings, "t")) as sink:
+        tasks = sink.capabilities.tasks
+        assert tasks is not None
+        task = tasks.plan(TaskBatch("s", 0, {}), [])
+    assert "sesame" not in repr(task) + str(task)
+
+
+def test_changes_with_images_are_the_drivers(tmp_path: Path) -> None:
+    settings = HttpSinkSettings.model_validate({"url": "https://h/", "images": f"sqlite:///{tmp_path / 'images.db'}"})
+    with closing(open_sink("there", settings, "t")) as sink:
+        assert sink.capabilities.tasks is None
