@@ -60,20 +60,21 @@ def require_fresh() -> None:
         )
 
 
-def describe() -> str:
-    """Version and active code in one line, for `--version` and the log."""
-    sources = compiled_sources()
+def describe(sources: Mapping[str, str] | None = None) -> str:
+    """Version and active code in one line, for `--version` and the log; `sources` are `compiled_sources`."""
+    sources = compiled_sources() if sources is None else sources
     stale = len(list(stale_modules(sources)))
     code = f"compiled: {len(sources)} modules" if sources else "pure Python"
     return f"tailrace {version()} ({code}{f', {stale} of them not of the sources beside them' if stale else ''})"
 
 
-def log_build(log: logging.Logger) -> None:
+def log_build(log: logging.Logger, sources: Mapping[str, str] | None = None) -> None:
     """Log at a program's start which code runs. Pure Python is a warning, with what to do about it."""
-    if compiled_sources():
-        log.info("%s", describe())
+    sources = compiled_sources() if sources is None else sources
+    if sources:
+        log.info("%s", describe(sources))
     else:
-        log.warning("%s: %s", describe(), PURE_ADVICE)
+        log.warning("%s: %s", describe(sources), PURE_ADVICE)
 
 
 def _source_of(name: str) -> Path:

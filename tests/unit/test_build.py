@@ -181,17 +181,15 @@ def test_what_runs_here_is_fresh() -> None:
     assert build.describe().endswith(f"(compiled: {len(sources)} modules)" if sources else "(pure Python)")
 
 
-def test_a_start_logs_which_code_runs(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_logs_which_code_runs(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("tailrace.agent")
     for sources, level, words in (
         ({}, "WARNING", "(pure Python): decoding needs"),
-        ({"x": ""}, "INFO", "(compiled: 1"),
+        ({"tailrace_schemas.none": ""}, "INFO", "(compiled: 1"),
     ):
-        monkeypatch.setattr(build, "compiled_sources", lambda sources=sources: sources)
-        monkeypatch.setattr(build, "stale_modules", lambda _: iter(()))
         caplog.clear()
         with caplog.at_level(logging.INFO, log.name):
-            build.log_build(log)
+            build.log_build(log, sources)
         assert [(record.levelname, words in record.message) for record in caplog.records] == [(level, True)]
 
 

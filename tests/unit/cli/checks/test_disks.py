@@ -94,9 +94,8 @@ def test_nothing_is_measured_that_is_not_used(agent: AgentSettings) -> None:
 
 
 @pytest.mark.parametrize(("sources", "words"), [({}, "pure Python"), ({"tailrace_schemas": ""}, "")])
-def test_pure_python_is_named(sources: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.cli.checks.code.compiled_sources", lambda: sources)
-    (row,) = check_code(load_settings(None, {}))
+def test_pure_python_is_named(sources: dict[str, str], words: str) -> None:
+    (row,) = check_code(load_settings(None, {}), sources)
     assert row.ok
     assert build.version() in row.detail
     assert (words in row.advice, bool(row.advice)) == (True, bool(words))
