@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -63,7 +64,13 @@ def show(
     hosts = known_hosts(settings)
     if host is not None:
         hosts = () if lost else (host_of(hosts, host),)
-    now = time.time()
+    show_hosts(hosts, time.time(), json=json)
+    if not hosts and not lost:
+        say("no agent has committed a position under this prefix yet")
+
+
+def show_hosts(hosts: Sequence[HostRecord], now: float, *, json: bool = False) -> None:
+    """Print what `show` does of these; `now` in seconds since the epoch."""
     if on_terminal() and not json:
         headings = {"host": "host id", "position": "published up to", "age": "committed ago"}
         print_rows((_short(host_record, now) for host_record in hosts), headings=headings)
@@ -72,8 +79,6 @@ def show(
     else:
         for host_record in hosts:
             print_json(_row(host_record, now))
-    if not hosts and not lost:
-        say("no agent has committed a position under this prefix yet")
 
 
 @app.command("set")

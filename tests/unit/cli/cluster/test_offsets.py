@@ -117,11 +117,8 @@ def _hosts() -> tuple[HostRecord, ...]:
     )
 
 
-def test_show_is_json_lines_when_piped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(offsets, "known_hosts", lambda _: _hosts())
-    monkeypatch.setattr(offsets, "lost_records", lambda _: ())
-    monkeypatch.setattr("time.time", lambda: 1090.5)
-    offsets.show()
+def test_show_is_json_lines_when_piped(capsys: pytest.CaptureFixture[str]) -> None:
+    offsets.show_hosts(_hosts(), 1090.5)
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert first == {
         "cluster": "c",
@@ -133,17 +130,12 @@ def test_show_is_json_lines_when_piped(monkeypatch: pytest.MonkeyPatch, capsys: 
         "age_seconds": 90.5,
     }
     assert (second["position"], second["problem"]) == (None, "version 9")
-    offsets.show(host="b")
-    assert [json.loads(line)["host"] for line in capsys.readouterr().out.splitlines()] == ["b"]
 
 
 def test_show_is_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(offsets, "known_hosts", lambda _: _hosts())
-    monkeypatch.setattr(offsets, "lost_records", lambda _: ())
-    monkeypatch.setattr("time.time", lambda: 1000 + 3 * 86_400.0)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
-    offsets.show()
+    offsets.show_hosts(_hosts(), 1000 + 3 * 86_400.0)
     out, err = capsys.readouterr()
     cells = [cell.strip() for cell in out.splitlines()[3].strip("│").split("│")]
     assert cells == ["c", "a", "1/70:400", "2", "1", "3 d"]
