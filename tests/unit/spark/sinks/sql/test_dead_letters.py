@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.letters_contract import NONE, nowhere
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
@@ -24,11 +25,6 @@ ENCODER = Encoder(PLAIN, "t")
 SCHEMAS = {
     ENCODER.schema_id: SchemaEntry(schema_id=ENCODER.schema_id, topic="t", table=PLAIN, avro=ENCODER.schema_text)
 }
-NONE: Mapping[bytes, SchemaEntry] = {}
-
-
-def nowhere(_: RecordId) -> None:
-    """No topic has the bytes any more."""
 
 
 def letter(number: int) -> DeadLetter:
@@ -50,20 +46,6 @@ def sink(database: Database) -> Iterator[SqlSink]:
         yield sink
 
 
-def test_they_are_read_in_order(sink: SqlSink) -> None:
-    assert sink.capabilities.dead_letters is sink
-    assert list(all_letters(sink)) == IN_ORDER
-    assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
-
-
-def test_what_is_understood_now_is_merged_and_goes(database: Database, sink: SqlSink) -> None:
-    done = list(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2))
-    assert sum(done, ReplayCounts()) == ReplayCounts(taken=7)
-    assert len(done) == 4
-    assert database.select("SELECT id, v FROM shop_plain") == [(n, f"v{n}") for n in range(7)]
-    assert list(all_letters(sink)) == []
-
-
 @pytest.mark.promise("sinks.dead-letters")
 def test_what_is_refused_again_stays_with_the_new_reason(sink: SqlSink) -> None:
     assert sum(
@@ -72,15 +54,6 @@ def test_what_is_refused_again_stays_with_the_new_reason(sink: SqlSink) -> None:
     reasons = {one.reason for one in all_letters(sink)}
     assert reasons == {f"schema {ENCODER.schema_id.hex()} is not published: a foreign message?"}
     assert [one.message for one in all_letters(sink)] == [one.message for one in IN_ORDER]
-
-
-def test_one_without_its_bytes_is_left(database: Database, sink: SqlSink) -> None:
-    sink.write([Piece((), (DeadLetter(RecordId("t9", 0, 0), "masked"),))])
-    assert sum(
-        replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2), ReplayCounts()
-    ) == ReplayCounts(taken=7, left=1)
-    assert [one.reason for one in all_letters(sink)] == ["masked"]
-    assert len(database.select("SELECT id FROM shop_plain")) == 7
 
 
 @pytest.mark.promise("sinks.dead-letters")
