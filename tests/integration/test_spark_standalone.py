@@ -94,7 +94,7 @@ def test_executors_run_compiled_code_of_the_archive(
     cluster: SparkCluster, archive: Path, compiled: Path, kafka: LocalKafka, prefix: str, tmp_path: Path
 ) -> None:
     config = settings_file(tmp_path, kafka, prefix, cluster.driver_settings(archive))
-    shown = run([sys.executable, "-m", DRIVER, "shop.plain", str(config)], tmp_path, compiled)
+    shown = run([sys.executable, "-m", DRIVER, "changes", "shop.plain", str(config)], tmp_path, compiled)
     changes = [json.loads(line) for line in shown.splitlines()]
     assert sorted(change["value"] for change in changes) == sorted(f"v{number}" for number in range(ROWS))
     assert {(change["op"], len(change["stream_id"]), tuple(change["marks"])) for change in changes} == {
@@ -108,6 +108,18 @@ def test_executors_run_compiled_code_of_the_archive(
         assert worker["python"] == str(machine.directory / "python")
         assert worker["compiled"] > 50
         assert worker["merge"].startswith(f"{worker['directory']}/ours/tailrace_spark/merge/row.cpython-")
+
+
+@pytest.mark.promise("spark.merged")
+def test_rows_are_merged_on_executors(
+    cluster: SparkCluster, archive: Path, compiled: Path, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    log = Log(PLAIN)
+    feed.publish([log.update((0,), (), 6_000_000, v="new"), log.delete((1,), (), 6_000_000)])
+    config = settings_file(tmp_path, kafka, prefix, cluster.driver_settings(archive))
+    shown = run([sys.executable, "-m", DRIVER, "merged", "shop.plain", str(config)], tmp_path, compiled)
+    rows = sorted((row["id"], row["v"]) for row in map(json.loads, shown.splitlines()))
+    assert rows == [(0, "new"), *[(number, f"v{number}") for number in range(2, ROWS)]]
 
 
 @pytest.mark.promise("spark.caller-decides")
