@@ -147,6 +147,12 @@ class LettersContract:
         assert self.replay(store) == ReplayCounts(taken=2)
         self.require(store, *range(7))
 
+    def test_each_of_a_partition_in_a_row_is_met(self, stores: Callable[[], Lettered]) -> None:
+        """Where a part of the replay ends, the next begins with the record behind it."""
+        store = stores()
+        self.deliver(store, *(replace(letter(n), record_id=RecordId(TOPIC, 0, n, ENCODER.schema_id)) for n in range(5)))
+        assert self.replay(store, partial(pieces, schemas=NONE)) == ReplayCounts(again=5)
+
     def test_one_without_its_bytes_is_left(self, stores: Callable[[], Lettered]) -> None:
         """As with masks, where its topic has forgotten it."""
         store = stores()
