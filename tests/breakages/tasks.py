@@ -7,6 +7,7 @@ from typing import Final
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 FENCES: Final = "spark/tailrace_spark/sinks/sql/fences.py"
+KAFKA_TASKS: Final = "integration/test_kafka_tasks.py"
 SQL_TASKS: Final = "unit/spark/sinks/sql/test_tasks.py"
 
 BREAKAGES: Final = (
@@ -62,6 +63,24 @@ BREAKAGES: Final = (
                 ASSERTED,
             ),
         ),
+    ),
+    Breakage(
+        name="a-kafka-task-writes-after-a-newer-plan",
+        promise="tasks of an earlier plan write no more",
+        file="spark/tailrace_spark/sinks/kafka/progress.py",
+        old="        if self.plan != plan:\n",
+        new="        if self.plan is None:\n",
+        needs=Needs.KAFKA,
+        reds=(Red(KAFKA_TASKS, "test_tasks_write_no_more_after_a_newer_plan", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="a-kafka-driver-leaves-transactions-of-tasks-open",
+        promise="a driver's batch comes after the tasks of those before",
+        file="spark/tailrace_spark/sinks/kafka/tasks.py",
+        old="                list(threads.map(self._fence, sorted(progress.by_tasks)))\n",
+        new="                list(threads.map(str, sorted(progress.by_tasks)))\n",
+        needs=Needs.KAFKA,
+        reds=(Red(KAFKA_TASKS, "test_the_driver_takes_over_from_tasks_that_still_write", "DID NOT RAISE"),),
     ),
     Breakage(
         name="tasks-write-truncations-to-logs",

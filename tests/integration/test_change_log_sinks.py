@@ -12,6 +12,7 @@ import pytest
 from pyarrow import fs
 
 from tailrace.local import LocalKafka
+from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_spark.job.progress import Progress
@@ -225,6 +226,50 @@ def test_tasks_post_what_topics_have(
     assert states(by_key(found)) == states(by_key([*first, *second]))
     [letter] = (tmp_path / "l").read_text(encoding="utf-8").splitlines()
     assert json.loads(letter)["message"] == b"no change at all".hex()
+
+
+@pytest.mark.promise("stream.execution")
+def test_tasks_write_topics_and_the_driver_goes_on(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    """Each change once: by tasks, by the driver, and by tasks of a stream that has lost its checkpoint."""
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": {
+                "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40, "execution": "executors"
+            },
+            "sink": {
+                "topics": {
+                    "type": "kafka", "topic": "{prefix}-out.{table}", "kafka": {"bootstrap.servers": kafka.bootstrap}
+                }
+            },
+        }
+    )  # fmt: skip
+    feed.announce()
+    first, second, third = history(10), history(20), history(30)
+
+    def run(**stream: str) -> list[Progress]:
+        own = settings.stream.model_copy(update=stream)
+        return follow(spark, settings.model_copy(update={"stream": own}), "topics")
+
+    feed.publish(first)
+    feed.poison(PLAIN, b"no change at all")
+    batches = run()
+    feed.publish(second)
+    batches += run(execution="driver")
+    feed.publish(third)
+    batches += run()
+    assert [batch.execution for batch in batches].count("driver") == 1
+    lost = run(checkpoint=str(tmp_path / "lost"))
+    assert sum(batch.records for batch in lost) == len(first) + len(second) + len(third) + 1
+    assert sum(batch.summary.rows for batch in lost) == 0
+    with TopicReader({"bootstrap.servers": kafka.bootstrap}, f"{prefix}-out.plain", beginning=True) as reader:
+        records = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
+    assert len(records) == len(first) + len(second) + len(third)
+    assert states(by_key(list(changes_of(records, PLAIN).values()))) == states(by_key([*first, *second, *third]))
+    assert sum(batch.summary.dead_letters for batch in batches) == 1
 
 
 def same(found: list[Mapping[str, Any]] | list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:

@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from tailrace_schemas.change import Op
 from tailrace_schemas.topics import KafkaPartition
@@ -47,10 +47,17 @@ class PartitionOutlet(Outlet, Protocol):
         """One Kafka partition's part of a batch; what it sets aside goes to `letters` when it commits."""
 
 
-class PartitionOpener(Protocol):
+Opened = TypeVar("Opened", bound=Outlet)
+OpenedHere = TypeVar("OpenedHere", bound=Outlet, covariant=True)
+
+
+class Opener(Protocol[OpenedHere]):
     """Makes the outlet of a worker process; equal ones share it. It is pickled, and may have secrets."""
 
-    def open(self) -> PartitionOutlet: ...
+    def open(self) -> OpenedHere: ...
+
+
+PartitionOpener = Opener[PartitionOutlet]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +92,18 @@ def _without_truncations(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield piece
 
 
-class _Outlets:
+class WorkerOutlets(Generic[Opened]):
     """The outlets of this process, each with a sink of it; they stay for later tasks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._opened: list[tuple[PartitionOpener, PartitionOutlet, ChangeLogSink]] = []
+        self._opened: list[tuple[Opener[Opened], Opened, ChangeLogSink]] = []
 
-    def of(self, opener: PartitionOpener) -> tuple[PartitionOutlet, ChangeLogSink]:
+    def of(self, opener: Opener[Opened]) -> tuple[Opened, ChangeLogSink]:
+        """That of an opener, made when it is first asked for."""
         with self._lock:
-            for known, outlet, sink in self._opened:
-                if known == opener:
+            for earlier, outlet, sink in self._opened:
+                if earlier == opener:
                     return outlet, sink
             outlet = opener.open()
             sink = ChangeLogSink(outlet)
@@ -103,4 +111,4 @@ class _Outlets:
             return outlet, sink
 
 
-_OUTLETS: Final = _Outlets()
+_OUTLETS: Final = WorkerOutlets[PartitionOutlet]()

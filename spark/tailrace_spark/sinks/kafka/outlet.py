@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,26 +9,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from tailrace_common.kafka import KafkaTransactions, Pace, Sizes, read_to_end
+from tailrace_common.kafka import KafkaTransactions, Pace, Sizes
 from tailrace_common.kafka.topics import InvalidTopicError, TopicMaker
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
-from tailrace_schemas.topics import topic_component
+from tailrace_schemas.topics import KafkaPartition, topic_component
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, Registry
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, json_writer
 from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, JsonChanges, event_headers
+from tailrace_spark.sinks.kafka.progress import Next, Progress, progress_record
 from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 Config = Mapping[str, Scalar]
-Next = dict[tuple[str, int], int]
-"""By topic and partition of the source, the first offset that has not gone out."""
 
 _FENCED: Final = (
     "another stream writes for sink {}: this one may write no more. Run one stream per sink",
@@ -45,7 +43,7 @@ _KEPT: Final = {"cleanup.policy": "delete"}
 class KafkaTarget:
     """Where a sink's records go: see KafkaSinkSettings. `prefix` is the source's [topics] prefix.
 
-    `replays`: it is dead letters that go there, beside a stream that may run.
+    `replays`: it is dead letters that go there, beside a stream that may run. `source`: what a task writes.
     """
 
     name: str
@@ -60,10 +58,16 @@ class KafkaTarget:
     largest_record: int = 1 << 20
     timeout: int = 60
     replays: bool = False
+    source: KafkaPartition | None = None
 
     @property
     def id(self) -> str:
-        """The transactional id: two streams that write for one sink end each other, and so do two replays."""
+        """The transactional id: two streams that write for one sink end each other, and so do two replays.
+
+        A task of a source partition has one of its own: of two attempts the later one ends the earlier.
+        """
+        if self.source is not None:
+            return "{}.sink.{}.{}.{}".format(self.prefix, self.name, *self.source)
         return f"{self.prefix}.sink.{self.name}{'.letters' if self.replays else ''}"
 
     @property
@@ -92,15 +96,15 @@ class KafkaOutlet:
         open_producer: Callable[[Config, KafkaTarget], KafkaTransactions] | None = None,
         registry: Registry | None = None,
     ) -> None:
-        self._config = dict(config)
-        self._target = target
+        self.config: Config = dict(config)
+        self.target = target
         self._pace = Pace(target.timeout, _LONGEST_SECONDS, time.monotonic)
         self._open_producer = open_producer or partial(transactions, pace=self._pace)
         self._topics = TopicMaker(config)
         self._counts: dict[str, int] = {}
         self._refusals = Refusals()
         self._producer: KafkaTransactions | None = None
-        self._next: Next = {}
+        self.progress = Progress(config, target.progress, target.name)
         self._registry = registry
         self._writers = None if registry is None else AvroWriters(registry)
         self.events: DebeziumForm = DebeziumForm(
@@ -127,20 +131,34 @@ class KafkaOutlet:
     def begin(self) -> Batch:
         """A transaction; the first one fences whoever wrote for this sink before. Raises FencedError, ServiceError."""
         self.renew()
+        producer = self.producer()
+        return KafkaBatch(self, producer, self.target, self.progress.next)
+
+    def producer(self) -> KafkaTransactions:
+        """The driver's, opened where it is not; how far the sink is, is read then."""
         # A batch that did not get through in time gets as long as it needs, and the next one as long as ever.
         if not self._pace.suits(self._pace.failed):
             self.abandon()
         if self._producer is None:
             self.ensure_topics()
-            producer = self._open_producer(self._config, self._target)
+            producer = self.open_producer(self.target)
             try:
-                producer.open()
-                self._next = self._read()
+                self.progress.read()
             except BaseException:
                 producer.close()
                 raise
             self._producer = producer
-        return KafkaBatch(self, self._producer, self._target, self._next)
+        return self._producer
+
+    def open_producer(self, target: KafkaTarget) -> KafkaTransactions:
+        """A producer of the target's id, which ends who used that before. Raises FencedError, ServiceError."""
+        producer = self._open_producer(self.config, target)
+        try:
+            producer.open()
+        except BaseException:
+            producer.close()
+            raise
+        return producer
 
     def renew(self) -> None:
         """A batch begins: what the registry refused is offered to it again."""
@@ -149,8 +167,8 @@ class KafkaOutlet:
 
     def ensure_topics(self) -> None:
         """See that the sink's own topics are there. Raises SettingsError, ServiceError."""
-        self._ensure(self._target.progress, 1, _COMPACTED)
-        self._ensure(self._target.dead_letters, 1, _KEPT)
+        self._ensure(self.target.progress, 1, _COMPACTED)
+        self._ensure(self.target.dead_letters, 1, _KEPT)
 
     def partitions(self, topic: str) -> int:
         """How many partitions a table's topic has; made if it is missing.
@@ -159,7 +177,7 @@ class KafkaOutlet:
         """
         self._refusals.check(topic)
         try:
-            return self._ensure(topic, self._target.partitions, _KEPT)
+            return self._ensure(topic, self.target.partitions, _KEPT)
         except InvalidTopicError as error:
             self._refusals.note(topic, error)
             raise TableRefusedError(str(error)) from error
@@ -170,7 +188,7 @@ class KafkaOutlet:
         try:
             yield
         except RefusedError as error:
-            if error.topic not in (self._target.progress, self._target.dead_letters):
+            if error.topic not in (self.target.progress, self.target.dead_letters):
                 self._refusals.note(error.topic, error)
             raise
 
@@ -183,6 +201,7 @@ class KafkaOutlet:
     def close(self) -> None:
         """Leave Kafka, and the registry."""
         self.abandon()
+        self.progress.close()
         if self._registry is not None:
             self._registry.close()
 
@@ -190,14 +209,6 @@ class KafkaOutlet:
         if topic not in self._counts:
             self._counts[topic] = self._topics.ensure(topic, partitions, settings)
         return self._counts[topic]
-
-    def _read(self) -> Next:
-        offsets: Next = {}
-        for record in read_to_end(self._config, self._target.progress, 0):
-            name, topic, partition = json.loads(record.key or b"[null, null, null]")
-            if name == self._target.name and record.value is not None:
-                offsets[topic, partition] = json.loads(record.value)["next"]
-        return offsets
 
 
 def transactions(config: Config, target: KafkaTarget, pace: Pace | None = None) -> KafkaTransactions:
@@ -302,8 +313,10 @@ class KafkaBatch(Batch):
     def notes(self) -> Iterator[KafkaRecord]:
         """What the transaction says of itself: how far it moves each partition. Without any there is none."""
         for (topic, partition), offset in self._next.items():
-            key = encoded([self._target.name, topic, partition])
-            yield KafkaRecord(self._target.progress, 0, key, encoded({"next": offset}))
+            by_tasks = self._target.source is not None
+            yield progress_record(
+                self._target.progress, self._target.name, (topic, partition), offset, by_tasks=by_tasks
+            )
 
     def abandon(self) -> None:
         self._outlet.abandon()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
@@ -11,13 +14,14 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 if TYPE_CHECKING:
     from tailrace_spark.sinks.kafka.avro import Registry
+    from tailrace_spark.sinks.kafka.outlet import KafkaTarget
+    from tailrace_spark.sinks.kafka.tasks import KafkaTaskOutlet
 
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
     from tailrace_spark.sinks.images.store import images_for
-    from tailrace_spark.sinks.kafka.dead_letters import ReplayableKafkaOutlet
     from tailrace_spark.sinks.kafka.outlet import KafkaTarget
+    from tailrace_spark.sinks.kafka.tasks import KafkaLogSink, PlanningKafkaOutlet
 
     own_kafka, prefix = settings.kafka.reveal(), around.prefix
     letters = settings.dead_letters or f"{prefix}.sink-dead-letters"
@@ -36,8 +40,25 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     )
     if not own_kafka and settings.topic.format(prefix=prefix, keyspace="k", table="t").startswith(f"{prefix}."):
         raise SettingsError(f"sink.{name}.topic: {settings.topic} is below topics.prefix, and would be read again")
-    outlet = ReplayableKafkaOutlet(own_kafka or dict(around.kafka), target, registry=_registry(name, settings))
-    return ReplayableLogSink(outlet, images_for(name, settings, around))
+    config = own_kafka or dict(around.kafka)
+    outlet = PlanningKafkaOutlet(config, target, registry=_registry(name, settings))
+    return KafkaLogSink(outlet, images_for(name, settings, around), KafkaOpener(name, settings, config, target))
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOpener:
+    """Makes the outlet of a worker process."""
+
+    name: str
+    settings: KafkaSinkSettings = field(repr=False)
+    config: Mapping[str, Scalar] = field(repr=False)
+    target: KafkaTarget
+
+    def open(self) -> KafkaTaskOutlet:
+        """As Opener says."""
+        from tailrace_spark.sinks.kafka.tasks import KafkaTaskOutlet
+
+        return KafkaTaskOutlet(self.config, self.target, registry=_registry(self.name, self.settings))
 
 
 def _registry(name: str, settings: KafkaSinkSettings) -> Registry | None:

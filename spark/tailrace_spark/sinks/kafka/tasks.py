@@ -1,0 +1,194 @@
+"""The Kafka sink's tasks: a transaction for each Kafka partition of a batch, by a transactional id of its own.
+
+A task opens the producer of its partition and closes it. The next batch's task may run in another worker, and every
+worker would keep an idle producer for each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Final
+from uuid import uuid4
+
+from tailrace_common.kafka import KafkaTransactions
+from tailrace_schemas.errors import FencedError, RefusedError
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.changelog.log_task import Opener, WorkerOutlets
+from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
+from tailrace_spark.sinks.changelog.sink import Imaging
+from tailrace_spark.sinks.kafka.dead_letters import ReplayableKafkaOutlet
+from tailrace_spark.sinks.kafka.outlet import KafkaBatch, KafkaOutlet, KafkaTarget
+from tailrace_spark.sinks.kafka.progress import Progress, plan_record, progress_record
+from tailrace_spark.sinks.kafka.record import KafkaRecord
+from tailrace_spark.sinks.protocol import Capabilities, DriverOnlyError
+
+_FENCED_AT_ONCE: Final = 8
+
+
+class SupersededError(Exception):
+    """Another attempt at the partition has begun, and this one may write no more; the other one's outcome counts.
+
+    It is raised through Spark, which then waits for the other attempt or makes one more.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTask:
+    """Writes a Kafka partition's records in one transaction, with how far it is. `plan` names the plan that it is of.
+
+    `next_offsets` are what the topic of progress says up to its offset `since`: the rest is read by the task.
+    """
+
+    opener: Opener[KafkaTaskOutlet] = field(repr=False)
+    plan: str
+    since: int
+    next_offsets: Mapping[KafkaPartition, int]
+
+    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        """As PartitionTask says."""
+        outlet, sink = _OUTLETS.of(self.opener)
+        progress = outlet.progress_of(self, partition)
+        try:
+            progress.read_within(self.plan)
+            batch = outlet.begin_partition(partition, progress, self.plan)
+            return PartitionResult(partition, sink.into(batch, pieces))
+        except RefusedError as error:
+            # The driver remembers what Kafka refuses, and sets it aside.
+            raise DriverOnlyError(str(error)) from error
+        except FencedError:
+            progress.read_within(self.plan)
+            raise SupersededError("{}, partition {}: another attempt has begun".format(*partition)) from None
+        finally:
+            progress.close()
+
+
+class KafkaTaskOutlet(KafkaOutlet):
+    """A worker process's outlet: tables' topics, schemas and forms; the producer is a task's."""
+
+    def progress_of(self, task: KafkaTask, partition: KafkaPartition) -> Progress:
+        """What is known of a partition when its task begins."""
+        known_next = {partition: task.next_offsets[partition]} if partition in task.next_offsets else {}
+        return Progress(self.config, self.target.progress, self.target.name, task.since, known_next)
+
+    def begin_partition(self, partition: KafkaPartition, progress: Progress, plan: str) -> KafkaBatch:
+        """A transaction of the partition's id; whoever used it before may write no more, and `progress` has all."""
+        self.renew()
+        target = replace(self.target, source=partition)
+        producer = self.open_producer(target)
+        try:
+            progress.read_within(plan)
+        except BaseException:
+            producer.close()
+            raise
+        return _PartitionBatch(self, producer, target, progress.next)
+
+
+class _PartitionBatch(KafkaBatch):
+    """One Kafka partition's transaction; its producer ends with it."""
+
+    def __init__(
+        self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, after: dict[KafkaPartition, int]
+    ) -> None:
+        super().__init__(outlet, producer, target, after)
+        self._own = producer
+
+    def commit(self) -> Summary:
+        done = super().commit()
+        self._own.close()
+        return done
+
+    def abandon(self) -> None:
+        self._own.close()
+
+
+class PlanningKafkaOutlet(ReplayableKafkaOutlet):
+    """As ReplayableKafkaOutlet, and the driver's half of tasks. Raises FencedError where another driver has begun."""
+
+    def plan(self, partitions: Iterable[KafkaPartition]) -> tuple[str, int, Mapping[KafkaPartition, int]]:
+        """Make a plan for tasks of these partitions the newest: its name, and how far all are at which offset."""
+        self.renew()
+        producer, progress = self.producer(), self.progress
+        try:
+            progress.read()
+            since, known_next = progress.offset, dict(progress.next)
+            plan = uuid4().hex
+            producer.send(plan_record(self.target.progress, self.target.name, plan))
+            for partition in sorted(set(partitions) - progress.by_tasks):
+                producer.send(self._progress_record(partition, by_tasks=True))
+            producer.end()
+        except BaseException:
+            self.abandon()
+            raise
+        return plan, since, known_next
+
+    def fence(self) -> None:
+        """End the transactions of all tasks, and let no later one begin any."""
+        producer, progress = self.producer(), self.progress
+        try:
+            progress.read()
+            if not progress.by_tasks:
+                return
+            producer.send(plan_record(self.target.progress, self.target.name, uuid4().hex))
+            producer.end()
+            with ThreadPoolExecutor(_FENCED_AT_ONCE) as threads:
+                list(threads.map(self._fence, sorted(progress.by_tasks)))
+            progress.read()
+            for partition in sorted(progress.by_tasks):
+                producer.send(self._progress_record(partition, by_tasks=False))
+            producer.end()
+        except BaseException:
+            self.abandon()
+            raise
+        progress.by_tasks.clear()
+
+    def _fence(self, partition: KafkaPartition) -> None:
+        self.open_producer(replace(self.target, source=partition)).close()
+
+    def _progress_record(self, partition: KafkaPartition, *, by_tasks: bool) -> KafkaRecord:
+        next_offset = self.progress.next.get(partition, 0)
+        return progress_record(self.target.progress, self.target.name, partition, next_offset, by_tasks=by_tasks)
+
+
+class KafkaLogSink(ReplayableLogSink):
+    """As ReplayableLogSink; with an `opener`, and without images, a TaskSink."""
+
+    def __init__(
+        self,
+        outlet: PlanningKafkaOutlet,
+        imaging: Imaging | None = None,
+        opener: Opener[KafkaTaskOutlet] | None = None,
+    ) -> None:
+        super().__init__(outlet, imaging)
+        self._planning = outlet
+        self._opener = None if imaging is not None else opener
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, tasks=None if self._opener is None else self)
+
+    def fence(self, stream: str) -> None:
+        """As TaskSink says; what tasks have written, the driver leaves out."""
+        del stream  # a sink has one
+        self._planning.fence()
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> KafkaTask:
+        """As TaskSink says."""
+        del definitions  # each record has its own
+        if self._opener is None:
+            raise ValueError("a sink without an opener has no tasks: capabilities.tasks says so")
+        plan, since, next_offsets = self._planning.plan(batch.ends)
+        some = {partition: offset for partition, offset in next_offsets.items() if partition in batch.ends}
+        return KafkaTask(self._opener, plan, since, some)
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        """As TaskSink says: each task has committed its own."""
+        del batch
+        return sum((result.summary for result in results), Summary())
+
+
+_OUTLETS: Final = WorkerOutlets[KafkaTaskOutlet]()

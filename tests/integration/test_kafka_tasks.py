@@ -1,0 +1,224 @@
+"""Tasks of the Kafka sink on a real Kafka: the contract of change logs, attempts beside each other, who takes over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tailrace.local import LocalKafka
+from tailrace_common.properties.passthrough import Scalar
+from tailrace_schemas.errors import FencedError
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.kafka.outlet import Config, KafkaTarget, transactions
+from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
+from tailrace_spark.sinks.kafka.tasks import (
+    KafkaLogSink,
+    KafkaTask,
+    KafkaTaskOutlet,
+    PlanningKafkaOutlet,
+    SupersededError,
+)
+from tailrace_spark.sinks.registry import open_sink
+from tests.held import jar_version
+from tests.integration.test_kafka_sink import Dying, Topics
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.change_log_contract import (
+    PLAIN,
+    ChangeLogContract,
+    Topic,
+    batches,
+    changes_of,
+    delivered_by,
+    require_order,
+)
+from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt
+
+SECONDS = 60
+LOG = Log(PLAIN)
+PARTITION = ("t.shop.plain", 0)
+_workers = count()
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Makes the outlet of one worker process; its producers die after so many steps each."""
+
+    config: tuple[tuple[str, Scalar], ...]
+    target: KafkaTarget
+    dies_after: int | None
+    number: int
+
+    def open(self) -> KafkaTaskOutlet:
+        def dying(config: Config, target: KafkaTarget) -> Any:
+            real = transactions(config, target)
+            return real if self.dies_after is None else Dying(real, self.dies_after)
+
+        return KafkaTaskOutlet(dict(self.config), self.target, dying)
+
+
+class TopicsByTasks(Topics):
+    """As Topics; tasks write them, each opening's in workers of their own."""
+
+    def open(self, dies_after: int | None = None) -> Any:
+        return LogInTasks(self.sink(dies_after))
+
+    def sink(self, dies_after: int | None = None) -> KafkaLogSink:
+        worker = Worker(tuple(self.config.items()), self.target, dies_after, next(_workers))
+        return KafkaLogSink(PlanningKafkaOutlet(self.config, self.target), opener=worker)
+
+
+@pytest.mark.long
+class TestKafkaByTasks(ChangeLogContract):
+    sink = "kafka"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"Kafka {jar_version('kafka', 'kafka-server')}"
+
+    @pytest.fixture
+    def stores(self, kafka: LocalKafka) -> Callable[[], Topics]:
+        return lambda: TopicsByTasks(kafka)
+
+
+@pytest.fixture
+def topics(kafka: LocalKafka) -> TopicsByTasks:
+    """A sink's, that has written nothing."""
+    return TopicsByTasks(kafka)
+
+
+def records(begin: int, end: int) -> Piece:
+    """Changes of some keys in turn, all of PARTITION, at the offsets from `begin` to before `end`."""
+    topic = Topic()
+    piece = topic.piece(*(LOG.update((3 * (at % 4),), (), at, w=at) for at in range(end)))
+    assert {delivered.record_id.partition for delivered in piece.changes} == {0}
+    return Piece(piece.changes[begin:])
+
+
+def planned(sink: KafkaLogSink, number: int = 0) -> KafkaTask:
+    return sink.plan(TaskBatch("s", number, {PARTITION: 1 << 40}), [])
+
+
+def once_and_in_order(topics: Topics, *pieces: Piece) -> None:
+    """Readers find each change of the pieces once, each key's in their order."""
+    found = topics.records()
+    require_order(found)
+    wanted = delivered_by(*pieces)
+    assert changes_of(found, PLAIN) == wanted
+    assert len(found) == len(wanted)
+
+
+@contextmanager
+def writing(task: KafkaTask, first: Piece, then: Piece) -> Iterator[tuple[Future[PartitionResult], threading.Event]]:
+    """An attempt that has put a piece into its open transaction, and goes on when it is told to."""
+    reached, told = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[Piece]:
+        yield first
+        reached.set()
+        assert told.wait(SECONDS)
+        yield then
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(task.write, PARTITION, pieces())
+        assert reached.wait(SECONDS)
+        try:
+            yield running, told
+        finally:
+            told.set()
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_two_attempts_at_a_partition_come_out_as_one(topics: TopicsByTasks) -> None:
+    """The later one ends the transaction of the earlier; one that comes when all is written writes nothing."""
+    whole = records(0, 20)
+    with closing(topics.sink()) as sink:
+        task = planned(sink)
+        with writing(task, Piece(whole.changes[:10]), Piece(whole.changes[10:])) as (zombie, told):
+            repeated = attempt(task, PARTITION, [whole])
+            assert repeated is not None
+            assert repeated.summary == Summary(20, 20)
+            told.set()
+            with pytest.raises(SupersededError, match="another attempt has begun"):
+                zombie.result(SECONDS)
+        late = attempt(task, PARTITION, [whole])
+        assert late is not None
+        assert late.summary == Summary(20, 0)
+    once_and_in_order(topics, whole)
+
+
+@pytest.mark.promise("tasks.fence")
+def test_tasks_write_no_more_after_a_newer_plan(topics: TopicsByTasks) -> None:
+    first, second = records(0, 10), records(0, 20)
+    with closing(topics.sink()) as sink:
+        task = planned(sink)
+        newer = planned(sink)
+        with pytest.raises(FencedError, match="newer plan"):
+            task.write(PARTITION, [first])
+        newer.write(PARTITION, [second])
+    once_and_in_order(topics, second)
+
+
+@pytest.mark.promise("tasks.fence")
+def test_the_driver_takes_over_from_tasks_that_still_write(topics: TopicsByTasks) -> None:
+    """Also a driver that was started again, and knows of the tasks by the topic alone."""
+    whole = records(0, 20)
+    with closing(topics.sink()) as dead, closing(topics.sink()) as sink:
+        task = planned(dead)
+        with writing(task, Piece(whole.changes[:10]), Piece(whole.changes[10:])) as (zombie, told):
+            sink.fence("s")
+            assert sink.write([whole]) == Summary(20, 20)
+            told.set()
+            with pytest.raises(FencedError, match="newer plan"):
+                zombie.result(SECONDS)
+        with pytest.raises(FencedError):
+            task.write(PARTITION, [whole])
+    once_and_in_order(topics, whole)
+
+
+@pytest.mark.promise("stream.execution")
+def test_driver_and_tasks_take_turns(topics: TopicsByTasks) -> None:
+    """Each batch comes to the other one too, with more behind it: what was written is left out."""
+    topic, all_pieces = Topic(), []
+    with closing(topics.sink()) as sink:
+        in_tasks = LogInTasks(sink)
+        former: list[Piece] = []
+        for number, pieces in enumerate((*batches(topic), *batches(topic))):
+            if number % 2:
+                sink.fence("s")
+                done = sink.write([*former, *pieces])
+            else:
+                done = in_tasks.write([*former, *pieces])
+            assert done.rows == sum(len(piece.changes) for piece in pieces)
+            former = list(pieces)
+            all_pieces += pieces
+    once_and_in_order(topics, *all_pieces)
+    assert len(topics.dead_letters()) == sum(len(piece.dead_letters) for piece in all_pieces)
+
+
+@pytest.mark.promise("tasks.one-driver")
+def test_of_two_drivers_the_one_that_planned_first_ends(topics: TopicsByTasks) -> None:
+    with closing(topics.sink()) as first, closing(topics.sink()) as second:
+        planned(first)
+        planned(second)
+        with pytest.raises(FencedError, match="another stream writes for sink copy"):
+            planned(first, 1)
+        planned(second, 1)
+
+
+def test_a_task_shows_no_secret(kafka: LocalKafka) -> None:
+    settings = KafkaSinkSettings.model_validate(
+        {"kafka": {"bootstrap.servers": kafka.bootstrap, "sasl.password": "sesame"}}
+    )
+    with closing(open_sink("there", settings, "t")) as sink:
+        tasks = sink.capabilities.tasks
+        assert isinstance(tasks, KafkaLogSink)
+        task = tasks.plan(TaskBatch("s", 0, {}), [])
+    assert "sesame" not in repr(task) + str(task)
