@@ -212,6 +212,8 @@ def delete(desk: Desk, *, emptied: bool) -> None:
     admin.delete_topics([topic])[topic].result(30)
     assert wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 30)
     KafkaTopics(desk.config, desk.options).ensure_internal(INTERNAL)
+    # A broker hears of a topic a moment after it was made.
+    assert wait_until(lambda: topic in admin.list_topics(timeout=10).topics, 30)
 
 
 def empty(admin: AdminClient, topic: str) -> None:
