@@ -29,14 +29,15 @@ _DEFAULTS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     # The plan of each batch as text, for a UI that is off unless asked for: as short as Spark has it.
     "spark.sql.ui.explainMode": "simple",
-    # Hadoop's other one starts a `chmod` for each file and for each file's checksum: of a checkpoint, four a batch.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 # For a Java that is launched here. Where spark-submit does that, they are Spark's own, as people expect it.
 _OF_OUR_JAVA: Final = {
     "spark.app.name": "tailrace",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Hadoop's other one starts a `chmod` for each file and for each file's checksum: of a checkpoint, four a batch. The
+    # launch itself opens local files, and Hadoop then keeps that class for the process.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 _LOOPBACK: Final = "127.0.0.1"
 _LOCAL: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
