@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from benchmarks.sql import ORDERS, PIECE, STREAM, WRITTEN, key_of, values_of
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
@@ -31,13 +31,9 @@ from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
-from tests import mariadb, opensearch, postgres, rabbitmq, s3
+from tests import java_sources, mariadb, opensearch, postgres, rabbitmq, s3
 from tests.integration.agents import cql, create_keyspace
-from tests.services.spark import start_spark
 from tests.unit.spark.cassandra import Log
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 BATCH: Final = 5_000
 LATER: Final = 10**9
@@ -74,11 +70,6 @@ class Servers:
         made: LocalCassandra = self._once(
             "cassandra", lambda: self.stack.enter_context(LocalCassandra(self.root / "cassandra"))
         )
-        return made
-
-    @property
-    def spark(self) -> SparkSession:
-        made: SparkSession = self._once("spark", lambda: start_spark(self.root / "spark"))
         return made
 
     @property
@@ -168,7 +159,7 @@ TARGETS: Final[Sequence[Target]] = (
     Target("delta, current", lambda all: _followed(all, "delta"), merges=True),
     Target("iceberg, history", lambda all: {"type": "iceberg", "path": str(all.root / "iceberg")}),
     Target("iceberg, current", lambda all: _followed(all, "iceberg"), merges=True),
-    Target("opensearch", _search, True, opensearch.missing),
+    Target("opensearch", _search, True, java_sources.missing),
     Target("console, JSON lines", lambda _: {"type": "console", "format": "json"}),
 )
 
@@ -235,7 +226,7 @@ def _rates(target: Target, servers: Servers, seconds: float) -> Iterator[Rate | 
             some = range(at, at + BATCH)
             yield pieces(log.update(*key_of(n), WRITTEN + LATER + n, cents=n, note=f"changed {n}") for n in some)
 
-    opened = partial(open_sink, "bench", settings.sink["bench"], "t", session=lambda: servers.spark)
+    opened = partial(open_sink, "bench", settings.sink["bench"], "t")
     with contextlib.redirect_stdout(io.StringIO()), closing(opened()) as sink:
         sink.reach()
         sink.write(pieces([log.insert(*key_of(0), WRITTEN, **values_of(0))]))  # what is made for a table is there
