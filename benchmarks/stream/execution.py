@@ -1,7 +1,7 @@
-"""The stream into PostgreSQL by the driver and by tasks, in turns: CPU by kind of process, and the driver's memory.
+"""The stream into a sink by the driver and by tasks, in turns: CPU by kind of process, and the driver's memory.
 
-Usage: python -m benchmarks.stream.execution [--records N] [--batch N] [--rounds N] [--cores N] [--directory DIR]. All
-of Kafka, Spark and PostgreSQL share this machine, so changes a second say less than CPU does.
+Usage: python -m benchmarks.stream.execution [--sink NAME] [--records N] [--batch N] [--rounds N] [--cores N]
+[--directory DIR]. All of Kafka, Spark and PostgreSQL share this machine, so changes a second say less than CPU does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,17 +25,34 @@ from tailrace_common.build import describe
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.session import spark_session
 from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.delta.store import DeltaStore
+from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
+from tailrace_spark.sinks.files.sink import FilesSink
+from tailrace_spark.sinks.files.store import FileStore
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
+from tailrace_spark.sinks.iceberg.store import IcebergStore
+from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableHistory
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.postgres import new_database, server_url
 
 KINDS: Final = ("driver's Python", "workers' Python", "Java", "PostgreSQL", "Kafka")
+_SINKS: Final[Mapping[str, Callable[[str], Sink]]] = {
+    "postgresql": lambda _: SqlSink(new_database()),
+    "delta": lambda path: LakeHistorySink(ReplayableHistory(DeltaStore(DeltaSinkSettings(path=path)))),
+    "iceberg": lambda path: LakeHistorySink(ReplayableHistory(IcebergStore(IcebergSinkSettings(path=path)))),
+    "files": lambda path: FilesSink(_files(FilesSinkSettings(path=path))),
+}
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
     """Print a line for each execution and round."""
     arguments = _arguments()
-    print(f"{arguments.records:,} changes, {arguments.batch:,} in a batch, local[{arguments.cores}], {describe()}\n")
+    work = f"{arguments.records:,} changes into {arguments.sink}, {arguments.batch:,} in a batch"
+    print(f"{work}, local[{arguments.cores}], {describe()}\n")
     print(f"{'':14}{'changes/s':>12}" + "".join(f"{kind + ', us':>22}" for kind in KINDS) + f"{'driver MB':>12}")
     arguments.directory.mkdir(parents=True, exist_ok=True)
     with LocalKafka(arguments.directory / "kafka", KafkaSettings(heap_mib=1024)) as kafka:
@@ -50,13 +67,15 @@ def main() -> None:
         for number in range(arguments.rounds):
             for execution in ("driver", "executors"):
                 place = Path(tempfile.mkdtemp())
-                _round(spark, kafka.bootstrap, prefix, place, execution, arguments.batch)
+                sink = _SINKS[arguments.sink](str(place / "lake"))
+                _round(spark, kafka.bootstrap, prefix, place, execution, arguments.batch, sink)
             print(f"  round {number + 1} of {arguments.rounds}")
         spark.stop()
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stream.execution")
+    parser.add_argument("--sink", choices=_SINKS, default="postgresql")
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--batch", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=2)
@@ -65,7 +84,9 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _round(spark: SparkSession, bootstrap: str, prefix: str, place: Path, execution: str, batch: int) -> None:
+def _round(
+    spark: SparkSession, bootstrap: str, prefix: str, place: Path, execution: str, batch: int, sink: Sink
+) -> None:
     """Drain the topics; from the first batch's end to the last one's, since the start costs seconds."""
     settings = settings_of(
         bootstrap, prefix, place / "checkpoint", execution=execution, max_offsets_per_trigger=batch, trigger_seconds=0
@@ -75,7 +96,6 @@ def _round(spark: SparkSession, bootstrap: str, prefix: str, place: Path, execut
     def on_batch(progress: Progress) -> None:
         marks.append((progress.records, time.monotonic(), cpu_by_kind()))
 
-    sink = SqlSink(new_database())
     try:
         Stream(spark, settings, sink, on_batch=on_batch).run(availableNow=True)
     finally:
@@ -90,6 +110,10 @@ def _round(spark: SparkSession, bootstrap: str, prefix: str, place: Path, execut
         + f"{memory:12,.0f}",
         flush=True,
     )
+
+
+def _files(settings: FilesSinkSettings) -> ReplayableFilesOutlet:
+    return ReplayableFilesOutlet(FileStore.of(settings), settings)
 
 
 def cpu_by_kind() -> dict[str, float]:
