@@ -19,7 +19,8 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStateme
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Value
+from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Part, Value, mutation_of
+from tailrace_spark.sinks.cassandra.requests import requests
 from tailrace_spark.sinks.cassandra.settings import CassandraTargetSettings
 
 # Such as a type that an older cluster does not know: vector<float, 3> is no syntax before 5.0.
@@ -36,10 +37,14 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one partition, written by one statement: each row's values in Cassandra's bytes, None for none."""
+    """Rows of one partition, written by one statement: each row's values in Cassandra's bytes, None for none.
+
+    `token` is the partition's place on the ring.
+    """
 
     statement: str
     rows: tuple[tuple[bytes | None, ...], ...]
+    token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +137,14 @@ class CassandraStore:
             self._execute(statement)
 
     def write(self, batches: Iterable[Batch]) -> None:
-        """Write batches in any order, several at a time; some of them may be written where it raises."""
-        self.apply(Mutation(tuple((batch.statement, _row(row)) for row in batch.rows)) for batch in batches)
+        """Write batches in any order, small ones together; some of them may be written where it raises."""
+        self.apply(map(_mutation, batches))
 
     def apply(self, mutations: Iterable[Mutation]) -> None:
-        """Write mutations in any order, several at a time; some of them may be written where it raises."""
+        """Write mutations in any order, small ones together; some of them may be written where it raises."""
         self.connect()
         assert self._session is not None  # noqa: S101 - connect made it
-        statements = [(self._statement(mutation), ()) for mutation in mutations]
+        statements = [(self._statement(parts), ()) for parts in requests(mutations)]
         try:
             execute_concurrent(
                 self._session, statements, concurrency=self._settings.concurrency, raise_on_first_error=True
@@ -160,13 +165,12 @@ class CassandraStore:
         if cluster is not None:
             cluster.shutdown()
 
-    def _statement(self, mutation: Mutation) -> BoundStatement | BatchStatement:
-        if len(mutation.statements) > _MOST_STATEMENTS:
+    def _statement(self, parts: Sequence[Part]) -> BoundStatement | BatchStatement:
+        if len(parts) > _MOST_STATEMENTS:
             raise RefusedError(
-                f"the protocol takes {_MOST_STATEMENTS} statements together, and these are {len(mutation.statements)} "
-                "statements"
+                f"the protocol takes {_MOST_STATEMENTS} statements together, and these are {len(parts)} statements"
             )
-        bound = [self._bind(statement, values) for statement, values in mutation.statements]
+        bound = [self._bind(statement, values) for statement, values in parts]
         if len(bound) == 1:
             return bound[0]
         together = BatchStatement(batch_type=BatchType.UNLOGGED)
@@ -208,6 +212,11 @@ class CassandraStore:
 
     def _failed(self, error: Exception) -> ServiceError:
         return ServiceError(f"Cassandra at {self._where}: {_said(error)}")
+
+
+def _mutation(batch: Batch) -> Mutation:
+    cells = sum(len(row) - row.count(None) for row in batch.rows)
+    return mutation_of(tuple([(batch.statement, _row(row)) for row in batch.rows]), batch.token, cells)
 
 
 def _row(values: Iterable[bytes | None]) -> tuple[Value, ...]:

@@ -26,6 +26,9 @@ _Times = tuple[int, int]
 """Write time in microseconds, and seconds to live, 0 for ever."""
 _LISTS: Final = "a list that is not frozen: CQL cannot write its elements at their places"
 _BRIEFLY: Final = 1
+# Beside values: the write time, TTL and expiry of a cell (Cell.dataSize; 16 before 5.0), of a row and of a deletion.
+_CELL_BYTES: Final = 20
+_ROW_BYTES: Final = 48
 _LONGEST: Final = 630_720_000  # Attributes.MAX_TTL, which a clock that is behind would exceed: it is refused
 
 
@@ -44,14 +47,30 @@ Part = tuple[str, tuple[Value, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """Statements of one partition, which the cluster takes as one."""
+    """Statements of one partition, which the cluster takes as one.
+
+    `token` is the partition's place on the ring. `size` counts the bytes of all values: about those of the mutation
+    that the cluster makes of them. `weight` is at least what it counts of them in a batch (PartitionUpdate.dataSize).
+    """
 
     statements: tuple[Part, ...]
+    token: int
+    size: int
+    weight: int
 
-    @property
-    def size(self) -> int:
-        """The bytes of its values: about those of the mutation that the cluster makes of them."""
-        return sum(len(value) for _, values in self.statements for value in values if isinstance(value, bytes))
+
+def mutation_of(statements: tuple[Part, ...], token: int, cells: int, *, slices: bool = False) -> Mutation:
+    """That of these statements, which write or delete so many cells, elements of collections included.
+
+    `slices`: they delete slices, of which the cluster counts the shared first columns in both bounds.
+    """
+    size = 0
+    for _, values in statements:
+        for value in values:
+            if isinstance(value, bytes):
+                size += len(value)
+    counted = 2 * size if slices else size
+    return Mutation(statements, token, size, counted + _ROW_BYTES * len(statements) + _CELL_BYTES * cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +135,9 @@ class Writes:
         marker cannot be deleted so: it is written to expire at once. Raises UnsupportedError for what CQL cannot say.
         """
         parts = tuple(self._parts(change, now))
-        return Mutation(parts) if parts else None
+        if not parts:
+            return None
+        return mutation_of(parts, change.token, len(change.cells), slices=change.start is not None)
 
     def _parts(self, change: Change, now: int) -> Iterator[Part]:
         if change.op is Op.TRUNCATE or change.key is None:

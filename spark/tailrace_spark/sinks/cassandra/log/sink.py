@@ -15,6 +15,7 @@ from uuid import UUID
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import token
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
@@ -337,17 +338,18 @@ def _batches(updates: Iterable[_Update], ttl_seconds: int) -> Iterator[Batch]:
             for row in update.rows:
                 bound = _bound(update.target, row, ttl_seconds)
                 by_stream.setdefault((update.target.statement, row.stream), []).append(bound)
-    for (statement, _), rows in by_stream.items():
+    for (statement, stream), rows in by_stream.items():
+        place = token(stream)
         some: list[tuple[bytes | None, ...]] = []
         size = 0
         for values in rows:
             weight = sum(len(value) for value in values if value is not None)
             if some and (len(some) >= _BATCH_ROWS or size + weight > _BATCH_BYTES):
-                yield Batch(statement, tuple(some))
+                yield Batch(statement, tuple(some), place)
                 some, size = [], 0
             some.append(values)
             size += weight
-        yield Batch(statement, tuple(some))
+        yield Batch(statement, tuple(some), place)
 
 
 def _bound(target: _Target, row: LogRow, ttl_seconds: int) -> tuple[bytes | None, ...]:
