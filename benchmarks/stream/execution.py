@@ -1,27 +1,32 @@
 """The stream into a sink by the driver and by tasks, in turns: CPU by kind of process, and the driver's memory.
 
 Usage: python -m benchmarks.stream.execution [--sink NAME] [--records N] [--batch N] [--rounds N] [--cores N]
-[--directory DIR]. All of Kafka, Spark and PostgreSQL share this machine, so changes a second say less than CPU does.
+[--directory DIR]. All of Kafka, Spark and the store share this machine, so changes a second say less than CPU does.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 import sqlalchemy as sa
 from pyspark.sql import SparkSession
 
 from benchmarks.stream.corpus import prepared
 from benchmarks.stream.sinks import settings_of
+from tailrace.local import LocalCassandra
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace_common.build import describe
+from tailrace_common.settings import Settings
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.session import spark_session
 from tailrace_spark.job.stream import Stream
@@ -35,12 +40,15 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableHistory
 from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.integration.agents import cql, create_keyspace
 from tests.postgres import new_database, server_url
 
-KINDS: Final = ("driver's Python", "workers' Python", "Java", "PostgreSQL", "Kafka")
+KINDS: Final = ("driver's Python", "workers' Python", "Java", "PostgreSQL", "Cassandra", "Kafka")
 _SINKS: Final[Mapping[str, Callable[[str], Sink]]] = {
     "postgresql": lambda _: SqlSink(new_database()),
+    "cassandra": lambda _: _copy("cassandra"),
     "delta": lambda path: LakeHistorySink(ReplayableHistory(DeltaStore(DeltaSinkSettings(path=path)))),
     "iceberg": lambda path: LakeHistorySink(ReplayableHistory(IcebergStore(IcebergSinkSettings(path=path)))),
     "files": lambda path: FilesSink(_files(FilesSinkSettings(path=path))),
@@ -112,6 +120,27 @@ def _round(
     )
 
 
+def _copy(kind: str) -> Sink:
+    """A sink of a new keyspace on this run's node."""
+    node, keyspace = _node(), f"k{uuid4().hex[:10]}"
+    with cql(node) as session:
+        create_keyspace(session, keyspace)
+    section = {
+        "type": kind, "contact_points": [node.address], "port": node.port, "keyspace": keyspace,
+        "request_timeout_seconds": 60,
+    }  # fmt: skip
+    return open_sink("bench", Settings.model_validate({"sink": {"bench": section}}).sink["bench"], "bench")
+
+
+@cache
+def _node() -> LocalCassandra:
+    """A node that ends with this process."""
+    node = LocalCassandra(Path(tempfile.mkdtemp()) / "cassandra")
+    node.__enter__()
+    atexit.register(node.__exit__, None, None, None)
+    return node
+
+
 def _files(settings: FilesSinkSettings) -> ReplayableFilesOutlet:
     return ReplayableFilesOutlet(FileStore.of(settings), settings)
 
@@ -144,6 +173,7 @@ def _kind(process: _Process) -> str:
         "pyspark.daemon": "workers' Python",
         "SparkSubmit": "Java",
         "kafka.Kafka": "Kafka",
+        "CassandraDaemon": "Cassandra",
         "postgres": "PostgreSQL",
     }
     return next((kind for mark, kind in kinds.items() if mark in process.command), "")

@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
+CASSANDRA_TASKS: Final = "integration/test_cassandra_tasks.py"
 FENCES: Final = "spark/tailrace_spark/sinks/sql/fences.py"
 KAFKA_TASKS: Final = "integration/test_kafka_tasks.py"
 SQL_TASKS: Final = "unit/spark/sinks/sql/test_tasks.py"
@@ -105,6 +106,24 @@ BREAKAGES: Final = (
                 "not enough values to unpack",
             ),
         ),
+    ),
+    Breakage(
+        name="a-late-cassandra-task-writes-into-a-table-made-again",
+        promise="a late task writes nothing into another table of the same name",
+        file="spark/tailrace_spark/sinks/cassandra/task.py",
+        old="        sink.look_again(piece.changes)\n",
+        new="        sink.look_again(())\n",
+        needs=Needs.NODE,
+        reds=(Red(CASSANDRA_TASKS, "test_a_late_attempt_writes_nothing_into_a_table_that_was_made_again", ASSERTED),),
+    ),
+    Breakage(
+        name="cassandra-tasks-make-tables",
+        promise="tables and columns are the driver's to make",
+        file="spark/tailrace_spark/sinks/cassandra/task.py",
+        old="        raise UnpreparedError(statement)\n",
+        new="        super().define(statement)\n",
+        needs=Needs.NODE,
+        reds=(Red(CASSANDRA_TASKS, "test_tables_and_their_columns_are_the_drivers", "DID NOT RAISE"),),
     ),
     Breakage(
         name="auto-execution-follows-each-batch",

@@ -28,7 +28,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.protocol import ReachableSink, SweepingSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.corpus.kinds import Kinds
 from tests.held import Record, hold
@@ -48,6 +48,7 @@ from tests.oracle.trial import Found, Ground, Trial
 from tests.oracle.values import answered, key_of
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import as_read
+from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class _Unswept:
 
     def __init__(self, sink: ReachableSink) -> None:
         self.write, self.close = sink.write, sink.close
+        self.capabilities = sink.capabilities
 
     def sweep(self) -> int:
         return 0
@@ -168,6 +170,9 @@ class CopyTrial(Trial):
     found: tuple[Difference, ...] = ()
     """Of the last program."""
 
+    by_tasks = False
+    """Whether each batch is written by a task for each partition of keys."""
+
     def _replay(self, one: Found, recorded: Recorded) -> None:
         session, [node] = self._ground.session, self._ground.nodes
         keyspace = one.keyspace + COPY
@@ -182,7 +187,8 @@ class CopyTrial(Trial):
 
         with closing(sink):
             changes = [as_read(change) for change in recorded.changes]
-            deliver(_Unswept(sink), changes, Random(recorded.seed), _Clock(), time.time())  # type: ignore[arg-type]  # a clock is a clock
+            written: SweepingSink = InTasks(_Unswept(sink)) if self.by_tasks else _Unswept(sink)
+            deliver(written, changes, Random(recorded.seed), _Clock(), time.time())  # type: ignore[arg-type]  # a clock is a clock
         wait_until(equal, _SETTLED_SECONDS)
         letters = session.execute(
             "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
@@ -271,9 +277,13 @@ EXPIRED = (
 
 
 @pytest.mark.promise("cassandra.select")
+@pytest.mark.parametrize("by_tasks", [False, True], ids=["driver", "tasks"])
 @pytest.mark.parametrize("more", [(), pytest.param(EXPIRED, marks=pytest.mark.long)], ids=["lasting", "expired"])
-def test_a_second_keyspace_answers_as_the_source_does(trial: CopyTrial, more: tuple[str, ...]) -> None:
+def test_a_second_keyspace_answers_as_the_source_does(
+    trial: CopyTrial, more: tuple[str, ...], *, by_tasks: bool
+) -> None:
     """Values, write times and TTLs, of every kind of statement, delivered in any order and partly twice."""
+    trial.by_tasks = by_tasks
     made = (
         "CREATE KEYSPACE {k} WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TYPE {k}.ut (a int, b text)",
@@ -495,9 +505,11 @@ def test_topics_end_in_the_other_keyspace(
 @pytest.mark.promise("cassandra.select")
 @pytest.mark.long
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("by_tasks", [False, True], ids=["driver", "tasks"])
 @pytest.mark.parametrize("kinds", [{"lasting": True}, {"apart": True}], ids=["times that meet", "what expires"])
-def test_random_programs(trial: CopyTrial, kinds: dict[str, bool]) -> None:
+def test_random_programs(trial: CopyTrial, kinds: dict[str, bool], *, by_tasks: bool) -> None:
     """Not both at once: of one cell with several TTLs at one microsecond the sink does not promise which one holds."""
+    trial.by_tasks = by_tasks
     seed = secrets.randbits(32)
     sys.stderr.write(f"seeds {seed} to {seed + 2}\n")
     chosen = Kinds(counters=False, alterations=False, long_keys=False, **kinds)

@@ -24,14 +24,14 @@ def requests(mutations: Iterable[Mutation]) -> Iterator[tuple[Part, ...]]:
     together: list[Part] = []
     count = weight = 0
     for mutation in sorted(mutations, key=_token):
-        more = mutation.weight
-        if count and (count == MOST_MUTATIONS or weight + more > MOST_BYTES):
+        added = mutation.weight
+        if count and (count == MOST_MUTATIONS or weight + added > MOST_BYTES):
             yield tuple(together)
             together = []
             count = weight = 0
         together += mutation.statements
         count += 1
-        weight += more
+        weight += added
     if together:
         yield tuple(together)
 

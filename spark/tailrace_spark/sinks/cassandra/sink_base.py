@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
 from math import inf
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.batch.dead_letters import accepted
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.store import Store
+from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener, Put
+from tailrace_spark.sinks.changelog.log_task import letters_of
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
@@ -54,17 +61,36 @@ class Targets(Generic[_Target]):
             raise entry[1]
         return entry[1]
 
+    def refused(self) -> dict[str, str]:
+        """Why changes of some definitions go to the dead letters now, by `digest_of` these."""
+        return {
+            digest_of(table): str(target)
+            for table, target, look_again in self._known.values()
+            if isinstance(target, UnsupportedError) and self._clock() < look_again
+        }
+
     def forget(self) -> None:
         """What the cluster has may have changed."""
         self._known.clear()
 
 
+def digest_of(table: Table) -> str:
+    """What names a definition in every process."""
+    text = json.dumps(table_to_json(table), sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
 class CassandraSink(ABC):
     """A sink that writes piece by piece: what a batch wrote before it failed is written again as it was."""
 
-    def __init__(self, store: Store, letters: CassandraDeadLetters) -> None:
+    _targets: Targets[Any]
+
+    def __init__(self, store: Store, letters: CassandraDeadLetters, opener: Opener | None = None) -> None:
+        """With an `opener` tasks write too."""
         self._cluster = store
         self._letters = letters
+        self._opener = opener
+        self._refused: Mapping[str, str] = {}
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
@@ -72,12 +98,26 @@ class CassandraSink(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(dead_letters=self)
+        return Capabilities(dead_letters=self, tasks=None if self._opener is None else self)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
         SettingsError where a table there is the source's own."""
-        return self._write(pieces, [])
+        return self.into(pieces, self._letters.put)
+
+    def into(self, pieces: Iterable[Piece], put: Put) -> Summary:
+        """As `write`; the dead letters of each piece go to `put` once it is written."""
+        summary = Summary()
+        try:
+            for piece in pieces:
+                letters = list(piece.dead_letters)
+                summary += self._piece(piece, letters)
+                put(letters)
+        except BaseException:
+            self._forget()
+            self._letters.forget()
+            raise
+        return summary
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         return self._letters.list(after, limit)
@@ -88,7 +128,12 @@ class CassandraSink(ABC):
         After a crash between the two they are written again, and leave what they left.
         """
         set_aside: list[DeadLetter] = []
-        summary = self._write(pieces, set_aside)
+
+        def put(letters: Sequence[DeadLetter]) -> None:
+            self._letters.put(letters)
+            set_aside.extend(letters)
+
+        summary = self.into(pieces, put)
         self._letters.remove(accepted(letters, set_aside))
         return summary
 
@@ -96,20 +141,44 @@ class CassandraSink(ABC):
         """Give the connections back."""
         self._cluster.close()
 
-    def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
-        summary = Summary()
-        try:
-            for piece in pieces:
-                summary += self._piece(piece, set_aside)
-        except BaseException:
-            self._forget()
-            self._letters.forget()
-            raise
-        return summary
+    def fence(self, stream: str) -> None:  # noqa: B027 - both sinks have nothing to wait for
+        """As TaskSink says, of what SELECT returns: what a task still writes has the times of what is written."""
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> CassandraTask:
+        """As TaskSink says. Tables are made and widened here."""
+        del batch
+        if self._opener is None:
+            raise ValueError("a sink without an opener has no tasks: capabilities.tasks says so")
+        if definitions:
+            self._forget()  # tasks do not see what these need: somebody may have dropped it
+        for announced, table in definitions:
+            with suppress(UnsupportedError):  # `Targets` has logged it, and tasks are told
+                self._make_ready(announced, table)
+        return CassandraTask(self._opener, self._targets.refused())
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        """As TaskSink says: the dead letters that tasks brought are put into their table."""
+        del batch
+        self._letters.put(letters_of(results))
+        return sum((result.summary for result in results), Summary())
+
+    def refuse(self, refused: Mapping[str, str]) -> None:
+        """In a task: what its plan says of definitions, by `digest_of` these, that the cluster does not get."""
+        self._refused = refused
+
+    def _require_accepted(self, table: Table) -> None:
+        """Raises UnsupportedError for a definition of which the plan says so."""
+        if self._refused and (reason := self._refused.get(digest_of(table))) is not None:
+            raise UnsupportedError(reason)
+
+    def _make_ready(self, announced: int, table: Table) -> None:
+        """Make what a definition needs, announced at this offset of `.schemas`; raises as `Targets.of`."""
+        del announced
+        self._targets.of(table)
 
     @abstractmethod
-    def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
-        """Write a piece, and its letters; `set_aside` gets these, and those of changes that cannot be written."""
+    def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
+        """Write a piece; `letters` has its dead letters, and gets those of changes that cannot be written."""
 
     @abstractmethod
     def _forget(self) -> None:

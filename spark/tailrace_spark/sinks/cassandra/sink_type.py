@@ -11,16 +11,10 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 def _open(name: str, settings: CassandraSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.cassandra.cluster import CassandraStore
-    from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink
+    from tailrace_spark.sinks.cassandra.tables import TablesOpener
 
-    store = CassandraStore(settings, f"sink.{name}")
-    return CassandraTablesSink(
-        store,
-        around.prefix,
-        keyspace=settings.keyspace,
-        lists=settings.lists == "map",
-        largest=settings.largest_mutation_kibibytes << 10,
-    )
+    opener = TablesOpener(name, around.prefix, settings)
+    return opener.sink(CassandraStore(settings, f"sink.{name}"), opener)
 
 
 CASSANDRA: Final = SinkType(

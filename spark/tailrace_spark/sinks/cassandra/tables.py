@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -17,8 +17,10 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.cassandra.cluster import KeyColumn, RefusedError
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.cassandra.dead_letters import DEAD_LETTERS, CassandraDeadLetters
+from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
 from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Targets
 from tailrace_spark.sinks.cassandra.store import Store
+from tailrace_spark.sinks.cassandra.task import WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 
@@ -59,20 +61,30 @@ class CassandraTablesSink(CassandraSink):
 
     def __init__(
         self, store: TableStore, prefix: str, *, keyspace: str = "{keyspace}", lists: bool = False,
-        largest: int = 16 << 20, clock: Callable[[], float] = time.time,
+        largest: int = 16 << 20, clock: Callable[[], float] = time.time, opener: TablesOpener | None = None,
     ) -> None:  # fmt: skip
         """`prefix` is the topics'. `lists`: lists that are not frozen are maps there. `largest`: bytes of a change
-        that the cluster takes. `clock`: seconds since 1970."""
-        super().__init__(store, CassandraDeadLetters(store, prefix, self._keyspace_of))
+        that the cluster takes. `clock`: seconds since 1970. With an `opener` tasks write too."""
+        super().__init__(store, CassandraDeadLetters(store, prefix, self._keyspace_of), opener)
         self._store = store
         self._keyspace = keyspace
         self._lists = lists
         self._largest = largest
         self._clock = clock
         self._targets = Targets(self._ready, DEAD_LETTERS, clock)
+        self._ids: dict[tuple[str, str], UUID] = {}
 
-    def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
-        letters, now = list(piece.dead_letters), int(self._clock())
+    def look_again(self, changes: Sequence[Delivered]) -> None:
+        """Forget what is known of the cluster where it has other tables by now than those that these are known by."""
+        tables = {id(delivered.change.table): delivered.change.table for delivered in changes}.values()
+        for keyspace, name in {(self._keyspace_of(table.keyspace), table.name) for table in tables}:
+            table_id = self._ids.get((keyspace, name))
+            if table_id is not None and table_id != _id_of(self._store.identity(keyspace, name)):
+                self._forget()
+                return
+
+    def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
+        now = int(self._clock())
         written = self._made(piece.changes, letters, now)
         try:
             self._store.apply(write.mutation for write in written)
@@ -82,8 +94,6 @@ class CassandraTablesSink(CassandraSink):
             self._forget()  # somebody may have dropped a table, which is made anew then
             again = self._made([write.delivered for write in written], letters, now)
             written = [write for write in again if self._alone(write, letters)]
-        self._letters.put(letters)
-        set_aside += letters
         refused = letters[len(piece.dead_letters) :]
         return Summary(
             changes=len(piece.changes) - len(refused),
@@ -127,6 +137,7 @@ class CassandraTablesSink(CassandraSink):
 
         Raises UnsupportedError too where the cluster will not have the table, ServiceError where it lacks the keyspace.
         """
+        self._require_accepted(table)
         keyspace = self._keyspace_of(table.keyspace)
         try:
             with suppress(RefusedError):  # another stream may have made it meanwhile
@@ -150,7 +161,8 @@ class CassandraTablesSink(CassandraSink):
             self._store.define(_create(table, name, types))
             log.info("writing table %s to %s", table, name)
             existing = self._store.columns(keyspace, table.name)
-        _identify(table, name, self._store.identity(keyspace, table.name))
+        identity = self._store.identity(keyspace, table.name)
+        _identify(table, name, identity)
         _check(table, name, types, existing, self._store.key(keyspace, table.name))
         static = {column.name for column in table.static}
         _check_static(table, name, static, self._store.static(keyspace, table.name), types.keys() & existing.keys())
@@ -158,13 +170,44 @@ class CassandraTablesSink(CassandraSink):
             kind = " STATIC" if column in static else ""
             self._store.define(f"ALTER TABLE {name} ADD {quote_identifier(column)} {types[column]}{kind}")
             log.info("%s: column %s added", name, column)
+        if identity is not None:
+            self._ids[keyspace, table.name] = identity[0]
         return Writes(table, name)
 
     def _forget(self) -> None:
         self._targets.forget()
+        self._ids.clear()
 
     def _keyspace_of(self, keyspace: str) -> str:
         return self._keyspace.format(keyspace=keyspace)
+
+
+@dataclass(frozen=True, slots=True)
+class TablesOpener:
+    """Makes the sink of a worker process. `name` is the sink's, `prefix` the topics'."""
+
+    name: str
+    prefix: str
+    settings: CassandraSinkSettings = field(repr=False)
+
+    def open(self) -> CassandraTablesSink:
+        """As Opener says."""
+        return self.sink(WorkerStore(self.settings, f"sink.{self.name}"))
+
+    def sink(self, store: TableStore, opener: TablesOpener | None = None) -> CassandraTablesSink:
+        """One by these settings; with an `opener` the driver's."""
+        return CassandraTablesSink(
+            store,
+            self.prefix,
+            keyspace=self.settings.keyspace,
+            lists=self.settings.lists == "map",
+            largest=self.settings.largest_mutation_kibibytes << 10,
+            opener=opener,
+        )
+
+
+def _id_of(identity: tuple[UUID, str] | None) -> UUID | None:
+    return None if identity is None else identity[0]
 
 
 def _identify(table: Table, name: str, identity: tuple[UUID, str] | None) -> None:

@@ -181,8 +181,7 @@ class LogTablesSink(CassandraSink):
             self._targets.forget()
         return True
 
-    def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
-        letters = list(piece.dead_letters)
+    def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         table_updates = (changes for changes in _updates(piece.changes) if self._streamed or not _was_streamed(changes))
         updates = [self._update(changes, letters) for changes in table_updates]
         try:
@@ -193,8 +192,6 @@ class LogTablesSink(CassandraSink):
             self._forget()  # somebody may have dropped a log table, which is made anew then
             again = [self._update(update.changes, letters) for update in updates if update.target is not None]
             updates = [update for update in again if self._alone(update, letters)]
-        self._letters.put(letters)
-        set_aside += letters
         changes = sum(len(update.changes) for update in updates if update.target is not None)
         why = refusals_of(piece.changes, letters[len(piece.dead_letters) :])
         return Summary(changes, sum(len(update.rows) for update in updates), len(letters), refused=why)

@@ -1,0 +1,95 @@
+"""The half of a sink in a Cassandra cluster that writes in tasks: by each worker process's own connection, without DDL.
+
+Writes have the source's own write times, so attempts beside each other, late ones and any order leave the same rows.
+What has no such time is the driver's alone: tables and types, dead letters, watermarks. A table that was dropped and
+made again there is another one, which late attempts must not write: tasks look before each piece.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.sinks.cassandra.cluster import CassandraStore
+from tailrace_spark.sinks.changelog.log_task import TaskLetters
+from tailrace_spark.sinks.protocol import UnpreparedError
+
+Put = Callable[[Sequence[DeadLetter]], None]
+"""Takes the dead letters of a piece that is written."""
+
+
+class WorkerStore(CassandraStore):
+    """A worker process's connection to a cluster."""
+
+    def define(self, statement: str) -> None:
+        """Raises UnpreparedError: tables and types are the driver's."""
+        raise UnpreparedError(statement)
+
+
+class WorkerSink(Protocol):
+    """What a task asks of the sink of its process."""
+
+    def look_again(self, changes: Sequence[Delivered]) -> None: ...
+
+    def refuse(self, refused: Mapping[str, str]) -> None: ...
+
+    def into(self, pieces: Iterable[Piece], put: Put) -> Summary: ...
+
+
+class Opener(Protocol):
+    """Makes the sink of a worker process; equal ones share it. It is pickled, and has secrets."""
+
+    def open(self) -> WorkerSink: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraTask:
+    """Writes a Kafka partition's records; its result's `detail` are its dead letters.
+
+    `refused`: why the cluster does not get what some definitions need, by `digest_of` these.
+    """
+
+    opener: Opener = field(repr=False)
+    refused: Mapping[str, str]
+
+    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        """As PartitionTask says; where it raises, some of the records may be written."""
+        sink = _SINKS.of(self.opener)
+        sink.refuse(self.refused)
+        set_aside: list[DeadLetter] = []
+        summary = sink.into(_looked_at(sink, pieces), set_aside.extend)
+        letters = TaskLetters()
+        letters.put(set_aside)
+        return PartitionResult(partition, summary, letters.letters)
+
+
+def _looked_at(sink: WorkerSink, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    for piece in pieces:
+        sink.look_again(piece.changes)
+        yield piece
+
+
+class _WorkerSinks:
+    """The sinks of this process; they stay for later tasks."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: list[tuple[Opener, WorkerSink]] = []
+
+    def of(self, opener: Opener) -> WorkerSink:
+        """That of an opener, made when it is first asked for."""
+        with self._lock:
+            for earlier, sink in self._opened:
+                if earlier == opener:
+                    return sink
+            sink = opener.open()
+            self._opened.append((opener, sink))
+            return sink
+
+
+_SINKS: Final = _WorkerSinks()

@@ -1,0 +1,295 @@
+"""Another Cassandra cluster written by tasks: attempts beside each other, what only the driver makes, dead letters."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from cassandra.cluster import Session
+
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.sinks.cassandra.cluster import CassandraStore
+from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
+from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink, TablesOpener
+from tailrace_spark.sinks.cassandra.task import CassandraTask
+from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.registry import open_sink
+from tests.held import Record, hold
+from tests.integration.agents import cql, create_keyspace
+from tests.integration.feed import Feed
+from tests.integration.test_change_log_sinks import follow
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt
+from tests.unit.tables import table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SECONDS = 60
+PARTITION: KafkaPartition = ("t.x", 0)
+_workers = count()
+_opened: list[CassandraTablesSink] = []
+
+
+@dataclass(frozen=True)
+class Worker(TablesOpener):
+    """That of one worker process: one of another number has a connection and a memory of its own."""
+
+    number: int = 0
+
+    def open(self) -> CassandraTablesSink:
+        sink = super().open()
+        _opened.append(sink)
+        return sink
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A keyspace that a sink writes, whose name is the source's too: there is no other cluster."""
+
+    node: LocalCassandra
+    session: Session
+    keyspace: str
+
+    def opener(self) -> Worker:
+        section = CassandraSinkSettings.model_validate(
+            {"contact_points": [self.node.address], "port": self.node.port, "request_timeout_seconds": SECONDS}
+        )
+        return Worker("copy", "t", section, next(_workers))
+
+    def sink(self) -> CassandraTablesSink:
+        """A driver's."""
+        opener = self.opener()
+        return opener.sink(CassandraStore(opener.settings, "sink.copy"), opener)
+
+    def task(self, task: CassandraTask) -> CassandraTask:
+        """The same in a worker process of its own."""
+        return replace(task, opener=self.opener())
+
+    def table(self, name: str = "plain", number: int = 1, **regular: str) -> Table:
+        """Another one of the same name with another number."""
+        columns = regular or {"v": "int"}
+        return table({"k": "int"}, regular=columns, keyspace=self.keyspace, name=name, table_id=UUID(int=number))
+
+    def rows(self, names: str = "k, v, writetime(v)", name: str = "plain") -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in self.session.execute(f"SELECT {names} FROM {self.keyspace}.{name}"))
+
+    def tables(self) -> set[str]:
+        query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
+        return {row.table_name for row in self.session.execute(query, (self.keyspace,))}
+
+
+@pytest.fixture
+def copy(cassandra: LocalCassandra, keyspace_name: str) -> Iterator[Copy]:
+    with cql(cassandra, seconds=SECONDS) as session:
+        create_keyspace(session, keyspace_name)
+        yield Copy(cassandra, session, keyspace_name)
+        while _opened:
+            _opened.pop().close()
+        session.execute(f"DROP KEYSPACE {keyspace_name}")
+
+
+@pytest.fixture(autouse=True)
+def _held(cassandra_version: str, record_property: Record) -> None:
+    hold(record_property, "cassandra, tasks", "Cassandra", cassandra_version)
+
+
+def piece_of(*changes: Change, begin: int = 0) -> Piece:
+    return Piece(
+        tuple(
+            Delivered(RecordId(f"t.{change.table}", 0, offset), change, message=b"\0message")
+            for offset, change in enumerate(changes, begin)
+        )
+    )
+
+
+def planned(sink: CassandraTablesSink, *tables: Table) -> CassandraTask:
+    return sink.plan(TaskBatch("s", 0, {PARTITION: 1 << 40}), list(enumerate(tables)))
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_two_attempts_at_once_and_a_late_one_leave_the_rows_of_one(copy: Copy) -> None:
+    """In the middle of the first another one writes it all; then a later batch; then the first goes on."""
+    plain = copy.table()
+    log = Log(plain)
+    first = [piece_of(*(log.insert((key,), (), 10, v=key) for key in range(begin, begin + 20))) for begin in (0, 20)]
+    later = piece_of(*(log.update((key,), (), 11, v=-key) for key in range(1, 40, 2)), log.delete((38,), (), 12))
+    paused, told = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[Piece]:
+        yield first[0]
+        paused.set()
+        assert told.wait(SECONDS)
+        yield first[1]
+
+    with closing(copy.sink()) as sink, ThreadPoolExecutor(1) as pool:
+        task = planned(sink, plain)
+        late = pool.submit(copy.task(task).write, PARTITION, pieces())
+        assert paused.wait(SECONDS)
+        for batch in (first, [later]):
+            result = attempt(copy.task(task), PARTITION, batch)
+            assert result is not None
+            sink.commit(TaskBatch("s", 0, {}), [result])
+        told.set()
+        assert late.result(SECONDS).summary == Summary(40, 40)
+    assert copy.rows() == [(key, -key, 11) if key % 2 else (key, key, 10) for key in range(40) if key != 38]
+
+
+def test_tables_and_their_columns_are_the_drivers(copy: Copy) -> None:
+    """A task that lacks one makes none, and is planned again; one of an older definition goes on."""
+    plain, wider = copy.table(), copy.table(v="int", w="frozen<addr>")
+    with closing(copy.sink()) as sink:
+        for definition, change in (
+            (plain, Log(plain).insert((1,), (), 10, v=1)),
+            (wider, Log(wider).insert((2,), (), 10, v=2, w={"street": "x", "zip": 1})),
+        ):
+            before = copy.tables(), planned(sink)
+            with pytest.raises(UnpreparedError):
+                attempt(copy.task(before[1]), PARTITION, [piece_of(change)], unprepared=True)
+            assert copy.tables() == before[0]
+            assert attempt(copy.task(planned(sink, definition)), PARTITION, [piece_of(change)]) is not None
+        old = piece_of(Log(plain).insert((3,), (), 10, v=3))
+        assert attempt(copy.task(planned(sink)), PARTITION, [old]) is not None
+    assert [row[0] for row in copy.rows("k, v")] == [1, 2, 3]
+
+
+def test_a_worker_notices_that_a_table_is_gone(copy: Copy) -> None:
+    """Though it has written it before: the driver makes it again."""
+    plain = copy.table()
+    with closing(copy.sink()) as sink:
+        task = copy.task(planned(sink, plain))
+        assert attempt(task, PARTITION, [piece_of(Log(plain).insert((1,), (), 10, v=1))]) is not None
+        copy.session.execute(f"DROP TABLE {copy.keyspace}.plain")
+        again = piece_of(Log(plain).insert((2,), (), 10, v=2))
+        with pytest.raises(UnpreparedError):
+            attempt(task, PARTITION, [again], unprepared=True)
+        planned(sink, plain)
+        assert attempt(task, PARTITION, [again]) is not None
+    assert copy.rows() == [(2, 2, 10)]
+
+
+@pytest.mark.promise("cassandra.late-tasks")
+def test_a_late_attempt_writes_nothing_into_a_table_that_was_made_again(copy: Copy) -> None:
+    """The table was dropped and made again at the source, and, by hand and by the stream, there."""
+    former, newer = copy.table(), copy.table(number=2)
+    paused, told = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[Piece]:
+        yield piece_of(Log(former).insert((1,), (), 10, v=1))
+        paused.set()
+        assert told.wait(SECONDS)
+        yield piece_of(Log(former).insert((2,), (), 10, v=2), begin=1)
+
+    with closing(copy.sink()) as sink, ThreadPoolExecutor(1) as pool:
+        late = pool.submit(copy.task(planned(sink, former)).write, PARTITION, pieces())
+        assert paused.wait(SECONDS)
+        copy.session.execute(f"DROP TABLE {copy.keyspace}.plain")
+        current = piece_of(Log(newer).insert((3,), (), 10, v=3))
+        assert attempt(copy.task(planned(sink, newer)), PARTITION, [current]) is not None
+        told.set()
+        assert late.result(SECONDS).summary.dead_letters == 1
+    assert copy.rows() == [(3, 3, 10)]
+
+
+@pytest.mark.promise("tasks.letters")
+def test_what_the_cluster_refuses_is_told_to_tasks_and_their_letters_are_the_drivers(copy: Copy) -> None:
+    """Once, though the batch comes again; the other table goes on."""
+    plain, strange = copy.table(), copy.table("strange", v="int", x="text")
+    copy.session.execute(f"CREATE TABLE {copy.keyspace}.strange (k int PRIMARY KEY, v int, x int)")
+    copy.session.execute(f"ALTER TABLE {copy.keyspace}.strange DROP x")
+    piece = piece_of(
+        Log(plain).insert((1,), (), 10, v=1),
+        Log(strange).insert((1,), (), 10, v=1),
+        Log(copy.table("listed", v="list<int>")).update((1,), (), 10, v={"1": 1}),
+    )
+    with closing(copy.sink()) as sink:
+        tasks = LogInTasks(sink)
+        assert tasks.write([piece]) == tasks.write([piece])
+        reasons = {letter.record_id.topic.rpartition(".")[2]: letter.reason for letter in sink.dead_letters(None, 9)}
+        assert reasons.keys() == {"strange", "listed"}
+        assert "Cassandra refuses to make or widen it" in reasons["strange"]
+        assert [letter.message for letter in sink.dead_letters(None, 9)] == [b"\0message"] * 2
+    assert copy.rows() == [(1, 1, 10)]
+
+
+def test_two_drivers_at_once_widen_one_table(copy: Copy) -> None:
+    """Each by a definition of its own; the rows of both are there."""
+    definitions = [copy.table(v="int", a="int"), copy.table(v="int", b="int")]
+
+    def run(definition: Table) -> None:
+        with closing(copy.sink()) as sink:
+            for key in range(20):
+                LogInTasks(sink).write([piece_of(Log(definition).insert((key,), (), 10, v=key))])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, definitions))
+    assert copy.rows("k, v, a, b") == [(key, key, None, None) for key in range(20)]
+
+
+def test_a_cluster_that_is_gone_is_a_fault_of_the_store(copy: Copy) -> None:
+    opener = copy.opener()
+    nowhere = replace(opener, settings=opener.settings.model_copy(update={"port": 1}))
+    with pytest.raises(ServiceError, match="Cassandra at"):
+        CassandraTask(nowhere, {}).write(PARTITION, [piece_of(Log(copy.table()).insert((1,), (), 10, v=1))])
+
+
+@pytest.mark.promise("stream.execution")
+def test_tasks_write_what_topics_have(
+    spark: SparkSession, kafka: LocalKafka, prefix: str, copy: Copy, tmp_path: Path
+) -> None:
+    """By tasks, then by the driver, then by tasks without a checkpoint; columns come on the way."""
+    plain, wider = copy.table(), copy.table(v="int", w="text")
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+            "sink": {"copy": {"type": "cassandra", "contact_points": [copy.node.address], "port": copy.node.port}},
+        }
+    )
+
+    def run(**stream: str) -> tuple[set[str], int]:
+        """Who wrote, and how many dead letters there were."""
+        own = settings.stream.model_copy(update=stream)
+        batches = follow(spark, settings.model_copy(update={"stream": own}), "copy")
+        return {one.execution for one in batches if one.records}, sum(one.summary.dead_letters for one in batches)
+
+    with closing(Feed(kafka.bootstrap, prefix)) as feed:
+        feed.announce()
+        feed.publish([Log(plain).insert((key,), (), 2_000_000, v=key) for key in range(50)])
+        feed.poison(plain, b"no change at all")
+        assert run(execution="executors") == ({"executors"}, 1)
+        feed.publish([Log(wider).update((key,), (), 2_000_001, w=str(key)) for key in range(50)])
+        assert run(execution="executors") == ({"executors"}, 0)
+        feed.publish([Log(wider).delete((key,), (), 2_000_002) for key in range(0, 50, 2)])
+        assert run(execution="driver") == ({"driver"}, 0)
+        rows = [(key, key, str(key)) for key in range(1, 50, 2)]
+        assert copy.rows("k, v, w") == rows
+        assert run(execution="executors", checkpoint=str(tmp_path / "lost")) == ({"executors"}, 1)
+        assert copy.rows("k, v, w") == rows
+    with closing(open_sink("copy", settings.sink["copy"], prefix)) as sink:
+        letters = sink.capabilities.dead_letters
+        assert letters is not None
+        assert [letter.message for letter in letters.dead_letters(None, 9)] == [b"no change at all"]
+
+
+def test_a_task_shows_no_secret() -> None:
+    section = {"contact_points": ["h"], "username": "u", "password": "sesame"}
+    opener = TablesOpener("copy", "t", CassandraSinkSettings.model_validate(section))
+    task = planned(opener.sink(CassandraStore(opener.settings, "sink.copy"), opener))
+    assert "sesame" not in repr(task) + str(task)
