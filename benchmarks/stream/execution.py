@@ -49,6 +49,7 @@ KINDS: Final = ("driver's Python", "workers' Python", "Java", "PostgreSQL", "Cas
 _SINKS: Final[Mapping[str, Callable[[str], Sink]]] = {
     "postgresql": lambda _: SqlSink(new_database()),
     "cassandra": lambda _: _copy("cassandra"),
+    "log-tables": lambda _: _copy("log-tables"),
     "delta": lambda path: LakeHistorySink(ReplayableHistory(DeltaStore(DeltaSinkSettings(path=path)))),
     "iceberg": lambda path: LakeHistorySink(ReplayableHistory(IcebergStore(IcebergSinkSettings(path=path)))),
     "files": lambda path: FilesSink(_files(FilesSinkSettings(path=path))),

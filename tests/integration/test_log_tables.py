@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -277,6 +277,32 @@ def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, t
     batches = follow(spark, logged.settings.model_copy(update={"stream": again}), tmp_path / "again")
     assert len(batches) > len(logged.batches)
     assert {table: logged.log(table, _all(logged, table)) for table in TABLES} == columns
+
+
+@pytest.mark.promise("log-tables.same-rows")
+def test_tasks_write_the_same_rows(logged: Logged, spark: SparkSession, tmp_path: Path) -> None:
+    """Into logs of their own, in batches that end elsewhere, and then once more."""
+    name, section = logged.settings.stream_sink()
+    own = replace(logged, keyspace=f"{logged.keyspace}_tasks")
+    create_keyspace(logged.session, own.keyspace)
+    settings = logged.settings.model_copy(
+        update={
+            "sink": {name: section.model_copy(update={"keyspace": own.keyspace})},
+            "stream": logged.settings.stream.model_copy(
+                update={"execution": "executors", "max_offsets_per_trigger": 70}
+            ),
+        }
+    )
+    for number in range(2):
+        batches = follow(spark, settings, tmp_path / f"checkpoint{number}")
+        assert len(batches) > len(logged.batches)
+        assert {batch.execution for batch in batches if batch.records} == {"executors"}
+        assert sum(batch.summary.rows for batch in batches) == sum(batch.summary.rows for batch in logged.batches)
+        for table in TABLES:
+            log = f"{table}_scylla_cdc_log"
+            assert columns_of(own.session, own.keyspace, log) == columns_of(logged.session, logged.keyspace, log)
+            columns = _all(logged, table)
+            assert own.log(table, columns) == logged.log(table, columns)
 
 
 def mirror(logged: Logged, cassandra: LocalCassandra, keyspace: str) -> None:

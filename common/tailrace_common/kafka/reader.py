@@ -92,7 +92,7 @@ def read_to_end(
 
 
 class PartitionReader(Closing):
-    """Reads one partition in order from its beginning, read_committed; one thread at a time, no consumer group.
+    """Reads one partition in order from `begin` on, read_committed; one thread at a time, no consumer group.
 
     `config` is librdkafka's, as the settings pass it through. `timeout` is how long, in seconds, a read to the end
     may stand still. Nothing connects before the first read; `close` it, or use it in a `with`.
@@ -104,6 +104,7 @@ class PartitionReader(Closing):
         topic: str,
         partition: int,
         *,
+        begin: int = 0,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
         clock: Clock = time.monotonic,
     ) -> None:
@@ -115,7 +116,7 @@ class PartitionReader(Closing):
         self._contact = FirstContact(config, self._errors, self._serve)
         self._admin: AdminClient | None = None
         self._consumer: Consumer | None = None
-        self.next_offset = 0
+        self.next_offset = begin
         """The first offset not read yet; control records and what compaction removed count as read."""
 
     def read_to_end(self) -> Iterator[Record]:

@@ -46,6 +46,7 @@ from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.source.dedupe import one_copy
 from tailrace_spark.source.kafka import read_messages, reads_topic, with_head
 from tailrace_spark.tasks.job import TaskRunner, TaskSettings
+from tailrace_spark.tasks.updates import UpdateReading
 
 log = logging.getLogger("tailrace_spark")
 
@@ -146,7 +147,11 @@ class Stream:
         if tasks is None:
             return None
         mixed = stream.one_copy_seconds is not None
-        task_settings = TaskSettings(self._settings.topics.prefix, masks_of(stream), stream.accept_early, mixed=mixed)
+        updates: UpdateReading | None = None
+        if (update_sink := sink.capabilities.whole_updates) is not None:
+            updates = UpdateReading(update_sink.write_times, self._settings.kafka.reveal())
+        prefix, early = self._settings.topics.prefix, stream.accept_early
+        task_settings = TaskSettings(prefix, masks_of(stream), early, mixed=mixed, updates=updates)
         runner = TaskRunner(self._spark, task_settings)
         return ExecutorBatches(tasks, runner, self._schemas, shape, self._files)
 

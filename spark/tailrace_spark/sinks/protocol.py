@@ -137,7 +137,8 @@ class UpdateSink(Sink, Protocol):
 
     All changes of one mutation's update of a table stand together in one piece, with the streams of all their
     `write_times` (microseconds). Its store may have no transactions: of a batch that raises ServiceError a part may be
-    written. The batch is then written again from its beginning, and every row must come out as before.
+    written. The batch is then written again from its beginning, and every row must come out as before. Where tasks
+    write, `write_times` is a function that can be pickled.
     """
 
     def write_times(self, change: Change) -> Iterable[int]: ...

@@ -116,6 +116,12 @@ class Updates:
         if open_update.whole:
             yield self._open.pop(writer).in_order()
 
+    def whole(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces, each with the updates that its changes make whole."""
+        for piece in pieces:
+            complete = [change for delivered in piece.changes for update in self.feed(delivered) for change in update]
+            yield Piece(tuple(complete), piece.dead_letters)
+
     def feed_rest(self, delivered: Delivered) -> Iterator[list[Delivered]]:
         """As `feed`, for changes behind the batch's end: those of other updates are not taken."""
         source = delivered.change.source
@@ -171,11 +177,7 @@ class WholeUpdates:
 
     def __iter__(self) -> Iterator[Piece]:
         updates = Updates()
-        for piece in self._pieces():
-            complete = [
-                change for delivered in piece.changes for update in updates.feed(delivered) for change in update
-            ]
-            yield Piece(tuple(complete), piece.dead_letters)
+        yield from updates.whole(self._pieces())
         for update in self._rest(updates):
             yield Piece(tuple(update))
         if updates.left_out:

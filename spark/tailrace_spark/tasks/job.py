@@ -16,18 +16,23 @@ from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import SCHEMA, Outcome, outcomes_of
 from tailrace_spark.tasks.partition_writer import PartitionWriter
 from tailrace_spark.tasks.schemas import TaskSchemas
+from tailrace_spark.tasks.updates import UpdateReading
 
 _TASKS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
-    """What holds for all tasks of a stream. `mixed`: a task may be given records of any partitions, in any order."""
+    """What holds for all tasks of a stream. `mixed`: a task may be given records of any partitions, in any order.
+
+    `updates` are for sinks that take updates whole.
+    """
 
     prefix: str
     masks: Masks | None
     early: bool
     mixed: bool
+    updates: UpdateReading | None = None
 
 
 class TaskRunner:
@@ -62,6 +67,7 @@ class TaskRunner:
             partitions,
             self._settings.masks,
             self._settings.early,
+            self._settings.updates,
             written,
         )
         rows = self._by_partition(frame).mapInArrow(writer.outcomes, SCHEMA).collect()

@@ -32,6 +32,7 @@ from tailrace_spark.tasks.outcome import (
 from tailrace_spark.tasks.record_counts import all_owned, counts_of
 from tailrace_spark.tasks.runs import partition_runs
 from tailrace_spark.tasks.schemas import TaskSchemas
+from tailrace_spark.tasks.updates import PartitionUpdates, UpdateReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class PartitionWriter:
     """Writes the records of a task. It is pickled with the task; its broadcasts stay with each worker process.
 
     `generations` and `schemas` are complete for the batch; `known_until` is the generations' (StreamTable).
-    `partitions` counts those of each topic. `written` has been written by an earlier attempt at the batch.
+    `partitions` counts those of each topic. `updates`: the sink is given whole table updates. `written` has been
+    written by an earlier attempt at the batch.
     """
 
     task: PartitionTask
@@ -50,6 +52,7 @@ class PartitionWriter:
     partitions: Mapping[str, int]
     masks: Masks | None
     early: bool
+    updates: UpdateReading | None
     written: frozenset[KafkaPartition]
 
     def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -89,11 +92,20 @@ class _PartitionRecords:
         self._partition = partition
         self._batches = batches
         self._schema_ids: set[bytes] = set()
+        self._end = 0
         self.counts = RecordCounts()
 
     def __iter__(self) -> Iterator[Piece]:
-        writer, (topic, partition) = self._writer, self._partition
+        writer = self._writer
         table = replace(writer.generations.value, known_until=writer.known_until)
+        decoded = self._decoded(table)
+        if writer.updates is None:
+            return decoded
+        updates = PartitionUpdates(writer.updates, self._partition, table, writer.schemas.value, writer.early)
+        return updates.whole(decoded, lambda: self._end)
+
+    def _decoded(self, table: StreamTable) -> Iterator[Piece]:
+        writer, (topic, partition) = self._writer, self._partition
         schemas = writer.schemas.value
         for batch in self._batches:
             records = assigned_here(pa.Table.from_batches([batch]), table, writer.prefix)
@@ -101,6 +113,7 @@ class _PartitionRecords:
             if not all_owned(records, partition, writer.partitions[topic]):
                 raise _SharedKeysError
             self.counts += counts_of(records)
+            self._end = pc.max(records.column("offset")).as_py() + 1
             yield from pieces(records, schemas, early=writer.early)
 
     def all_schema_ids(self) -> frozenset[bytes]:

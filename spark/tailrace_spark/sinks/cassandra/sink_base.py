@@ -10,12 +10,13 @@ from contextlib import suppress
 from hashlib import blake2b
 from math import inf
 from typing import Any, Final, Generic, TypeVar
+from uuid import UUID
 
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.batch.dead_letters import accepted
-from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.store import Store
@@ -25,6 +26,9 @@ from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 _Target = TypeVar("_Target")
+
+Place = tuple[str, str]
+"""Keyspace and name of a table there."""
 
 UNSUPPORTED_SECONDS: Final = 60.0
 """What a cluster could not hold is looked at again after so long: somebody may have changed it there."""
@@ -91,6 +95,7 @@ class CassandraSink(ABC):
         self._letters = letters
         self._opener = opener
         self._refused: Mapping[str, str] = {}
+        self._ids: dict[Place, UUID] = {}
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
@@ -154,7 +159,7 @@ class CassandraSink(ABC):
         for announced, table in definitions:
             with suppress(UnsupportedError):  # `Targets` has logged it, and tasks are told
                 self._make_ready(announced, table)
-        return CassandraTask(self._opener, self._targets.refused())
+        return CassandraTask(self._opener, self._targets.refused(), self._definitions())
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
         """As TaskSink says: the dead letters that tasks brought are put into their table."""
@@ -162,9 +167,19 @@ class CassandraSink(ABC):
         self._letters.put(letters_of(results))
         return sum((result.summary for result in results), Summary())
 
-    def refuse(self, refused: Mapping[str, str]) -> None:
-        """In a task: what its plan says of definitions, by `digest_of` these, that the cluster does not get."""
-        self._refused = refused
+    def begin(self, task: CassandraTask) -> None:
+        """In a worker process: what the plan of the next task says."""
+        self._refused = task.refused
+
+    def look_again(self, changes: Sequence[Delivered]) -> None:
+        """In a worker process: forget what is known of the cluster where it has other tables by now than those."""
+        tables = {id(delivered.change.table): delivered.change.table for delivered in changes}.values()
+        for place in {self._place_of(table) for table in tables}:
+            if place in self._ids:
+                identity = self._cluster.identity(*place)
+                if identity is None or identity[0] != self._ids[place]:
+                    self._forget()
+                    return
 
     def _require_accepted(self, table: Table) -> None:
         """Raises UnsupportedError for a definition of which the plan says so."""
@@ -176,10 +191,19 @@ class CassandraSink(ABC):
         del announced
         self._targets.of(table)
 
+    def _definitions(self) -> Mapping[str, tuple[int, str]]:
+        """What workers have to know of tables beside the definition of each change, as CassandraTask has it."""
+        return {}
+
     @abstractmethod
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         """Write a piece; `letters` has its dead letters, and gets those of changes that cannot be written."""
 
     @abstractmethod
+    def _place_of(self, table: Table) -> Place:
+        """Where the changes of a source's table are written."""
+
     def _forget(self) -> None:
         """What the cluster has may have changed."""
+        self._targets.forget()
+        self._ids.clear()

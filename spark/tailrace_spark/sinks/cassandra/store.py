@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
+from uuid import UUID
 
 from tailrace_spark.sinks.cassandra.cluster import Batch
 
@@ -14,6 +15,8 @@ class Store(Protocol):
     def connect(self) -> None: ...
 
     def columns(self, keyspace: str, table: str) -> Mapping[str, str]: ...
+
+    def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None: ...
 
     def fields(self, keyspace: str, user_type: str) -> Mapping[str, str]: ...
 

@@ -18,7 +18,7 @@ from tailrace_spark.sinks.cassandra.cluster import KeyColumn, RefusedError
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.cassandra.dead_letters import DEAD_LETTERS, CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Targets
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Place, Targets
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
@@ -37,8 +37,6 @@ class TableStore(Store, Protocol):
     def static(self, keyspace: str, table: str) -> frozenset[str]: ...
 
     def key(self, keyspace: str, table: str) -> Sequence[KeyColumn]: ...
-
-    def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None: ...
 
     def apply(self, mutations: Iterable[Mutation]) -> None: ...
 
@@ -72,16 +70,6 @@ class CassandraTablesSink(CassandraSink):
         self._largest = largest
         self._clock = clock
         self._targets = Targets(self._ready, DEAD_LETTERS, clock)
-        self._ids: dict[tuple[str, str], UUID] = {}
-
-    def look_again(self, changes: Sequence[Delivered]) -> None:
-        """Forget what is known of the cluster where it has other tables by now than those that these are known by."""
-        tables = {id(delivered.change.table): delivered.change.table for delivered in changes}.values()
-        for keyspace, name in {(self._keyspace_of(table.keyspace), table.name) for table in tables}:
-            table_id = self._ids.get((keyspace, name))
-            if table_id is not None and table_id != _id_of(self._store.identity(keyspace, name)):
-                self._forget()
-                return
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         now = int(self._clock())
@@ -174,9 +162,8 @@ class CassandraTablesSink(CassandraSink):
             self._ids[keyspace, table.name] = identity[0]
         return Writes(table, name)
 
-    def _forget(self) -> None:
-        self._targets.forget()
-        self._ids.clear()
+    def _place_of(self, table: Table) -> Place:
+        return self._keyspace_of(table.keyspace), table.name
 
     def _keyspace_of(self, keyspace: str) -> str:
         return self._keyspace.format(keyspace=keyspace)
@@ -204,10 +191,6 @@ class TablesOpener:
             largest=self.settings.largest_mutation_kibibytes << 10,
             opener=opener,
         )
-
-
-def _id_of(identity: tuple[UUID, str] | None) -> UUID | None:
-    return None if identity is None else identity[0]
 
 
 def _identify(table: Table, name: str, identity: tuple[UUID, str] | None) -> None:

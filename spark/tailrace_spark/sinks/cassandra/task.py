@@ -36,7 +36,7 @@ class WorkerSink(Protocol):
 
     def look_again(self, changes: Sequence[Delivered]) -> None: ...
 
-    def refuse(self, refused: Mapping[str, str]) -> None: ...
+    def begin(self, task: CassandraTask) -> None: ...
 
     def into(self, pieces: Iterable[Piece], put: Put) -> Summary: ...
 
@@ -51,16 +51,18 @@ class Opener(Protocol):
 class CassandraTask:
     """Writes a Kafka partition's records; its result's `detail` are its dead letters.
 
-    `refused`: why the cluster does not get what some definitions need, by `digest_of` these.
+    `refused`: why the cluster does not get what some definitions need, by `digest_of` these. `definitions`: what the
+    sink knows of each table, as JSON, with the offset in `.schemas` that it is of; compiled classes cannot be pickled.
     """
 
     opener: Opener = field(repr=False)
     refused: Mapping[str, str]
+    definitions: Mapping[str, tuple[int, str]] = field(default_factory=dict, repr=False)
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says; where it raises, some of the records may be written."""
         sink = _SINKS.of(self.opener)
-        sink.refuse(self.refused)
+        sink.begin(self)
         set_aside: list[DeadLetter] = []
         summary = sink.into(_looked_at(sink, pieces), set_aside.extend)
         letters = TaskLetters()

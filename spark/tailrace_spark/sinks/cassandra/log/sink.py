@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
-import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
-from uuid import UUID
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
-from tailrace_schemas.tokens import token
+from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.definitions import merge_definitions
-from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
+from tailrace_spark.sinks.cassandra.cluster import RefusedError
 from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.log.layout import (
     LogTable,
@@ -32,21 +30,21 @@ from tailrace_spark.sinks.cassandra.log.layout import (
     log_table,
     missing_columns,
 )
-from tailrace_spark.sinks.cassandra.log.rows import LogRow, log_rows, write_times
+from tailrace_spark.sinks.cassandra.log.rows import log_rows, write_times
+from tailrace_spark.sinks.cassandra.log.updates import Target, Update, batches_of, updates_of, was_streamed
 from tailrace_spark.sinks.cassandra.log.watermarks import Watermarks
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Targets
+from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Place, Targets
 from tailrace_spark.sinks.cassandra.store import Store
+from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener, WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
-from tailrace_spark.sinks.protocol import Capabilities, Watermark
+from tailrace_spark.sinks.protocol import Capabilities, UnpreparedError, Watermark
 from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of
 
 _LOG: Final = logging.getLogger("tailrace_spark")
 
 LOG_DEAD_LETTERS: Final = "tailrace_log_dead_letters"
 """Another table than that of a `cassandra` sink, which may set aside the same records for the same keyspace."""
-# Of one partition, so one mutation to Cassandra; far below the least that any segment size allows.
-_BATCH_ROWS: Final = 32
-_BATCH_BYTES: Final = 64 * 1024
 
 
 class LogStore(Store, Protocol):
@@ -54,31 +52,9 @@ class LogStore(Store, Protocol):
 
     def has_keyspace(self, keyspace: str) -> bool: ...
 
-    def identity(self, keyspace: str, table: str) -> tuple[UUID, str] | None: ...
-
 
 class NoKeyspaceError(ServiceError):
     """The keyspace of a log table does not exist: its changes wait until somebody makes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """An existing log table, and what a definition's changes write into it.
-
-    `columns`: the log's columns in the order of `statement`, each with the name that the definition has for it.
-    """
-
-    columns: Mapping[str, str]
-    statement: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Update:
-    """One update's rows, and the places of its changes."""
-
-    target: _Target | None
-    rows: list[LogRow]
-    changes: tuple[Delivered, ...]
 
 
 class LogTablesSink(CassandraSink):
@@ -92,17 +68,21 @@ class LogTablesSink(CassandraSink):
     written again. That is no harm: a row's key, values and write time follow from the mutation alone, whichever
     replica's copy it comes from. So existing rows are written as they were. What no log table can hold, or
     the cluster refuses, goes to `tailrace_log_dead_letters` in the same keyspace, update by update.
+
+    Tasks write the same rows. What a log table has follows from all definitions of its table, so plans tell tasks what
+    the driver knows of each.
     """
 
     def __init__(
         self, store: LogStore, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
         keep_dropped: bool = False, streamed: bool = True, lateness_ms: int = 30_000,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, opener: Opener | None = None, makes_tables: bool = True,
     ) -> None:  # fmt: skip
         """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever).
         `keep_dropped`: log tables keep the columns that their tables drop; `streamed`: data that nodes streamed and
-        logged once more are written too. `lateness_ms` is as WatermarkedSink says."""
-        super().__init__(store, CassandraDeadLetters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS))
+        logged once more are written too. `lateness_ms` is as WatermarkedSink says.
+        With an `opener` tasks write too; their own sinks make no tables."""
+        super().__init__(store, CassandraDeadLetters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS), opener)
         self._store = store
         self._keyspace = keyspace
         self._ttl = ttl_seconds
@@ -113,12 +93,27 @@ class LogTablesSink(CassandraSink):
         self._known: dict[str, tuple[int, Table]] = {}
         self._noted: dict[int, tuple[Table, int]] = {}
         self._targets = Targets(self._prepare, LOG_DEAD_LETTERS, clock)
+        self._makes_tables = makes_tables
+        self._texts: dict[str, tuple[int, str]] = {}
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(dead_letters=self, announcements=self, watermarks=self, whole_updates=self)
+        return replace(super().capabilities, announcements=self, watermarks=self, whole_updates=self)
 
-    def write_times(self, change: Change) -> Iterable[int]:
+    def begin(self, task: CassandraTask) -> None:
+        """In a worker process: what the plan of the next task says, of definitions too."""
+        super().begin(task)
+        if task.definitions != self._texts:
+            self._texts = dict(task.definitions)
+            self._known = {
+                name: (announced, table_from_json(json.loads(text)))
+                for name, (announced, text) in task.definitions.items()
+            }
+            self._noted.clear()
+            self._targets.forget()
+
+    @staticmethod
+    def write_times(change: Change) -> Iterable[int]:
         """The times under which a change stands in the log."""
         return write_times(change)
 
@@ -182,10 +177,10 @@ class LogTablesSink(CassandraSink):
         return True
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
-        table_updates = (changes for changes in _updates(piece.changes) if self._streamed or not _was_streamed(changes))
-        updates = [self._update(changes, letters) for changes in table_updates]
+        chosen = (update for update in updates_of(piece.changes) if self._streamed or not was_streamed(update))
+        updates = [self._update(changes, letters) for changes in chosen]
         try:
-            self._store.write(_batches(updates, self._ttl))
+            self._store.write(batches_of(updates, self._ttl))
         except BaseException as error:
             if not is_of_table(error):
                 raise
@@ -196,21 +191,21 @@ class LogTablesSink(CassandraSink):
         why = refusals_of(piece.changes, letters[len(piece.dead_letters) :])
         return Summary(changes, sum(len(update.rows) for update in updates), len(letters), refused=why)
 
-    def _update(self, changes: tuple[Delivered, ...], letters: list[DeadLetter]) -> _Update:
+    def _update(self, changes: tuple[Delivered, ...], letters: list[DeadLetter]) -> Update:
         try:
             self._note(changes[-1].announced, changes[-1].change.table)
             target = self._targets.of(changes[-1].change.table)
-            return _Update(target, log_rows(changes), changes)
+            return Update(target, log_rows(changes), changes)
         except BaseException as error:
             if not is_of_table(error):
                 raise
             letters += letters_of(changes, reason_of(error))
-            return _Update(None, [], changes)
+            return Update(None, [], changes)
 
-    def _alone(self, update: _Update, letters: list[DeadLetter]) -> bool:
+    def _alone(self, update: Update, letters: list[DeadLetter]) -> bool:
         """Write one update, since the cluster refused it or another; False where it is this one."""
         try:
-            self._store.write(_batches([update], self._ttl))
+            self._store.write(batches_of([update], self._ttl))
         except BaseException as error:
             if not is_of_table(error):
                 raise
@@ -221,11 +216,12 @@ class LogTablesSink(CassandraSink):
             return False
         return True
 
-    def _prepare(self, table: Table) -> _Target:
+    def _prepare(self, table: Table) -> Target:
         """What writes a definition's changes; its log table is made or altered first where needed.
 
         Raises UnsupportedError where there can be none, NoKeyspaceError where its keyspace does not exist.
         """
+        self._require_accepted(table)
         definition = self._known.get(str(table), (0, table))[1]
         log = log_table(definition, self._keyspace_of(table.keyspace))
         own_log = log if definition is table else log_table(table, log.keyspace)
@@ -243,10 +239,11 @@ class LogTablesSink(CassandraSink):
                 ) from error
             raise UnsupportedError(f"log table {log}: Cassandra refuses to make or alter it: {error}") from error
 
-    def _altered(self, log: LogTable, own: LogTable) -> _Target:
+    def _altered(self, log: LogTable, own: LogTable) -> Target:
         """Bring a log table to the columns of `log`; what then writes the changes of `own`, an older definition or the
         same. Raises RefusedError, UnsupportedError."""
-        base = self._base(log)
+        identity = self._store.identity(log.keyspace, log.name)
+        base = None if identity is None else base_of(identity[1])
         if base not in (None, str(log.base)):
             raise UnsupportedError(
                 f"{log} is the log of {base}, so not of {log.base}: write them into different keyspaces ([sink.NAME] "
@@ -256,6 +253,8 @@ class LogTablesSink(CassandraSink):
         make_types(self._store, log.keyspace, log.columns.values())
         existing = self._store.columns(log.keyspace, log.name)
         if not existing:
+            if not self._makes_tables:
+                raise UnpreparedError(f"there is no {log}")
             self._watermarks.forget((log.keyspace, log.name))
             self._store.define(create_statement(log, self._ttl))
             _LOG.info("%s has the log table %s", log.base, log)
@@ -265,22 +264,51 @@ class LogTablesSink(CassandraSink):
         if base is not None and not self._keep_dropped and (dropped := dropped_columns(log, existing)):
             self._store.define(drop_statement(log, dropped))
             _LOG.info("%s: columns %s dropped, as in %s", log, ", ".join(dropped), log.base)
+        if identity is not None:
+            self._ids[log.keyspace, log.name] = identity[0]
         return _target(log, own, self._store.columns(log.keyspace, log.name))
 
-    def _base(self, log: LogTable) -> str | None:
-        """The table whose log an existing table of this name is; None where there is none, or it is not ours."""
-        identity = self._store.identity(log.keyspace, log.name)
-        return None if identity is None else base_of(identity[1])
+    def _make_ready(self, announced: int, table: Table) -> None:
+        self._note(announced, table)
+        self._targets.of(table)
+
+    def _definitions(self) -> Mapping[str, tuple[int, str]]:
+        return {name: (announced, json.dumps(table_to_json(table))) for name, (announced, table) in self._known.items()}
+
+    def _place_of(self, table: Table) -> Place:
+        return self._keyspace_of(table.keyspace), log_name(table)
 
     def _forget(self) -> None:
-        self._targets.forget()
+        super()._forget()
         self._watermarks.look_again()
 
     def _keyspace_of(self, keyspace: str) -> str:
         return self._keyspace.format(keyspace=keyspace)
 
 
-def _target(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> _Target:
+@dataclass(frozen=True, slots=True)
+class LogOpener:
+    """Makes the sink of a worker process. `name` is the sink's, `prefix` the topics'."""
+
+    name: str
+    prefix: str
+    settings: LogTablesSinkSettings = field(repr=False)
+
+    def open(self) -> LogTablesSink:
+        """As Opener says."""
+        return self.sink(WorkerStore(self.settings, f"sink.{self.name}"), makes_tables=False)
+
+    def sink(self, store: LogStore, opener: Opener | None = None, *, makes_tables: bool = True) -> LogTablesSink:
+        """One by these settings; with an `opener` the driver's."""
+        settings = self.settings
+        return LogTablesSink(
+            store, self.prefix, keyspace=settings.keyspace, ttl_seconds=settings.ttl_seconds,
+            keep_dropped=settings.dropped_columns == "keep", streamed=settings.streamed == "write",
+            lateness_ms=round(settings.lateness_seconds * 1000), opener=opener, makes_tables=makes_tables,
+        )  # fmt: skip
+
+
+def _target(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> Target:
     """Raises UnsupportedError where a column that the definition writes is of another type in the log table.
 
     A key column that was renamed is written under its newest name, and a column that was dropped is left out. A table
@@ -303,52 +331,8 @@ def _target(log: LogTable, own: LogTable, existing: Mapping[str, str]) -> _Targe
                 "the log table, or write into another keyspace"
             )
         columns[column] = name
-    return _Target(columns, insert_statement(log, columns))
+    return Target(columns, insert_statement(log, columns))
 
 
 def _key_names(log: LogTable) -> list[str]:
     return [column.name for column in log.base.key]
-
-
-def _updates(changes: Iterable[Delivered]) -> Iterator[tuple[Delivered, ...]]:
-    for _, together in groupby(changes, _mutation):
-        yield tuple(together)
-
-
-def _was_streamed(changes: tuple[Delivered, ...]) -> bool:
-    source = changes[0].change.source
-    return source is not None and source.streamed
-
-
-def _mutation(delivered: Delivered) -> tuple[object, ...]:
-    record_id, source = delivered.record_id, delivered.change.source
-    if source is None:
-        return record_id.topic, record_id.partition, record_id.offset
-    return record_id.topic, record_id.partition, source.host, source.position, source.origin
-
-
-def _batches(updates: Iterable[_Update], ttl_seconds: int) -> Iterator[Batch]:
-    """The rows by statement and stream, in batches that Cassandra takes as one mutation each."""
-    by_stream: dict[tuple[str, bytes], list[tuple[bytes | None, ...]]] = {}
-    for update in updates:
-        if update.target is not None:
-            for row in update.rows:
-                bound = _bound(update.target, row, ttl_seconds)
-                by_stream.setdefault((update.target.statement, row.stream), []).append(bound)
-    for (statement, stream), rows in by_stream.items():
-        place = token(stream)
-        some: list[tuple[bytes | None, ...]] = []
-        size = 0
-        for values in rows:
-            weight = sum(len(value) for value in values if value is not None)
-            if some and (len(some) >= _BATCH_ROWS or size + weight > _BATCH_BYTES):
-                yield Batch(statement, tuple(some), place)
-                some, size = [], 0
-            some.append(values)
-            size += weight
-        yield Batch(statement, tuple(some), place)
-
-
-def _bound(target: _Target, row: LogRow, ttl_seconds: int) -> tuple[bytes | None, ...]:
-    values = [row.values.get(name) for name in target.columns.values()]
-    return (*values, struct.pack(">q", row.written), struct.pack(">i", ttl_seconds))

@@ -11,14 +11,10 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 def _open(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.cassandra.cluster import CassandraStore
-    from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+    from tailrace_spark.sinks.cassandra.log.sink import LogOpener
 
-    store = CassandraStore(settings, f"sink.{name}")
-    return LogTablesSink(
-        store, around.prefix, keyspace=settings.keyspace, ttl_seconds=settings.ttl_seconds,
-        keep_dropped=settings.dropped_columns == "keep", streamed=settings.streamed == "write",
-        lateness_ms=round(settings.lateness_seconds * 1000),
-    )  # fmt: skip
+    opener = LogOpener(name, around.prefix, settings)
+    return opener.sink(CassandraStore(settings, f"sink.{name}"), opener)
 
 
 LOG_TABLES: Final = SinkType(

@@ -1,0 +1,172 @@
+"""Log tables by tasks on a cluster in memory: the driver's rows, by what the driver knows of each table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
+from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+from tailrace_spark.sinks.cassandra.task import CassandraTask
+from tailrace_spark.sinks.protocol import UnpreparedError
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.cassandra.log.test_sink import (
+    LOG,
+    NARROWED,
+    ORDERS,
+    ORDERS_LOG,
+    WIDER,
+    Cluster,
+    piece,
+)
+from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt
+
+PARTITION: KafkaPartition = ("t.shop.orders", 0)
+LETTERS = "shop.tailrace_log_dead_letters"
+_clusters: dict[int, Cluster] = {}
+_numbers = count()
+
+
+class _ForWorkers:
+    """What a worker process sees of a cluster: it makes nothing there."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def define(self, statement: str) -> None:
+        raise UnpreparedError(statement)
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Of one process: one of another number has a memory of its own."""
+
+    cluster: int
+    number: int
+
+    def open(self) -> LogTablesSink:
+        store: Any = _ForWorkers(_clusters[self.cluster])
+        return LogTablesSink(store, "t", makes_tables=False)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def driver_of(cluster: Cluster) -> LogTablesSink:
+    """A driver's sink, whose tasks run in a worker of their own."""
+    number = next(_numbers)
+    _clusters[number] = cluster
+    return LogTablesSink(cluster, "t", opener=Worker(number, next(_numbers)))
+
+
+def planned(sink: LogTablesSink) -> CassandraTask:
+    return sink.plan(TaskBatch("s", 0, {PARTITION: 1 << 40}), [])
+
+
+def elsewhere(task: CassandraTask) -> CassandraTask:
+    """The same in another worker process."""
+    opener: Any = task.opener
+    return replace(task, opener=replace(opener, number=next(_numbers)))
+
+
+def test_a_sink_without_an_opener_has_no_tasks() -> None:
+    assert LogTablesSink(Cluster(), "t").capabilities.tasks is None
+    sink = driver_of(Cluster())
+    assert sink.capabilities.tasks is sink
+    assert sink.capabilities.whole_updates is sink
+
+
+@pytest.mark.promise("log-tables.same-rows")
+def test_tasks_and_the_driver_write_the_same_rows(cluster: Cluster) -> None:
+    """Updates of several definitions of one table; and again."""
+    pieces = [
+        piece([LOG.insert((1,), (number,), 5, v="x") for number in range(3)], [LOG.delete((1,), (1,), 6)]),
+        piece([Log(WIDER).insert((1,), (1,), 7, v="y"), Log(WIDER).insert((1,), (2,), 7)]),
+    ]
+    of_driver = Cluster()
+    expected = LogTablesSink(of_driver, "t").write(pieces)
+    tasks = LogInTasks(driver_of(cluster))
+    for _ in range(2):
+        assert tasks.write(pieces) == expected
+    assert cluster.rows == of_driver.rows
+    assert cluster.tables == of_driver.tables
+
+
+def test_a_task_makes_and_alters_no_log(cluster: Cluster) -> None:
+    """Nor does it remove a watermark of a log that is missing."""
+    sink = driver_of(cluster)
+    for definition, rows in ((ORDERS, 1), (WIDER, 2)):
+        statements, written = list(cluster.statements), len(cluster.batches)
+        change = Log(definition).insert((1,), (rows,), rows, v="x")
+        with pytest.raises(UnpreparedError):
+            attempt(planned(sink), PARTITION, [piece([change])], unprepared=True)
+        assert (cluster.statements, len(cluster.batches)) == (statements, written)
+        assert LogInTasks(sink).write([piece([change])]) == Summary(1, 1)
+        assert len(cluster.rows[ORDERS_LOG]) == rows
+
+
+@pytest.mark.promise("log-tables.columns")
+def test_tasks_go_by_all_definitions_that_the_driver_knows(cluster: Cluster) -> None:
+    """A renamed key column is written under its newest name, and one that was dropped is left out."""
+    sink = driver_of(cluster)
+    [number] = NARROWED.clustering
+    renamed = replace(NARROWED, clustering=(replace(number, name="number"),))
+    sink.announce([(1, ORDERS), (2, WIDER), (3, NARROWED), (4, renamed)])
+    statements = list(cluster.statements)
+    changes = piece([LOG.insert((1,), (2,), 6, v="x")]), piece([Log(WIDER).insert((1,), (3,), 7, v="y")])
+    assert attempt(planned(sink), PARTITION, changes) is not None
+    rows = cluster.rows[ORDERS_LOG].values()
+    assert [(row.get("n"), row["number"], row["v"]) for row in rows] == [
+        (None, (2).to_bytes(4, "big"), b"x"),
+        (None, (3).to_bytes(4, "big"), b"y"),
+    ]
+    assert cluster.statements == statements
+
+
+@pytest.mark.promise("tasks.letters")
+def test_dead_letters_are_put_by_the_driver(cluster: Cluster) -> None:
+    """Those of records, and of what the cluster refuses."""
+    sink, cluster.refuses = driver_of(cluster), b"refused"
+    record = DeadLetter(RecordId("t.shop.orders", 0, 90, b""), "no change", b"bytes")
+    batch = piece([LOG.insert((1,), (1,), 5, v="x")], [LOG.insert((1,), (2,), 5, v="refused")], letters=[record])
+    sink.announce([(1, ORDERS)])
+    result = attempt(planned(sink), PARTITION, [batch])
+    assert result is not None
+    assert LETTERS not in cluster.tables
+    assert sink.commit(TaskBatch("s", 0, {}), [result]) == Summary(
+        1, 1, 2, refused={"shop.orders": "Cassandra refuses it: too large"}
+    )
+    assert sorted(row["reason"] for row in cluster.rows[LETTERS].values()) == [
+        b"Cassandra refuses it: too large",
+        b"no change",
+    ]
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_an_attempt_in_the_middle_of_another_leaves_the_rows_of_one(cluster: Cluster) -> None:
+    sink = driver_of(cluster)
+    sink.announce([(1, ORDERS)])
+    updates = [[LOG.insert((key,), (number,), number, v="x") for number in range(3)] for key in range(4)]
+    halves = [piece(*updates[:2]), piece(*updates[:2], *updates[2:])]
+
+    def pieces() -> Any:
+        yield halves[0]
+        attempt(elsewhere(task), PARTITION, [halves[1]])
+        before.update(cluster.rows[ORDERS_LOG])
+        yield halves[1]
+
+    before: dict[Any, Any] = {}
+    task = planned(sink)
+    task.write(PARTITION, pieces())
+    assert len(before) == 12
+    assert cluster.rows[ORDERS_LOG] == before
