@@ -39,6 +39,13 @@ STREAMED: Final = 8
 another node's file and logged once more (docs/contracts.md section 3)."""
 
 
+TRUNCATED_AT: Final = "truncated_at"
+"""The name under which a truncation's record keeps what `system.local` says of it (docs/contracts.md section 3)."""
+TRUNCATED_LATE: Final = 16
+"""Bit 4, of a truncation: changes of the table that it left may stand before it in the topic (contracts.md section 3,
+"truncate")."""
+
+
 class Origin(Enum):
     """How a change reached us; the order is the Avro enum's."""
 
@@ -142,6 +149,7 @@ class Change:
     `key` is the partition key's serialized bytes (composite-encoded for several columns), None only for truncate.
     `clustering` is None for static rows, partition deletions, range deletions and truncate; () for rows of tables
     without clustering columns. `cells` and `column_deletions` are in wire order. `start` and `end` only for ranges.
+    `upto` only for truncate: the position in its host's log up to which the table's data went; None: not told.
     """
 
     op: Op
@@ -158,6 +166,7 @@ class Change:
     end: Bound | None = None
     digest: bytes = b""
     source: Source | None = None
+    upto: Position | None = None
 
 
 def record_times(change: Change) -> tuple[int, int | None, int | None]:

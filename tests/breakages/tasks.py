@@ -51,19 +51,13 @@ BREAKAGES: Final = (
         reds=(Red(SQL_TASKS, "test_of_two_drivers_the_one_that_planned_first_ends[postgresql]", "DID NOT RAISE"),),
     ),
     Breakage(
-        name="truncations-stay-in-their-task",
+        name="tasks-truncate-their-partition",
         promise="merging sinks read as SELECT, by tasks too",
-        file="spark/tailrace_spark/sinks/state_store/truncations.py",
-        old="        self.new = merge_truncations(self.new, new)\n",
-        new="        self.new = merge_truncations(self.new, self.new)\n",
+        file="spark/tailrace_spark/sinks/sql/task.py",
+        old="coalesced(without_truncations(pieces))",
+        new="coalesced(pieces)",
         needs=Needs.NOTHING,
-        reds=(
-            Red(
-                SQL_TASKS,
-                "test_a_truncation_that_one_task_meets_takes_the_rows_of_all_partitions[postgresql]",
-                ASSERTED,
-            ),
-        ),
+        reds=(Red(SQL_TASKS, "test_a_truncation_that_a_task_meets_is_the_drivers[postgresql]", "DID NOT RAISE"),),
     ),
     Breakage(
         name="a-kafka-task-writes-after-a-newer-plan",
@@ -86,7 +80,7 @@ BREAKAGES: Final = (
     Breakage(
         name="tasks-write-truncations-to-logs",
         promise="no task writes a truncation to a log",
-        file="spark/tailrace_spark/sinks/changelog/log_task.py",
+        file="spark/tailrace_spark/sinks/without_truncations.py",
         old="            if delivered.change.op is Op.TRUNCATE:\n",
         new="            if delivered.change.op is None:\n",
         needs=Needs.NOTHING,

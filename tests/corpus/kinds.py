@@ -29,8 +29,6 @@ class Kinds:
     finite: bool = False
 
     def __post_init__(self) -> None:
-        if self.truncations and self.times:
-            raise ValueError("what a truncation leaves of a table is not told by write times: not with USING TIMESTAMP")
         if self.tied and not self.times:
             raise ValueError("ties are made with USING TIMESTAMP")
 

@@ -22,9 +22,8 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.postgres import new_database
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import Database
-from tests.unit.spark.sinks.merging_contract import truncate
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -124,12 +123,12 @@ def test_a_truncation_in_every_partition_takes_all_rows_before_it(
     feed.publish(inserts())
     follow(database)
     assert len(database.select("SELECT * FROM shop_people")) == len(NUMBERS)
-    truncation = truncate(LOG, "11111111-0000-0000-0000-000000000000", WRITTEN + 5_000_000, WRITTEN // 1000 + 5_000)
+    truncation = truncate(LOG.table, "11111111-0000-0000-0000-000000000000", WRITTEN + 5_000_000)
     truncation = replace(truncation, digest=change_digest(truncation))
     feed.publish([replace(truncation, token=-(2**63)), replace(truncation, token=0)])
     feed.publish([LOG.insert((99,), (), WRITTEN + 9_000_000, age=1)])
     [batch] = follow(database)
-    assert batch.execution == "executors"
+    assert batch.execution == "driver"  # a truncation is of all partitions
     assert database.select("SELECT * FROM shop_people") == [(99, 1, None)]
 
 

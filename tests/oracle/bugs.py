@@ -205,16 +205,16 @@ BUGS: Final[tuple[Breakage, ...]] = (
         "column.cells[path] = cell if existing is None or (existing.ttl or 99) < 9 else newer_cell(existing, cell)",
     ),
     _bug(
-        "a truncation takes what was written a second behind it",
+        "a truncation takes what it left",
         "spark/tailrace_spark/rowstate/truncation.py",
-        "certain = _deletion(newest - int(ring_delay * _MICROS))",
-        "certain = _deletion(newest + _MICROS)",
+        "elif source.position <= newest.upto:",
+        "elif source.position > newest.upto:",
     ),
     _bug(
         "a truncation holds nothing back that comes later",
-        "spark/tailrace_spark/sinks/sql/merge.py",
-        "return covering(partitions.get(row_key[0]), row_key[1], self._truncations.erased)",
-        "return covering(partitions.get(row_key[0]), row_key[1], None)",
+        "spark/tailrace_spark/merge/truncation.py",
+        "and not truncations.covers(delivered.change, ring_delay)",
+        "and not TruncationState().covers(delivered.change, ring_delay)",
     ),
     # -- the sink
     _bug(

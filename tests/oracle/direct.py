@@ -16,6 +16,7 @@ from tailrace.commitlog.mutation import decode_mutation
 from tailrace.schema.truncations import truncations_in
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import SweepingSink
@@ -65,7 +66,9 @@ def _truncations(mutation: Mutation, source: Source, tables: Mapping[UUID, Table
         if table is not None and table.cdc:
             deletion = Deletion(one.written, one.written // 1_000_000)
             alone = replace(source, count=1)
-            change = Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=alone)
+            change = Change(
+                op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=alone, upto=one.place
+            )
             yield replace(change, digest=change_digest(change))
 
 
@@ -90,10 +93,12 @@ class _Clock:
 
 def deliver(sink: SweepingSink, changes: Iterable[Change], random: Random, clock: _Clock, until: float) -> None:
     """Write the changes in a random order, a part of them twice, in micro-batches and pieces of any size, while the
-    clock goes on; at the end what has expired is swept."""
+    clock goes on; at the end what has expired is swept.
+
+    What a truncation left comes after it, as in a topic; what it took comes whenever it likes."""
     shuffled = [Delivered(RecordId(_TOPIC, 0, at), change) for at, change in enumerate(changes)]
     shuffled += random.sample(shuffled, len(shuffled) // 4)
-    random.shuffle(shuffled)
+    shuffled = in_any_order(shuffled, random)
     batches = list(cut(shuffled, random, 400))
     step = (until - clock.now) / (len(batches) + 1)
     for batch in batches:
@@ -101,6 +106,28 @@ def deliver(sink: SweepingSink, changes: Iterable[Change], random: Random, clock
         clock.now += step
     clock.now = until
     sink.sweep()
+
+
+def in_any_order(arriving: list[Delivered], random: Random) -> list[Delivered]:
+    """In a random order in which each change, and each truncation, follows the truncations that left it."""
+    truncations: dict[UUID, list[tuple[Position, float]]] = defaultdict(list)
+    timed: list[tuple[float, int, Delivered]] = []
+    in_log_order = sorted(arriving, key=_place)
+    for index, one in enumerate(in_log_order):
+        earlier = [time for upto, time in truncations[one.change.table.id] if upto < _place(one)]
+        after = max(earlier, default=0.0)
+        time = after + (1 - after) * random.random()
+        if one.change.op is Op.TRUNCATE:
+            truncations[one.change.table.id].append((_place(one), time))
+        timed.append((time, index, one))
+    return [one for *_, one in sorted(timed, key=lambda entry: entry[:2])]
+
+
+def _place(one: Delivered) -> Position:
+    change = one.change
+    if change.source is None:
+        raise ValueError(f"{change.table}: a change without a source")
+    return change.source.position if change.upto is None else change.upto
 
 
 def cut(parts: list[Delivered], random: Random, most: int) -> Iterator[list[Delivered]]:

@@ -9,10 +9,10 @@ from tests.corpus.kinds import Kinds
 
 
 def kinds_of(seed: int) -> Kinds:
-    """The kinds of this seed: truncations or times, as both are never in one program; most programs are tied."""
+    """The kinds of this seed; most programs are tied."""
     random = Random(seed)
-    truncations = random.random() < 0.2
-    times = not truncations and random.random() < 0.85
+    truncations = random.random() < 0.3
+    times = random.random() < 0.85
     tied = times and random.random() < 0.7
     return Kinds(
         counters=True,

@@ -50,8 +50,8 @@ def keyspace(name: str, written: int = NOW, *, durable: bool = True) -> bytes:
     return _mutation([_update("keyspaces", name, [Row(clustering=(), marker=Marker(written), cells=cells)])])
 
 
-def truncate(table_id: UUID, at: int, upto: tuple[int, int] = (1, 5)) -> bytes:
-    """What a node logs of TRUNCATE; `at` in milliseconds."""
+def truncate(table_id: UUID, at: int, upto: tuple[int, int] = (-1, 0)) -> bytes:
+    """What a node logs of TRUNCATE; `at` in milliseconds, `upto` a segment and an offset; without it no position."""
     value = upto[0].to_bytes(8, "big", signed=True) + upto[1].to_bytes(4, "big", signed=True) + at.to_bytes(8, "big")
     return _local("truncated_at", value, table_id.bytes, at * 1000)
 

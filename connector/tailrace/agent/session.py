@@ -14,6 +14,7 @@ from tailrace.agent.losses import Losses
 from tailrace.agent.notes import CommitNotes
 from tailrace.agent.parking import Parking, Unparked
 from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
+from tailrace.agent.published import PublishedPlaces
 from tailrace.agent.topics import TableTopics
 from tailrace.agent.transaction import Transaction
 from tailrace.agent.translation import Outgoing, Translation
@@ -22,6 +23,7 @@ from tailrace.errors import HeldError, UnexplainedError
 from tailrace.publish.record import size_of
 from tailrace.state.parked import ParkingLot
 from tailrace.state.resume import Resume
+from tailrace.state.truncation import Truncation
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
@@ -30,6 +32,10 @@ from tailrace_schemas.topics import Internal
 _LOG: Final = logging.getLogger("tailrace.agent")
 # Messages that are made before they are sent, in bytes.
 _MOST_AT_ONCE: Final = 4 << 20
+
+
+def _place(truncation: Truncation) -> Position:
+    return truncation.place
 
 
 class Session:
@@ -58,6 +64,7 @@ class Session:
         self._letters = DeadLetters(parts, limits, node.host, capture)
         self._topics = TableTopics(parts, limits)
         self._entries: deque[Entry] = deque()
+        self._published = PublishedPlaces()
         self._held = False
         self._backoff = Backoff(limits)
         self._looked = parts.milliseconds()
@@ -111,7 +118,7 @@ class Session:
             self._parking.show()
         self._go_on()
         self._send(outgoing)
-        self._entries.popleft()
+        self._published.add([self._entries.popleft()])
         self._commits.done = entry.position
         self._commits.commit_full()
         return True
@@ -126,7 +133,7 @@ class Session:
         """Publish the plain mutations that come first, as many as there is room for; whether there was one."""
         entries: Iterable[Entry] = self._entries
         if pending := self._parts.schema.truncations.pending:
-            first = pending[0].position
+            first = min(truncation.place for truncation in pending)
             entries = takewhile(lambda entry: entry.position <= first, entries)
         most_bytes = min(self._transaction.bytes_left, _MOST_AT_ONCE)
         done, records = self._translation.plain(entries, self._transaction.room, most_bytes)
@@ -136,31 +143,31 @@ class Session:
         self._commits.make_room(size_of(records))
         self._transaction.send(records, done)
         self._commits.done = self._entries[done - 1].position
-        if done == len(self._entries):
-            self._entries.clear()
-        for _ in range(min(done, len(self._entries))):
-            self._entries.popleft()
+        self._published.add([self._entries.popleft() for _ in range(done)])
         self._commits.commit_full()
         return True
 
     def _truncate(self, until: Position | None = None) -> None:
-        """Publish the truncations before a position, or those before which everything was published.
+        """Publish the truncations whose place is before a position, or before which everything was published.
 
         That includes segments without an index. Truncations of tables that are held or unknown wait. Raises
         ServiceError.
         """
+        # By their places and not by their records' positions: a reader that applies changes in order must get those
+        # that a truncation left after it. Truncations are read ahead of the changes, so mostly that is known in time.
         schema = self._parts.schema
-        for truncation in tuple(schema.truncations.pending):
+        for truncation in sorted(schema.truncations.pending, key=_place):
             if until is None:
                 settled = schema.truncations.settled(truncation, schema.read_up_to)
                 if not self._capture.passed(truncation.position, settled=settled):
                     return
-            elif truncation.position >= until:
+            elif truncation.place >= until:
                 return
             if self._lot.holds(truncation.table_id) and schema.history.newest(truncation.table_id) is None:
                 continue
             try:
-                records = self._translation.truncation(truncation)
+                late = self._published.may_have(truncation.table_id, truncation.place)
+                records = self._translation.truncation(truncation, late=late)
             except HeldError:  # health says so already, as the table's changes are held
                 continue
             self._transaction.send(records)

@@ -25,7 +25,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, size_of
 from tailrace.state.parked import ParkingLot
 from tailrace.state.truncation import Truncation
-from tailrace_schemas.change import SCHEMA_INFERRED, Origin, Source
+from tailrace_schemas.change import SCHEMA_INFERRED, TRUNCATED_LATE, Origin, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
 
@@ -148,8 +148,8 @@ class Translation:
             self._careful = done  # one of them: which one shows when they come singly
             return 0, []
 
-    def truncation(self, truncation: Truncation) -> list[Record]:
-        """The records of a truncation. Raises ServiceError, HeldError."""
+    def truncation(self, truncation: Truncation, *, late: bool) -> list[Record]:
+        """The records of a truncation; `late`: see TRUNCATED_LATE. Raises ServiceError, HeldError."""
         history = self._parts.schema.history
         table = history.table(truncation.table_id, truncation.position)
         if table is None:
@@ -157,8 +157,10 @@ class Translation:
         unsure = truncation.inferred or history.inferred(truncation.table_id, truncation.position)
         source = source_at(self._node, truncation.position, self._parts.milliseconds())
         durable = (flushed := self._capture.durable) is None or truncation.position <= flushed
-        source = replace(source, count=1, durable=durable, flags=SCHEMA_INFERRED if unsure else 0)
-        return self._parts.routing.truncation(table, truncation.written, source)
+        flags = (SCHEMA_INFERRED if unsure else 0) | (TRUNCATED_LATE if late else 0)
+        source = replace(source, count=1, durable=durable, flags=flags)
+        upto = None if truncation.upto[0] < 0 else truncation.place
+        return self._parts.routing.truncation(table, truncation.written, source, upto)
 
     def parked_records(self, entry: Entry) -> Outgoing:
         """The records of a mutation that was parked, by what is known now. Raises the same."""

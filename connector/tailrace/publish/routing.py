@@ -22,6 +22,7 @@ from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import RecordTooLargeError, RefusedError, SettingsError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import first_token, partition
 from tailrace_schemas.topics import Internal, table_topic
@@ -226,9 +227,9 @@ class Router:
             records.append(Record(route.topic, kafka_partition, key, value))
         return records
 
-    def truncation(self, table: Table, written: int, source: Source) -> list[Record]:
+    def truncation(self, table: Table, written: int, source: Source, upto: Position | None) -> list[Record]:
         """The records of a truncation at this time (microseconds), one for each partition, by its own first token; none
-        where the table is not published. Raises ServiceError, HeldError."""
+        where the table is not published. `upto`: see Change. Raises ServiceError, HeldError."""
         route = self._route(table)
         if not route.topic:
             return []
@@ -236,7 +237,7 @@ class Router:
         # A truncation has no local deletion time: the second of truncated_at stands for it (contracts.md 3,
         # "truncate").
         deletion = Deletion(written, written // 1_000_000)
-        change = Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=source)
+        change = Change(op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=source, upto=upto)
         change = replace(change, digest=change_digest(change))
         values = (
             encoder.value(replace(change, token=first_token(kafka_partition, route.partitions)))

@@ -16,7 +16,7 @@ class Truncation:
     """A TRUNCATE of one table. `position` is the end of its record in the log, or of the hole in which that stood.
 
     `at` is the node's time of it, in milliseconds. The table's data up to `upto` (segment, offset) of this node's log
-    went; what stands behind that stayed, whatever its write time. Ordered by position.
+    went; what stands behind that stayed, whatever its write time; (-1, 0): no position was told. Ordered by position.
     """
 
     position: Position
@@ -24,6 +24,13 @@ class Truncation:
     at: int
     upto: tuple[int, int] = (-1, 0)
     inferred: bool = False
+
+    @property
+    def place(self) -> Position:
+        """Where it belongs among the table's changes: behind those that it took, before those that it left."""
+        segment, offset = self.upto
+        # The record is written when the data is gone already, so changes that stayed may stand before it.
+        return self.position if segment < 0 else min(self.position, Position(self.position.epoch, segment, offset))
 
     @property
     def written(self) -> int:

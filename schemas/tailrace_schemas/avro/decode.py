@@ -17,6 +17,7 @@ from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.registry import SchemaEntry, UnknownSchemaError
 from tailrace_schemas.avro.schema import PREFIX_SCHEMA
 from tailrace_schemas.change import (
+    TRUNCATED_AT,
     Bound,
     Cell,
     Change,
@@ -170,6 +171,7 @@ class Reader:
         deletes = is_rowless or op is Op.DELETE
         cells, deletions = self._cells(record, raw, own_times, times)
         start, end = self._ends(record["range"], raw)
+        source = _source(record["source"])
         return Change(
             op=op,
             table=table,
@@ -184,7 +186,8 @@ class Reader:
             start=start,
             end=end,
             digest=record["digest"],
-            source=_source(record["source"]),
+            source=source,
+            upto=_upto(raw, source) if op is Op.TRUNCATE else None,
         )
 
     def _key(self, key: dict[str, Any] | None, raw: dict[_RawKey, bytes]) -> bytes | None:
@@ -289,6 +292,15 @@ def _source(record: dict[str, Any]) -> Source:
         seen=record.get("seen", 0),
         flags=record.get("flags", 0),
     )
+
+
+def _upto(raw: dict[_RawKey, bytes], source: Source) -> Position | None:
+    """Up to where a truncation went; None: its agent did not tell."""
+    octets = raw.get((TRUNCATED_AT, None, "value"))
+    if octets is None:
+        return None
+    segment, offset, _ = struct.unpack(">qiq", octets)
+    return Position(source.position.epoch, segment, offset)
 
 
 # Kept by topic and text: hashing a whole table for every message would cost more than decoding it.

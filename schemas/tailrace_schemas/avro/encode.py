@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +14,11 @@ from tailrace_schemas.avro.formed import to_formed, without_logical_types
 from tailrace_schemas.avro.frames import FRAME
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, schema_id, value_schema
-from tailrace_schemas.change import Bound, Cell, Change, record_times
+from tailrace_schemas.change import TRUNCATED_AT, Bound, Cell, Change, record_times
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
+from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
 
 _Times = tuple[int, int | None, int | None]
@@ -98,6 +100,8 @@ class Encoder:
         out = _Record(times)
         key = self._key(change, out)
         self._edits(change, out)
+        if change.upto is not None:
+            out.raw.append(_truncated_at(change.upto, written))
         for cell in change.cells:
             if cell.column.name_bytes in self._live:
                 out.note_times(cell.column, cell.path, (cell.written, cell.ttl, cell.expires))
@@ -233,6 +237,12 @@ class Encoder:
             "seen": source.seen,
             "flags": source.flags,
         }
+
+
+def _truncated_at(upto: Position, written: int) -> dict[str, object]:
+    """A truncation as `truncated_at` of system.local has it: segment, offset, milliseconds."""
+    octets = struct.pack(">qiq", upto.segment, upto.offset, written // 1000)
+    return {"column": TRUNCATED_AT, "path": None, "where": "value", "bytes": octets}
 
 
 def _append(items: object, item: object) -> None:

@@ -80,28 +80,24 @@ class ImageMaker:
         self._images = Images(table)
         self._types = [column.type for column in table.partition_key]
 
-    def of(self, partition: Partition, change: Change, at: int, truncated: Deletion | None) -> RowImages:
+    def of(self, partition: Partition, change: Change, at: int) -> RowImages:
         """Take a change into its partition; see `Images.of_change`. None where a value is none of its type."""
         try:
-            images = self._images.of_change(partition, change, at=at, truncated=truncated)
+            images = self._images.of_change(partition, change, at=at)
             return self._named(change.key or b"", images)
         except (DecodeError, ValueError):
             return None
 
-    def expired(
-        self, key: bytes, partition: Partition, since: int, at: int, truncated: Deletion | None
-    ) -> tuple[RowImage, ...]:
+    def expired(self, key: bytes, partition: Partition, since: int, at: int) -> tuple[RowImage, ...]:
         """What has expired of a partition's rows (`Images.expire`); none of a row that cannot be shown."""
         try:
-            return self._named(key, self._images.expire(partition, since, at, truncated=truncated))
+            return self._named(key, self._images.expire(partition, since, at))
         except DecodeError:
             return ()
 
-    def truncated(
-        self, key: bytes, partition: Partition, before: Deletion | None, after: Deletion | None, at: int
-    ) -> tuple[RowImage, ...]:
-        """What another truncation hides of a partition's rows, or shows again. Raises DecodeError."""
-        return self._named(key, self._images.truncate(partition, before, after, at=at))
+    def truncated(self, key: bytes, partition: Partition, erased: Deletion, at: int) -> tuple[RowImage, ...]:
+        """What a truncation takes of a partition's rows. Raises DecodeError."""
+        return self._named(key, self._images.truncate(partition, erased, at=at))
 
     def _named(self, key: bytes, images: Iterable[Image]) -> tuple[RowImage, ...]:
         key_token = token(key)

@@ -20,7 +20,6 @@ from tailrace_spark.rowstate.deletions import (
     merge_partitions,
 )
 from tailrace_spark.rowstate.row import RowState, state_of
-from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations, truncation_of, truncation_state
 
 Clustering = tuple[bytes | None, ...]
 
@@ -71,7 +70,6 @@ class BatchChanges:
     deletions: dict[bytes, PartitionState] = field(default_factory=dict)
     statics: dict[bytes, RowState] = field(default_factory=dict)
     rows: dict[RowKey, RowChanges] = field(default_factory=dict)
-    truncations: TruncationState = field(default_factory=TruncationState)
 
 
 class BatchChangesBuilder:
@@ -87,12 +85,9 @@ class BatchChangesBuilder:
         for delivered in changes:
             change, key = delivered.change, delivered.change.key
             op = change.op
-            # A truncation has no key: it is of the whole table, at a position of each host's log.
+            # A truncation is of the whole table, at a position of each host's log: `truncate_batch` has taken it out.
             if op is Op.TRUNCATE:
-                if change.deletion is None or change.source is None:
-                    raise CorruptError(f"{change.table}: a truncation without a time or a source")
-                batch.truncations = merge_truncations(batch.truncations, truncation_state(truncation_of(change)))
-                continue
+                raise CorruptError(f"{change.table}: a truncation without a time or a source")
             if key is None:
                 raise CorruptError(f"{change.table}: a {op.value} without a partition key")
             if op is Op.DELETE_PARTITION:
@@ -126,7 +121,7 @@ class BatchChangesBuilder:
 
 
 def gather(changes: Iterable[Delivered]) -> BatchChanges:
-    """Merge changes of one table with each other, in memory.
+    """Merge changes of one table with each other, in memory; truncations are taken out before (`truncate_batch`).
 
     Raises DecodeError for a change that cannot be merged: clusterings, elements and counters that are no values of
     their types.

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from tailrace_schemas.change import Deletion, Op
+from tailrace_schemas.change import Op
 from tailrace_schemas.errors import DecodeError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
@@ -25,7 +25,7 @@ from tailrace_spark.merge.stored_row import (
     decode_stored,
     state_row,
 )
-from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, merge_partitions, truncate_deletions
+from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, merge_partitions
 from tailrace_spark.rowstate.row import RowState, state_of
 
 VisibleRow = TypeVar("VisibleRow")
@@ -93,22 +93,52 @@ class MergeResult(Generic[VisibleRow]):
         self.hidden: set[RowKey] = set()
         self.rows = 0
 
+    def then(self, later: MergeResult[VisibleRow]) -> MergeResult[VisibleRow]:
+        """Both results as one: what a later merge of the same rows says of a row counts."""
+        # An erased row may be written again by the same batch, under the same key: then it is stored, and not removed.
+        later_keys = {(row[0], row[1]) for row, _ in later.stored}
+        result = MergeResult[VisibleRow]()
+        replaced = later_keys.union(later.removed)
+        result.stored = [stored for stored in self.stored if (stored[0][0], stored[0][1]) not in replaced]
+        result.stored += later.stored
+        result.removed = [row_key for row_key in self.removed if row_key not in later_keys] + later.removed
+        result.visible = {key: row for key, row in self.visible.items() if key not in later.hidden} | later.visible
+        result.hidden = (self.hidden - later.visible.keys()) | later.hidden
+        result.rows = self.rows + later.rows
+        return result
+
+    def put(
+        self, row_key: RowKey, state: RowState, at: int, written_as: Clustering | None, encoded: bytes | None
+    ) -> None:
+        """Store a row's state, or remove the row where it is empty; `encoded` are its bytes, if they are known."""
+        if state.empty:
+            self.removed.append(row_key)
+        else:
+            self.stored.append((state_row(row_key, state, at, encoded), written_as))
+
+    def put_deletions(self, key: bytes, stored: PartitionState, merged: PartitionState, at: int) -> None:
+        """Store a partition's deletions."""
+        old, new = deletion_rows(stored), deletion_rows(merged)
+        for clustering, deletion in new.items():
+            if old.get(clustering) != deletion:
+                self.stored.append((deletion_row((key, clustering), deletion, at), None))
+        # Flattening may cut or swallow former ranges, as RangeTombstoneList does: their rows are removed.
+        self.removed += [(key, clustering) for clustering in old if clustering not in new]
+
 
 class PartitionMerge(Generic[VisibleRow]):
-    """Merges by one definition. `erased`: the floor of truncations; `now` in seconds since the epoch."""
+    """Merges by one definition; `now` in seconds since the epoch."""
 
     def __init__(
         self,
         renderer: RowRenderer[VisibleRow],
-        erased: Deletion | None,
         now: int,
         *,
         everything: bool = False,
         whole: Collection[bytes] = (),
     ) -> None:
-        """With `everything` it merges all stored rows, since `erased` may be new; else those of partitions `whole`."""
+        """With `everything` it merges all stored rows; else those of partitions `whole`."""
         self._renderer = renderer
-        self._erased = erased
         self._now = now
         self._everything = everything
         self._whole = whole
@@ -136,10 +166,10 @@ class PartitionMerge(Generic[VisibleRow]):
         result: MergeResult[VisibleRow],
     ) -> None:
         new = batch.deletions.get(key, NOTHING_DELETED)
-        deletions = truncate_deletions(merge_partitions(stored.deletions, new), self._erased)
+        deletions = merge_partitions(stored.deletions, new)
         deleted = deletions != stored.deletions
         if deleted:
-            self._put_deletions(key, stored.deletions, deletions, result)
+            result.put_deletions(key, stored.deletions, deletions, self._now)
             result.rows += key in batch.deletions
         states: dict[bytes, ClusteredState] = {}
         changed = set[bytes]()
@@ -154,7 +184,7 @@ class PartitionMerge(Generic[VisibleRow]):
             states[clustering] = state
             if encoded is not None:
                 changed.add(clustering)
-                self._put((key, clustering), state[0], state[1], result, encoded)
+                result.put((key, clustering), state[0], self._now, state[1], encoded)
         static, static_changed = self._static(key, stored, batch.statics.get(key), deletions, result)
         result.rows += len(changed) + static_changed
         if not self._renderer.whole_partitions:
@@ -196,14 +226,14 @@ class PartitionMerge(Generic[VisibleRow]):
         if row is None or changes is None:
             return False
         encoded, generation, stream_id = row.stored
-        return is_redelivery(changes, encoded, generation, stream_id, covering(deletions, clustering, self._erased))
+        return is_redelivery(changes, encoded, generation, stream_id, covering(deletions, clustering))
 
     def _row(
         self, clustering: bytes, stored: StoredPartition, changes: RowChanges | None, deletions: PartitionState
     ) -> tuple[ClusteredState, bytes | None]:
         """The row's state after the batch, and its bytes where it is to be stored."""
         row = stored.rows.get(clustering)
-        floor = covering(deletions, clustering, self._erased)
+        floor = covering(deletions, clustering)
         state, encoded = merge_row(None if row is None else row.stored, changes, floor)
         if row is None:
             return (state, () if changes is None else changes.clustering), encoded
@@ -221,36 +251,13 @@ class PartitionMerge(Generic[VisibleRow]):
     ) -> tuple[RowState | None, bool]:
         if stored.static is None and changes is None:
             return None, False
-        state = merge_state(stored.static, changes, covering(deletions, STATIC, self._erased))
+        state = merge_state(stored.static, changes, covering(deletions, STATIC))
         # What has expired is no difference of states: only the next expiry, and what is visible, change.
         due = stored.static_expiry is not None and stored.static_expiry <= self._now
         changed = due or differs(stored.static, state)
         if changed:
-            self._put((key, STATIC), state, None, result)
+            result.put((key, STATIC), state, self._now, None, None)
         return state, changed
-
-    def _put_deletions(
-        self, key: bytes, stored: PartitionState, merged: PartitionState, result: MergeResult[VisibleRow]
-    ) -> None:
-        old, new = deletion_rows(stored), deletion_rows(merged)
-        for clustering, deletion in new.items():
-            if old.get(clustering) != deletion:
-                result.stored.append((deletion_row((key, clustering), deletion, self._now), None))
-        # Flattening may cut or swallow former ranges, as RangeTombstoneList does: their rows are removed.
-        result.removed += [(key, clustering) for clustering in old if clustering not in new]
-
-    def _put(
-        self,
-        row_key: RowKey,
-        state: RowState,
-        written_as: Sequence[bytes | None] | None,
-        result: MergeResult[VisibleRow],
-        encoded: bytes | None = None,
-    ) -> None:
-        if state.empty:
-            result.removed.append(row_key)
-        else:
-            result.stored.append((state_row(row_key, state, self._now, encoded), written_as))
 
     def _show(self, row_key: RowKey, row: VisibleRow | None, result: MergeResult[VisibleRow]) -> None:
         if row is None:

@@ -7,18 +7,16 @@ from tailrace_spark.merge.batch_changes import RowChanges
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import EncodedState, StoredState, decode_stored
 from tailrace_spark.rowstate.codec import encode_state
-from tailrace_spark.rowstate.deletions import PartitionState, stronger
+from tailrace_spark.rowstate.deletions import PartitionState
 from tailrace_spark.rowstate.row import RowState
 
 
-def covering(partition: PartitionState | None, clustering: bytes, erased: Deletion | None) -> Deletion | None:
-    """The strongest deletion above a row: its partition's, a range's, or what a truncation `erased`.
+def covering(partition: PartitionState | None, clustering: bytes) -> Deletion | None:
+    """The strongest deletion above a row: its partition's, or a range's.
 
     `clustering` is the row's state key, STATIC for the static row.
     """
-    if partition is None:
-        return erased
-    return stronger(erased, partition.covering(None if clustering == STATIC else clustering[len(ROW) :]))
+    return None if partition is None else partition.covering(None if clustering == STATIC else clustering[len(ROW) :])
 
 
 def merge_state(stored: StoredState | None, new: RowState | None, floor: Deletion | None) -> RowState:

@@ -13,7 +13,9 @@
 #              [ttl], [expires: signed], [value: bytes], [path: bytes]: the key is the path where it has no other
 #   expiry   = flags (4 ttl, 8 expires), [ttl], [expires: signed]      bytes = length, octets
 #   range    = version 02, flags (1 end), [end: bytes], written: signed, local: signed
-#   truncations = version 02, count, (table id: 16 octets, host: bytes, written: signed, seen: signed)*
+#   truncations = version 03, count, statement: signed*, count, host truncation*
+#   host truncation = host: bytes, written: signed, statement: signed, flags (1 upto), [epoch, segment, offset: signed]
+#   In version 02: count, (table id: 16 octets, host: bytes, written: signed, seen: signed)*
 
 from __future__ import annotations
 
@@ -26,13 +28,17 @@ from librt.strings import BytesWriter
 from tailrace_schemas.change import Deletion, Marker
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
+from tailrace_schemas.position import Position
 from tailrace_spark.rowstate.cells import CellState
 from tailrace_spark.rowstate.row import NO_DELETION, ColumnState, Newest, RowState
-from tailrace_spark.rowstate.truncation import Truncation, TruncationState
+from tailrace_spark.rowstate.truncation import HostTruncation, Truncation, TruncationState, absorb
 
 VERSION: Final = 2
 _ONE_BYTE: Final = 0x80  # vints below it are their own byte
 _READ: Final = (1, VERSION)  # version 1 had neither counters nor paths beside their keys
+_TRUNCATIONS_VERSION: Final = 3
+_READ_TRUNCATIONS: Final = (VERSION, _TRUNCATIONS_VERSION)
+_RING_DELAY: Final = 30.0  # the default: truncations that an older version kept have times alone
 _MARKER, _DELETION = 1, 2
 _COLUMN_DELETION, _COUNTER = 1, 2
 _KEY, _VALUE, _TTL, _EXPIRES, _TIME, _OWN_PATH = 1, 2, 4, 8, 16, 32
@@ -104,22 +110,35 @@ def decode_deletion(encoded: bytes) -> tuple[Deletion, bytes | None]:
 def encode_truncations(state: TruncationState) -> bytes:
     """The bytes of a table's truncations; equal states give equal bytes."""
     out = BytesWriter()
-    out.append(VERSION)
+    out.append(_TRUNCATIONS_VERSION)
+    _put(out, len(state.statements))
+    for statement in state.statements:
+        _put_signed(out, statement)
     _put(out, len(state.latest))
     for truncation in state.latest:
-        out.write(truncation.table_id.bytes)
         _put_bytes(out, truncation.host.encode())
         _put_signed(out, truncation.written)
-        _put_signed(out, truncation.seen)
+        _put_signed(out, truncation.statement)
+        out.append(truncation.upto is not None)
+        if truncation.upto is not None:
+            _put_signed(out, truncation.upto.epoch)
+            _put_signed(out, truncation.upto.segment)
+            _put_signed(out, truncation.upto.offset)
     return out.getvalue()
 
 
 def decode_truncations(encoded: bytes) -> TruncationState:
     """The state of these bytes. Raises DecodeError for bytes that no version wrote."""
-    reader = _Reader(encoded)
-    latest = [reader.truncation() for _ in range(reader.unsigned())]
+    reader = _Reader(encoded, _READ_TRUNCATIONS)
+    if encoded[0] == _TRUNCATIONS_VERSION:
+        statements = tuple([reader.signed() for _ in range(reader.unsigned())])
+        state = TruncationState(tuple([reader.truncation() for _ in range(reader.unsigned())]), statements)
+    else:
+        # Without positions: what a host wrote up to its time is gone.
+        former = [reader.former_truncation() for _ in range(reader.unsigned())]
+        state, _ = absorb(TruncationState(), former, _RING_DELAY)
     reader.end()
-    return TruncationState(tuple(latest))
+    return state
 
 
 def newest(state: RowState) -> int:
@@ -196,12 +215,14 @@ def _put(out: BytesWriter, value: int) -> None:
 class _Reader:
     """Walks over one encoded value; every read past its end is a TruncatedError."""
 
-    def __init__(self, encoded: bytes) -> None:
+    def __init__(self, encoded: bytes, versions: tuple[int, ...] = _READ) -> None:
         self._bytes = encoded
         self._at = 0
         version = self.byte()
-        if version not in _READ:
-            raise UnsupportedError(f"row state of format {version}: this version reads {VERSION}; upgrade Tailrace")
+        if version not in versions:
+            raise UnsupportedError(
+                f"row state of format {version}: this version reads {versions[-1]}; upgrade Tailrace"
+            )
 
     def byte(self) -> int:
         if self._at >= len(self._bytes):
@@ -232,13 +253,21 @@ class _Reader:
         self._at = end
         return self._bytes[start:end]
 
-    def truncation(self) -> Truncation:
-        table_id = UUID(bytes=self.octets(16))
+    def truncation(self) -> HostTruncation:
+        host, written, statement = self.host(), self.signed(), self.signed()
+        upto = Position(self.signed(), self.signed(), self.signed()) if self.byte() & 1 else None
+        return HostTruncation(host, written, upto, statement)
+
+    def former_truncation(self) -> Truncation:
+        table_id, host, written = UUID(bytes=self.octets(16)), self.host(), self.signed()
+        self.signed()  # when it was seen
+        return Truncation(table_id, host, written)
+
+    def host(self) -> str:
         try:
-            host = self.bytes().decode()
+            return self.bytes().decode()
         except UnicodeDecodeError:
             raise CorruptError("truncations name a host in other bytes than UTF-8") from None
-        return Truncation(table_id, host, self.signed(), self.signed())
 
     def expiry(self, flags: int) -> tuple[int | None, int | None]:
         return (self.unsigned() if flags & _TTL else None), (self.signed() if flags & _EXPIRES else None)

@@ -55,8 +55,7 @@ class Images:
     deletions of nothing. A write of the values that a row has already makes one in which nothing changed. The `after`
     of an image is the `before` of its row's next one.
 
-    `truncated` is the deletion of the whole table (TruncationState.covering). `at` is the moment, in seconds since the
-    epoch: without it nothing expires.
+    `at` is the moment, in seconds since the epoch: without it nothing expires.
     """
 
     def __init__(self, table: Table) -> None:
@@ -69,7 +68,6 @@ class Images:
         changes: Iterable[Change],
         *,
         at: int | None = None,
-        truncated: Deletion | None = None,
     ) -> list[Image]:
         """Merge changes into their partition; the images of the rows that they changed.
 
@@ -81,40 +79,35 @@ class Images:
         for change in changes:
             for row_key, previous in partition.absorb(change):
                 previous_rows.setdefault(row_key, previous)
-        return self._images(partition, previous_rows, (truncated, at), (truncated, at))
+        return self._images(partition, previous_rows, (None, at), (None, at))
 
-    def of_change(
-        self, partition: Partition, change: Change, *, at: int | None = None, truncated: Deletion | None = None
-    ) -> list[Image]:
+    def of_change(self, partition: Partition, change: Change, *, at: int | None = None) -> list[Image]:
         """Merge one change; its images, as a log of changes has them beside the change itself.
 
         A change of one row, or of the static row, has one image wherever that row is visible before or after. It has
         one too where newer data covers it, and nothing changed. A deletion of a range or of the partition has one for
         each row that it changes visibly. Raises as `apply` does.
         """
-        images = self.apply(partition, [change], at=at, truncated=truncated)
+        images = self.apply(partition, [change], at=at)
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
             return [image for image in images if _differs(image)]
         row_key = None if change.static else clustering_key(change.table, change.clustering or ())
         row = partition.rows.get(row_key)
-        return images or self._images(partition, {row_key: row}, (truncated, at), (truncated, at))
+        return images or self._images(partition, {row_key: row}, (None, at), (None, at))
 
-    def truncate(
-        self, partition: Partition, before: Deletion | None, after: Deletion | None, *, at: int | None = None
-    ) -> list[Image]:
-        """The images of rows that another truncation, or another host's time of one, hides or shows again."""
-        # Nothing is erased (Partition.erase): another host may yet log an earlier time of the same truncation.
+    def truncate(self, partition: Partition, erased: Deletion, *, at: int | None = None) -> list[Image]:
+        """The images of rows of which a truncation takes something (`truncation.absorb`); the partition stays."""
         rows: dict[ClusteringBytes, PartitionRow | None] = dict(partition.rows)
-        return [image for image in self._images(partition, rows, (before, at), (after, at)) if _differs(image)]
+        return [image for image in self._images(partition, rows, (None, at), (erased, at)) if _differs(image)]
 
-    def expire(self, partition: Partition, since: int, at: int, *, truncated: Deletion | None = None) -> list[Image]:
+    def expire(self, partition: Partition, since: int, at: int) -> list[Image]:
         """The images of a partition's rows that expiry changed later than `since` and up to `at`, both in seconds."""
         due: dict[ClusteringBytes, PartitionRow | None] = {}
         for row_key, row in partition.rows.items():
-            soonest = row.state.next_expiry(partition.covering(row_key, truncated), since)
+            soonest = row.state.next_expiry(partition.covering(row_key), since)
             if soonest is not None and soonest <= at:
                 due[row_key] = row
-        return [image for image in self._images(partition, due, (truncated, since), (truncated, at)) if _differs(image)]
+        return [image for image in self._images(partition, due, (None, since), (None, at)) if _differs(image)]
 
     def _images(
         self, partition: Partition, rows: dict[ClusteringBytes, PartitionRow | None], before: _When, after: _When

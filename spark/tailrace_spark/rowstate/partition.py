@@ -15,7 +15,6 @@ from tailrace_spark.rowstate.deletions import (
     RangeDeletion,
     flatten,
     merge_partitions,
-    stronger,
     truncate_deletions,
 )
 from tailrace_spark.rowstate.row import RowState, merge, state_of
@@ -49,9 +48,9 @@ class Partition:
     deletions: PartitionState = NOTHING_DELETED
     rows: dict[ClusteringBytes, PartitionRow] = field(default_factory=dict)
 
-    def covering(self, row_key: ClusteringBytes, truncated: Deletion | None = None) -> Deletion | None:
-        """The strongest deletion over a row that is not its own; `truncated` is that of its whole table."""
-        return stronger(self.deletions.covering(row_key), truncated)
+    def covering(self, row_key: ClusteringBytes) -> Deletion | None:
+        """The strongest deletion over a row that is not its own."""
+        return self.deletions.covering(row_key)
 
     def absorb(self, change: Change, assignment: Assignment | None = None) -> list[ChangedRow]:
         """Merge a change of this partition; the rows whose states it changed, in no order.
@@ -81,7 +80,7 @@ class Partition:
     def erase(self, truncated: Deletion) -> list[ChangedRow]:
         """Take away what a truncation of the table covers, deletions too; the rows that it changed.
 
-        The truncation has to stay known to the caller, since nothing here holds back older writes any more.
+        The truncation has to stay known to the caller, who leaves out changes that it took (`TruncationState.covers`).
         """
         self.deletions = truncate_deletions(self.deletions, truncated)
         return self._shadow(lambda _: truncated)

@@ -20,9 +20,8 @@ from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
-from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.merge.definitions import merge_definitions
-from tailrace_spark.merge.truncation import absorb_truncations
+from tailrace_spark.merge.truncation import truncate_batch
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.source.decode import pieces
@@ -36,7 +35,6 @@ WriteRows = Callable[[DataFrame, int], None]
 
 _GROUPS: Final = 16
 _GROUP: Final = "tailrace_group"
-_MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +43,15 @@ class _Entry:
 
     definition: str
     truncations: TruncationState
-    erased: int | None
 
     def encoded(self) -> bytes:
-        fields = [json.loads(self.definition), encode_truncations(self.truncations).hex(), self.erased]
+        fields = [json.loads(self.definition), encode_truncations(self.truncations).hex()]
         return json.dumps(fields, sort_keys=True).encode()
 
     @classmethod
     def decoded(cls, encoded: bytes) -> _Entry:
-        definition, truncations, erased = json.loads(encoded)
-        return cls(json.dumps(definition, sort_keys=True), decode_truncations(bytes.fromhex(truncations)), erased)
+        definition, truncations, *_ = json.loads(encoded)  # former versions had one more
+        return cls(json.dumps(definition, sort_keys=True), decode_truncations(bytes.fromhex(truncations)))
 
 
 def merged(
@@ -87,12 +84,22 @@ def merged(
     former = None if stored is None else _entry_of(stored)
     if former is not None and json.loads(former.definition)["id"] != table_to_json(definition)["id"]:
         former = stored = None  # it was dropped and created again
-    entry, erases = _entry(definition, former, batch, entries, seconds, settings.generations.ring_delay_seconds)
+    ring_delay = settings.generations.ring_delay_seconds
+    entry, erased = _entry(definition, former, batch, entries, ring_delay)
     spark = changes.sparkSession
     empty = spark.createDataFrame(result_schema(definition).empty_table())
     state = empty if stored is None else stored.where("key IS NOT NULL")
-    all_rows = erases or (former is not None and former.definition != entry.definition)
-    work = GroupMerge(entry.definition, schemas, entry.erased, seconds, all_rows, settings.stream.accept_early)
+    all_rows = erased is not None or (former is not None and former.definition != entry.definition)
+    work = GroupMerge(
+        entry.definition,
+        schemas,
+        encode_truncations(entry.truncations),
+        ring_delay,
+        None if erased is None else erased.written,
+        seconds,
+        all_rows,
+        settings.stream.accept_early,
+    )
     whole_table = pa.Table.from_pylist([{"state": entry.encoded()}], schema=result_schema(definition))
     return _rows(batch, state, work, empty, groups).unionByName(spark.createDataFrame(whole_table))
 
@@ -160,19 +167,14 @@ def _entry(
     former: _Entry | None,
     batch: DataFrame,
     entries: dict[bytes, SchemaEntry],
-    now: int,
     ring_delay: float,
-) -> tuple[_Entry, bool]:
-    """What is known of the table with a batch's truncations, and whether they now hide more than before."""
+) -> tuple[_Entry, Deletion | None]:
+    """What is known of the table with a batch's truncations, and what they take of the stored rows."""
     truncates = batch.where("op = 'truncate'").toArrow()
     delivered = [change for piece in pieces(truncates, entries, early=True) for change in piece.changes]
-    new = gather(truncate for truncate in delivered if truncate.change.table.id == definition.id).truncations
-    stored = TruncationState() if former is None else former.truncations
-    erased = None if former is None or former.erased is None else former.erased
-    deletion = None if erased is None else Deletion(erased, erased // _MICROS)
-    truncations, floor = absorb_truncations(stored, new, deletion, now, ring_delay)
-    text = json.dumps(table_to_json(definition), sort_keys=True)
-    return _Entry(text, truncations, erased if floor is None else floor.written), floor is not None
+    new = [truncate for truncate in delivered if truncate.change.table.id == definition.id]
+    truncated = truncate_batch(TruncationState() if former is None else former.truncations, new, ring_delay)
+    return _Entry(json.dumps(table_to_json(definition), sort_keys=True), truncated.truncations), truncated.erased
 
 
 def _touched(batch: DataFrame, state: DataFrame, now: int, *, everything: bool) -> tuple[DataFrame, DataFrame | None]:

@@ -16,8 +16,12 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import gather
+from tailrace_spark.merge.erasure import erase_partitions
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, RowToStore, StoredPartition, mergeable
 from tailrace_spark.merge.stored_row import RowKey
+from tailrace_spark.merge.truncation import truncate_batch
+from tailrace_spark.rowstate.codec import decode_truncations
+from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.lake.row_changes import rows_of
 from tailrace_spark.sinks.lake.state import stored_partitions, stored_rows
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN, LakeRowRenderer
@@ -41,12 +45,15 @@ _ORDER: Final = [(name, "ascending") for name in ("topic", "partition", "offset"
 class GroupMerge:
     """What all groups of a merge are told; it can be pickled, as compiled classes cannot.
 
-    `definition` is JSON. `erased`: the write time up to which truncations hide everything, in microseconds. `now` in
-    seconds. `everything`: rows without changes are merged too. `early`: changes that a crash may take back are taken.
+    `definition` is JSON; `truncations` are encoded, and `ring_delay` is in seconds. `erased`: the write time up to
+    which they take what was stored before, in microseconds. `now` in seconds. `everything`: rows without changes are
+    merged too. `early`: changes that a crash may take back are taken.
     """
 
     definition: str
     schemas: Mapping[bytes, SchemaEntry]
+    truncations: bytes
+    ring_delay: float
     erased: int | None
     now: int
     everything: bool
@@ -80,6 +87,7 @@ def merge_group(work: GroupMerge, changes: Any, stored: Any) -> Any:
     for piece in pieces(changes.sort_by(_ORDER), work.schemas, early=work.early):
         letters += piece.dead_letters
         delivered += [change for change in piece.changes if _is_of(table, change)]
+    delivered = list(truncate_batch(decode_truncations(work.truncations), delivered, work.ring_delay).left)
     partitions = stored_partitions(stored_rows(stored))
     try:
         result = _merged(work, renderer, partitions, delivered)
@@ -107,9 +115,12 @@ def _merged(
     partitions: Mapping[bytes, StoredPartition],
     delivered: list[Delivered],
 ) -> MergeResult[list[object]]:
-    erased = None if work.erased is None else Deletion(work.erased, work.erased // _MICROS)
-    merge = PartitionMerge(renderer, erased, work.now, everything=work.everything)
-    return merge.merge(partitions, gather(delivered))
+    merge = PartitionMerge(renderer, work.now, everything=work.everything)
+    if work.erased is None:
+        return merge.merge(partitions, gather(delivered))
+    erased = EVERYTHING if work.erased == EVERYTHING.written else Deletion(work.erased, work.erased // _MICROS)
+    left, result = erase_partitions(renderer, partitions, erased, work.now)
+    return result.then(merge.merge(left, gather(delivered)))
 
 
 def _state(stored: Any, result: MergeResult[list[object]], tokens: Mapping[bytes, int]) -> Any:

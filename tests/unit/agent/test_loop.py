@@ -14,7 +14,7 @@ from tailrace.errors import HeldError
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.losses import acknowledged, loss_words
 from tailrace.state.loss import Loss, Missing
-from tailrace_schemas.change import SCHEMA_INFERRED
+from tailrace_schemas.change import SCHEMA_INFERRED, Op
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
@@ -572,6 +572,27 @@ def test_no_transaction_stays_open_while_the_schema_is_read() -> None:
     with pytest.raises(Crash):
         world.live(Faults("schema", 2))
     assert world.keys() == ["a", "b"]
+
+
+def test_a_truncation_stands_before_the_changes_that_it_left() -> None:
+    """Its record is in the log behind them. Where they were published already, the record says so."""
+    world = World(tables=[ORDERS, replace(NOTES, cdc=True)])
+    world.log.append(1, [*entries("abc"), truncate(ORDERS.id, 1, (1, 2)), *entries("d")], final=False)
+    later = [[*entries("e"), *entries("x", NOTES)], [truncate(ORDERS.id, 2, (2, 0)), truncate(NOTES.id, 2, (2, 2))]]
+
+    def on_wait() -> None:
+        if later:
+            world.log.append(4 - len(later), later.pop(0))
+
+    world.live(idle_waits=9, on_wait=on_wait)
+    assert world.keys() == list("abTTTcdexTTTTTT")
+    truncations = [change for change in world.changes() if change.op is Op.TRUNCATE]
+    told = {(change.table.name, change.upto, bool(change.source and change.source.flags)) for change in truncations}
+    assert told == {
+        ("orders", Position(1, 1, 2), False),
+        ("orders", Position(1, 2, 0), True),
+        ("notes", Position(1, 2, 2), False),
+    }
 
 
 def test_a_truncation_ahead_of_the_flush_says_so() -> None:

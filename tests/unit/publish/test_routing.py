@@ -455,7 +455,8 @@ def test_a_truncation_goes_to_every_partition(store: Registered | None) -> None:
     kafka = MemoryKafka()
     router = Router("p", MemoryDestinations(kafka, Faults()), Selection(exclude=("ks.hidden",)).wants, store)
     table, source = of("t"), Source("h", "dc", Position(1, 7, 20), 0, 1)
-    records = router.truncation(table, 1_700_000_000_123_000, source)
+    upto = Position(1, 7, 12)
+    records = router.truncation(table, 1_700_000_000_123_000, source, upto)
     assert [(record.topic, record.partition, record.key) for record in records] == [("ks.t", n, None) for n in range(3)]
     encoder = Encoder(table, "p")
     entries = [entry_from_record(key, value) for key, value in schema_records(encoder, "ks.t")]
@@ -463,13 +464,15 @@ def test_a_truncation_goes_to_every_partition(store: Registered | None) -> None:
     values = [reframed(record.value, encoder.schema_id) for record in records]
     changes = [decode(value, schemas) for value in values]
     for number, found in enumerate(changes):
-        assert (found.op, found.key, found.source) == (Op.TRUNCATE, None, source)
+        assert (found.op, found.key, found.source, found.upto) == (Op.TRUNCATE, None, source, upto)
         assert found.deletion == Deletion(1_700_000_000_123_000, 1_700_000_000)
         assert partition(found.token, 3) == number
         assert found.digest == change_digest(found) == changes[0].digest
-    other = router.truncation(table, 1_700_000_000_124_000, source)
-    assert decode(reframed(other[0].value, encoder.schema_id), schemas).digest != changes[0].digest
-    assert router.truncation(of("hidden", LATE), 1, source) == []
+    other = router.truncation(table, 1_700_000_000_124_000, source, None)
+    later = decode(reframed(other[0].value, encoder.schema_id), schemas)
+    assert later.upto is None
+    assert later.digest != changes[0].digest
+    assert router.truncation(of("hidden", LATE), 1, source, upto) == []
 
 
 @pytest.mark.slow

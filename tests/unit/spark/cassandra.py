@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import count
+from typing import Any
 from uuid import UUID
 
 from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source
@@ -21,6 +23,23 @@ _digests = count(1)
 def source() -> Source:
     """A place in one host's log; each is later than the one before."""
     return Source("11111111-0000-0000-0000-000000000000", "dc1", Position(1, 5, next(_offsets)), 0, 1, Origin.LOG)
+
+
+def with_source(change: Change, **fields: Any) -> Change:
+    """The change with other fields of its source."""
+    place = source() if change.source is None else change.source
+    return replace(change, source=replace(place, **fields))
+
+
+def truncate(
+    table: Table, host: str, written: int, upto: Position | None = None, flags: int = 0, seen: int = 0
+) -> Change:
+    """What a host tells of a truncation; `written` in microseconds, `upto` a position in its log."""
+    place = replace(source(), host=host, seen=seen, flags=flags)
+    deletion = Deletion(written, written // 1_000_000)
+    return Change(
+        op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, digest=bytes(16), source=place, upto=upto
+    )
 
 
 def key_of(table: Table, *values: object) -> bytes:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from tailrace_schemas.change import Op
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Piece
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Outlet
 from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.without_truncations import without_truncations
 
 LARGEST_LETTERS: Final = 8 << 20
 """Bytes of a partition's dead letters, as JSON, that a task brings to the driver."""
@@ -74,22 +74,13 @@ class LogTask:
         """As PartitionTask says."""
         letters = TaskLetters()
         outlet, sink = _OUTLETS.of(self.opener)
-        summary = sink.into(outlet.begin_partition(self.batch, partition, letters), _without_truncations(pieces))
+        summary = sink.into(outlet.begin_partition(self.batch, partition, letters), without_truncations(pieces))
         return PartitionResult(partition, summary, letters.letters)
 
 
 def letters_of(results: Iterable[PartitionResult]) -> list[DeadLetter]:
     """The dead letters that LogTasks brought."""
     return [letter for result in results if isinstance(result.detail, tuple) for letter in result.detail]
-
-
-def _without_truncations(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """The pieces. Raises DriverOnlyError at one with a truncation, of which nothing is written then."""
-    for piece in pieces:
-        for delivered in piece.changes:
-            if delivered.change.op is Op.TRUNCATE:
-                raise DriverOnlyError(f"a truncation of {delivered.change.table}, which is of all keys")
-        yield piece
 
 
 class WorkerOutlets(Generic[Opened]):

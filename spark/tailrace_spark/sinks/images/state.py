@@ -23,7 +23,7 @@ from tailrace_spark.merge.state_keys import END, ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, decode_stored, state_row
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState
 from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, Partition, PartitionRow
-from tailrace_spark.rowstate.row import RowState, merge
+from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.state_store.bulk import overwrite, stage
 from tailrace_spark.sinks.state_store.dialects import MYSQL
 from tailrace_spark.sinks.state_store.state_table import CHUNK, KEYS, STATE_COLUMNS, StateTable
@@ -77,8 +77,8 @@ class ScopeState:
             loaded.rows[key], loaded.deletions[key] = dict(partition.rows), partition.deletions
         return loaded
 
-    def save(self, connection: sa.Connection, loaded: LoadedPartitions, at: int, erased: Deletion | None) -> None:
-        """Write what changed; `at` in seconds since the epoch. What `erased` covers is not kept."""
+    def save(self, connection: sa.Connection, loaded: LoadedPartitions, at: int) -> None:
+        """Write what changed; `at` in seconds since the epoch."""
         rows: dict[RowKey, PartitionRow] = {}
         statics: dict[RowKey, RowState] = {}
         removed: list[RowKey] = []
@@ -88,13 +88,12 @@ class ScopeState:
                 self._state.write_deletions(connection, stored, loaded.deletions[key], partition.deletions, at)
             for clustering, row in partition.rows.items():
                 if loaded_rows.get(clustering) is not row:
-                    left = row if erased is None else _left(row, erased)
                     if clustering is None:
-                        statics[stored, STATIC] = left.state
-                    elif left.state.empty:
+                        statics[stored, STATIC] = row.state
+                    elif row.state.empty:
                         removed.append((stored, ROW + clustering))
                     else:
-                        rows[stored, ROW + clustering] = left
+                        rows[stored, ROW + clustering] = row
             removed += [
                 (stored, _clustering(clustering)) for clustering in loaded_rows if clustering not in partition.rows
             ]
@@ -140,13 +139,13 @@ class ScopeState:
                 yield key[len(self._scope) :], Partition(NOTHING_DELETED, {clustering_bytes: due_row}), since
 
     def erase(self, connection: sa.Connection, floor: Deletion, at: int) -> None:
-        """Take away what a truncation covers for certain, deletions too."""
+        """Take away what a truncation took of all rows, deletions too."""
         c = STATE.c
         connection.execute(STATE.delete().where(c.key >= self._scope, c.key < self._above, c.newest < floor.written))
         for key, partition in self.every(connection):
             loaded = LoadedPartitions({key: partition}, {key: dict(partition.rows)}, {key: partition.deletions})
             partition.erase(floor)
-            self.save(connection, loaded, at, None)
+            self.save(connection, loaded, at)
 
     def _write_rows(self, connection: sa.Connection, rows: Mapping[RowKey, PartitionRow], at: int) -> None:
         written = [
@@ -214,12 +213,6 @@ def _areas(change: Change) -> Iterable[tuple[bytes, bytes, bytes]]:
 
 def _clustering(place: ClusteringBytes) -> bytes:
     return STATIC if place is None else ROW + place
-
-
-def _left(known: PartitionRow, erased: Deletion) -> PartitionRow:
-    state = merge(known.state, RowState())
-    state.shadow(erased)
-    return PartitionRow(known.clustering, state)
 
 
 def _partition_row(row: sa.Row[tuple[bytes, bytes, bytes, int, bytes, str]]) -> PartitionRow:

@@ -32,7 +32,7 @@ from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImag
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.merge.purge_horizon import late
-from tailrace_spark.rowstate.truncation import TruncationState, truncation_of, truncation_state
+from tailrace_spark.rowstate.truncation import EVERYTHING, absorb, truncation_of
 from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
 from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.sink_type import Surroundings
@@ -272,7 +272,6 @@ class ImageStore:
         self, connection: sa.Connection, table: _ImagedTable, changes: Sequence[Delivered], now: int
     ) -> dict[tuple[str, int, int], RowImages]:
         """The images of changes that have had none: merged in their order."""
-        purged_to = self._purges.purged_to(connection, table.id)
         images: dict[tuple[str, int, int], RowImages] = {}
         for truncation, some in groupby(changes, key=lambda one: one.change.op is Op.TRUNCATE):
             if truncation:
@@ -280,50 +279,49 @@ class ImageStore:
                     images[_place(delivered)] = self._truncate(connection, table, delivered.change, now)
                 continue
             together = list(some)
-            merged = [delivered for delivered in together if not _untold(delivered.change, purged_to)]
-            loaded = table.state.load(connection, [delivered.change for delivered in merged])
             images.update({_place(delivered): None for delivered in together})
-            covering = table.truncations.covering()
+            purged_to = self._purges.purged_to(connection, table.id)
+            merged = []
+            for delivered in together:
+                if table.truncations.known.covers(delivered.change, self._ring_delay):
+                    images[_place(delivered)] = ()
+                elif not _untold(delivered.change, purged_to):
+                    merged.append(delivered)
+            loaded = table.state.load(connection, [delivered.change for delivered in merged])
             for delivered in merged:
                 if delivered.change.key is not None:
                     partition = loaded.partitions[delivered.change.key]
-                    images[_place(delivered)] = table.maker.of(partition, delivered.change, now, covering)
-            table.state.save(connection, loaded, now, table.truncations.erased)
-        self._erase(connection, table, now)
+                    images[_place(delivered)] = table.maker.of(partition, delivered.change, now)
+            table.state.save(connection, loaded, now)
         return images
 
     def _expire(self, connection: sa.Connection, table: _ImagedTable, now: int) -> tuple[RowImage, ...]:
         """One image for each row that reads otherwise because something expired since it was last looked at."""
-        covering = table.truncations.covering()
         images: list[RowImage] = []
         for key, partition, since in table.state.due(connection, now):
-            images += table.maker.expired(key, partition, since, now, covering)
+            images += table.maker.expired(key, partition, since, now)
         return tuple(images)
 
     def _truncate(self, connection: sa.Connection, table: _ImagedTable, change: Change, now: int) -> RowImages:
-        """One image for each row that reads otherwise by what another host, or a copy, says of a truncation."""
-        truncations = table.truncations
-        former = truncations.covering()
+        """One image for each row that a truncation takes; none where another host has told of it before."""
         try:
-            truncations.note(connection, truncation_state(truncation_of(change)))
+            truncation = truncation_of(change)
         except ValueError:
             return None
-        covering = truncations.covering()
-        if covering == former:
+        truncations, erased = absorb(table.truncations.known, [truncation], self._ring_delay)
+        table.truncations.store(connection, truncations)
+        if erased is None:
             return ()
-        images: list[RowImage] = []
-        try:
-            for key, partition in table.state.every(connection):
-                images += table.maker.truncated(key, partition, former, covering, now)
-        except DecodeError:
-            return None
-        return tuple(images)
-
-    def _erase(self, connection: sa.Connection, table: _ImagedTable, now: int) -> None:
-        """Let go of what a truncation covers whatever more is said of it."""
-        floor = table.truncations.absorb(connection, TruncationState(), now)
-        if floor is not None:
-            table.state.erase(connection, floor, now)
+        images: list[RowImage] | None = []
+        for key, partition in table.state.every(connection):
+            try:
+                images = None if images is None else [*images, *table.maker.truncated(key, partition, erased, now)]
+            except DecodeError:
+                images = None
+        table.state.erase(connection, erased, now)
+        if erased == EVERYTHING:
+            self._purges.reset(connection, table.id)
+        return None if images is None else tuple(images)
 
     def _purge(self, connection: sa.Connection, horizon: int) -> None:
         now = int(self._clock())

@@ -23,6 +23,8 @@ from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import merge_definitions, newest_definition
 from tailrace_spark.merge.partition import mergeable
 from tailrace_spark.merge.purge_horizon import split
+from tailrace_spark.merge.truncation import truncate_batch
+from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, state_name
 from tailrace_spark.sinks.lake.history import LakeHistory, table_name
 from tailrace_spark.sinks.lake.names import Names
@@ -113,7 +115,7 @@ class LakeCurrent:
         return summary + Summary(dead_letters=len(letters)), letters
 
     def sweep(self) -> int:
-        """Show again what has expired, and erase what truncations let go by now; how many rows that changed.
+        """Show again what has expired; how many rows that changed.
 
         It is looked for every `sweep_seconds`: each time is a commit of the tables that have some.
         """
@@ -139,7 +141,7 @@ class LakeCurrent:
     def _sweep(self, followed: CurrentTable, until: int | None) -> int:
         now = int(self._clock())
         try:
-            swept = followed.sweep(now, self._ring_delay)
+            swept = followed.sweep(now)
             reopened = None if until is None else CurrentTable.open(self._store, followed.name)
             if until is not None and reopened is not None:
                 purged = reopened.purge(until, now, self._purge_limit)
@@ -164,24 +166,27 @@ class LakeCurrent:
             followed = CurrentTable(self._store, name, StateTable(self._store.open(state_name(name))), entry, new=True)
         else:
             entry = followed.entry
-            changes, late = split(changes, entry.purged_to)
-            refused += late
-            if not changes:
-                return 0
             newer = announced >= entry.announced
             definition = merge_definitions(entry.definition, table, second_newer=newer)
             entry = replace(entry, definition=definition, announced=max(announced, entry.announced))
-        entry = replace(entry, names=_names(entry))
+        truncated = truncate_batch(entry.truncations, changes, self._ring_delay)
+        # A truncation of everything took the deletions too that purging has forgotten.
+        purged_to = None if truncated.erased == EVERYTHING else entry.purged_to
+        changes, late = split(truncated.left, purged_to)
+        refused += late
+        if not changes and truncated.truncations == entry.truncations:
+            return 0
+        entry = replace(entry, names=_names(entry), truncations=truncated.truncations, purged_to=purged_to)
         now = int(self._clock())
         with gc_paused():
             try:
                 keys = _keys_of(changes)
                 with reading(followed.state, keys, entry.buckets, self._worth_a_part) as stored:
-                    return followed.merge(gather(changes), entry, now, self._ring_delay, stored)
+                    return followed.merge(gather(changes), entry, truncated.erased, now, stored)
             except DecodeError:
                 good = mergeable(changes, LakeRowRenderer(entry.definition, entry.buckets, entry.names), refused)
                 stored = read_now(followed.state, _keys_of(good), entry.buckets)
-                return followed.merge(gather(good), entry, now, self._ring_delay, stored)
+                return followed.merge(gather(good), entry, truncated.erased, now, stored)
 
     def _followed(self, table: Table) -> tuple[str, CurrentTable | None]:
         """The name under which a source table stands, or is to be made: the first of NAME, NAME-2, ... that is its."""

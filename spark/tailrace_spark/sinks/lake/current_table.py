@@ -15,13 +15,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
+from tailrace_spark.merge.erasure import erase_partitions
 from tailrace_spark.merge.fast import merges_fast
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition
 from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow, state_row
-from tailrace_spark.merge.truncation import absorb_truncations
 from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
 from tailrace_spark.sinks.lake.row_changes import VisibleChanges, rows_of, visible_changes
 from tailrace_spark.sinks.lake.spool import Spool
@@ -74,10 +75,10 @@ class CurrentTable:
         entry = state.entry()
         return None if entry is None else cls(store, name, state, entry)
 
-    def sweep(self, now: int, ring_delay: float) -> int:
-        """Merge what has expired by `now`, and erase what truncations cover by then; how many rows' states changed."""
+    def sweep(self, now: int) -> int:
+        """Merge what has expired by `now`; how many rows' states changed."""
         stored = read_now(self.state, self.state.due(now), self.entry.buckets)
-        return self.merge(BatchChanges(), self.entry, now, ring_delay, stored)
+        return self.merge(BatchChanges(), self.entry, None, now, stored)
 
     def purge(self, until: int, now: int, limit: int) -> int:
         """Forget what only deletes, or has expired, and was written and came by `until`; how many states changed.
@@ -104,32 +105,37 @@ class CurrentTable:
         self.entry, self.state.batch = entry, batch
         return len(purgeable)
 
-    def merge(self, batch: BatchChanges, entry: TableEntry, now: int, ring_delay: float, stored: StateReading) -> int:
+    def merge(
+        self, batch: BatchChanges, entry: TableEntry, erased: Deletion | None, now: int, stored: StateReading
+    ) -> int:
         """Merge a batch by the table's entry of now; how many rows' states changed.
 
-        `stored` are the partitions of the batch, and perhaps others, in which what has expired by `now` is merged.
-        Raises DecodeError before anything is written.
+        `erased` is what truncations take of the stored rows before. `stored` are the partitions of the batch, and
+        perhaps others, in which what has expired by `now` is merged. Raises DecodeError before anything is written.
         """
-        entry, erases = _truncated(entry, batch, now, ring_delay)
         renderer = LakeRowRenderer(entry.definition, entry.buckets, entry.names)
         fast = FastRows(entry.definition, entry.buckets, len(batch.rows))
-        if erases:
+        if erased is not None:
             keys = {*batch.deletions, *batch.statics, *(key for key, _ in batch.rows), *self.state.all_keys()}
             stored = read_now(self.state, keys, entry.buckets)
-        if erases or not merges_fast(entry.definition):
+        if erased is not None or not merges_fast(entry.definition):
             partitions = _joined(stored_partitions(stored_rows) for stored_rows in stored.all())
         else:
-            partitions, rows = self._merge_fast(fast, batch, entry, now, stored)
+            partitions, rows = self._merge_fast(fast, batch, now, stored)
             batch = replace(batch, rows=rows)
-        result = PartitionMerge(renderer, entry.erased, now, everything=erases).merge(partitions, batch)
+        erasing = MergeResult[list[object]]()
+        left: Mapping[bytes, StoredPartition] = partitions
+        if erased is not None:
+            left, erasing = erase_partitions(renderer, partitions, erased, now)
+        result = erasing.then(PartitionMerge(renderer, now).merge(left, batch))
         changes = visible_changes(renderer, fast, result, stored.parts, now)
         former, created = self.state.batch, self.state.stored is None
-        changed = self._write_state(result, fast, entry, changes.new)
+        changed = self._write_state(result, fast, entry, changes.new, erases=erased is not None)
         self._show(renderer, changes, changed, former, now, created=created)
         return result.rows + len(fast.keys)
 
     def _merge_fast(
-        self, fast: FastRows, batch: BatchChanges, entry: TableEntry, now: int, stored: StateReading
+        self, fast: FastRows, batch: BatchChanges, now: int, stored: StateReading
     ) -> tuple[dict[bytes, StoredPartition], dict[RowKey, RowChanges]]:
         """Merge each part of the stored rows when it comes; gives the partitions and rows that need row states."""
         partitions, left = dict[bytes, StoredPartition](), dict[RowKey, RowChanges]()
@@ -138,17 +144,22 @@ class CurrentTable:
             if not stored_rows.at:
                 rows = sorted(rows, key=_row_key)  # in the order of the new file: like values side by side
             intricate = {*batch.deletions, *batch.statics, *stored_rows.intricate(now)}
-            slow_rows = fast.merge(rows, stored_rows, intricate, entry.erased)
+            slow_rows = fast.merge(rows, stored_rows, intricate)
             partitions |= stored_partitions(stored_rows, intricate, slow_rows)
             left |= slow_rows
         return partitions, left
 
-    def _write_state(self, result: MergeResult[list[object]], fast: FastRows, entry: TableEntry, new: bool) -> bool:
-        """Commit the stored rows that changed; whether any did. `new`: none of them was stored before."""
+    def _write_state(
+        self, result: MergeResult[list[object]], fast: FastRows, entry: TableEntry, new: bool, *, erases: bool
+    ) -> bool:
+        """Commit the stored rows that changed; whether any did. `new`: none of them was stored before.
+
+        `erases`: a truncation took stored rows.
+        """
         batch = self.state.batch + 1
         rows = state_rows(result.stored, result.removed, batch, entry.buckets)
         if self.new or entry != self.entry:
-            if self.new or entry.erased != self.entry.erased or not _widens(self.entry, entry):
+            if self.new or erases or not _widens(self.entry, entry):
                 entry = replace(entry, since=batch)
             rows += entry_rows(entry)
             new = False
@@ -257,12 +268,6 @@ class CurrentTable:
         versions = {BATCH: self.state.batch}
         says = f"{renderer.table}, followed"
         self.store.rewrite(self.name, visible, rows, versions, partitioned_by=BUCKET, says=says)
-
-
-def _truncated(entry: TableEntry, batch: BatchChanges, now: int, ring_delay: float) -> tuple[TableEntry, bool]:
-    """The entry with a batch's truncations, and whether they now erase more than before."""
-    truncations, floor = absorb_truncations(entry.truncations, batch.truncations, entry.erased, now, ring_delay)
-    return replace(entry, truncations=truncations, erased=floor or entry.erased), floor is not None
 
 
 def _row_key(row: tuple[RowKey, RowChanges]) -> RowKey:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 from zlib import crc32
 
-from tailrace_schemas.change import Change, Deletion
+from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.batch_changes import Clustering, RowChanges
@@ -184,27 +184,26 @@ class FastRows:
         rows: Iterable[tuple[RowKey, RowChanges]],
         stored: StoredRows,
         intricate: Collection[bytes],
-        erased: Deletion | None,
     ) -> dict[RowKey, RowChanges]:
         """Merge the changes of rows with their stored rows; gives those that are not for the fast path.
 
-        Rows of `intricate` partitions are among these. `erased`: the floor of truncations. It may be called again for
-        further rows. Raises DecodeError for what is no value of its type.
+        Rows of `intricate` partitions are among these. It may be called again for further rows. Raises DecodeError for
+        what is no value of its type.
         """
         return {
             row_key: changes
             for row_key, changes in rows
-            if row_key[0] in intricate or not self._merge(row_key, changes, stored, erased)
+            if row_key[0] in intricate or not self._merge(row_key, changes, stored)
         }
 
-    def _merge(self, row_key: RowKey, changes: RowChanges, stored: StoredRows, erased: Deletion | None) -> bool:
+    def _merge(self, row_key: RowKey, changes: RowChanges, stored: StoredRows) -> bool:
         index = stored.at.get(row_key, -1)
         if index < 0:
-            row, clustering = fast_insert(changes, erased), changes.clustering
+            row, clustering = fast_insert(changes, None), changes.clustering
             if row is None:
                 return False
         else:
-            row = fast_merge(changes, stored.states[index], stored.generations[index], stored.streams[index], erased)
+            row = fast_merge(changes, stored.states[index], stored.generations[index], stored.streams[index], None)
             if row is None:
                 return False
             if row is UNCHANGED:

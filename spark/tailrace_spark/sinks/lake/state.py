@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace_schemas.change import Deletion
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.partition import RowToStore, StoredPartition, StoredRow
@@ -44,12 +43,11 @@ _NEEDED: Final = ("key", "clustering", "state", "generation", "stream_id", "next
 _WHOLE_TABLE: Final = -1
 _IN_TABLE: Final = Number("bucket").differs(_WHOLE_TABLE)
 _DEFINITION, _TRUNCATIONS = b"definition", b"truncations"
-_MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """What is known of a table as a whole. `erased`: what a truncation took away, and whatever comes later loses.
+    """What is known of a table as a whole.
 
     `since`: the number of the batch that last changed any of it. `names`: what the table that shows it calls columns
     and fields (lake.names); None: as versions did that noted none. `purged_to`: the largest write time, in
@@ -60,7 +58,6 @@ class TableEntry:
     announced: int
     buckets: int
     truncations: TruncationState = field(default_factory=TruncationState)
-    erased: Deletion | None = None
     since: int = 0
     names: Names | None = None
     purged_to: int | None = None
@@ -88,12 +85,7 @@ class StateTable:
         truncations = rows.get(_TRUNCATIONS)
         if truncations is None:
             return entry
-        erased = truncations["newest"]
-        return replace(
-            entry,
-            truncations=decode_truncations(truncations["state"]),
-            erased=None if erased is None else Deletion(erased, erased // _MICROS),
-        )
+        return replace(entry, truncations=decode_truncations(truncations["state"]))
 
     @property
     def overlaps(self) -> bool:
@@ -194,11 +186,10 @@ def entry_rows(entry: TableEntry) -> list[dict[str, Any]]:
     if entry.purged_to is not None:
         fields["purged_to"] = entry.purged_to
     definition = json.dumps(fields, sort_keys=True).encode()
-    erased = None if entry.erased is None else entry.erased.written
     row = {"key": b"", "batch": entry.since, "bucket": _WHOLE_TABLE, "gone": False}
     return [
         {**row, "clustering": _DEFINITION, "state": definition},
-        {**row, "clustering": _TRUNCATIONS, "state": encode_truncations(entry.truncations), "newest": erased},
+        {**row, "clustering": _TRUNCATIONS, "state": encode_truncations(entry.truncations)},
     ]
 
 

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
+from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
+from tailrace_spark.merge.erasure import erase_partitions
 from tailrace_spark.merge.partition import Clustering, MergeResult, PartitionMerge, StoredPartition, StoredRow
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow
@@ -83,15 +85,21 @@ class DocumentMerge:
     """Merges into one table's index, by one definition; `at` is now, in seconds since the epoch."""
 
     def __init__(
-        self, client: SearchClient, index: TableIndex, documents: Documents, at: int, *, everything: bool = False
+        self,
+        client: SearchClient,
+        index: TableIndex,
+        documents: Documents,
+        at: int,
+        *,
+        erased: Deletion | None = None,
     ) -> None:
-        """With `everything`, each row that is asked for is looked at, since a truncation may cover it."""
+        """`erased`: what a truncation takes of the rows that are stored."""
         self._client = client
         self._index = index
         self._documents = documents
         self._table = documents.table
         self._at = at
-        self._everything = everything
+        self._erased = erased
         self._headed = bool(self._table.clustering)
         self._outcome = MergeOutcome()
 
@@ -124,10 +132,7 @@ class DocumentMerge:
         if loaded:
             self._load(read, loaded, {} if self._documents.whole_partitions else _bounds(batch, read, anew))
         stored = {key: _stored_partition(read.head(key), read.rows.get(key, {})) for key in keys}
-        merge = PartitionMerge[Document](
-            self._documents, self._index.entry.erased, self._at, everything=self._everything, whole=loaded
-        )
-        merged = merge.merge(stored, _within(batch, keys))
+        merged = self._merged(stored, _within(batch, keys), loaded)
         wrote = self._write_rows(read, stored, merged, lost)
         settled = self._settle(read, heads, merged, keys - lost, lost)
         if wrote:
@@ -164,10 +169,7 @@ class DocumentMerge:
         if not self._headed:
             return {}
         of_heads = {key: _stored_partition(head_document, {}) for key, head_document in read.heads.items()}
-        merge = PartitionMerge[Document](
-            self._documents, self._index.entry.erased, self._at, everything=self._everything
-        )
-        merged = merge.merge(of_heads, BatchChanges(batch.deletions, batch.statics))
+        merged = self._merged(of_heads, BatchChanges(batch.deletions, batch.statics))
         heads: dict[bytes, PartitionDocument] = {}
         for row, _ in merged.stored:
             head = heads.get(row[0], read.head(row[0]))
@@ -178,6 +180,15 @@ class DocumentMerge:
             rows = {state_key: head_row for state_key, head_row in head.rows.items() if state_key != clustering}
             heads[key] = PartitionDocument(rows, False, None if clustering == STATIC else head.expires)
         return heads
+
+    def _merged(
+        self, stored: Mapping[bytes, StoredPartition], batch: BatchChanges, whole: Collection[bytes] = ()
+    ) -> MergeResult[Document]:
+        merge = PartitionMerge[Document](self._documents, self._at, whole=whole)
+        if self._erased is None:
+            return merge.merge(stored, batch)
+        left, erasing = erase_partitions(self._documents, stored, self._erased, self._at)
+        return erasing.then(merge.merge(left, batch))
 
     def _announce(self, read: _StoredDocuments, heads: Mapping[bytes, PartitionDocument]) -> set[bytes]:
         """Write changed heads as pending; the keys of those in which another writer came first."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
@@ -21,8 +22,9 @@ from tailrace_spark.merge.partition import Clustering, mergeable
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.merge.truncation import absorb_truncations
-from tailrace_spark.rowstate.truncation import TruncationState
+from tailrace_spark.merge.truncation import TruncatedBatch, truncate_batch
+from tailrace_spark.rowstate.deletions import stronger
+from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.dead_letters import OpensearchDeadLetters
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
@@ -105,7 +107,7 @@ class OpensearchSink:
         return summary
 
     def sweep(self) -> int:
-        """Show again what has expired, and erase what truncations let go by now; how many rows that changed.
+        """Show again what has expired; how many rows that changed.
 
         It is looked for every `sweep_seconds`.
         """
@@ -158,22 +160,21 @@ class OpensearchSink:
     def _follow(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         table, announced = newest_definition(changes)
         index = self._indexes.of(table) or self._indexes.make(table, announced)
-        changes, late = split(changes, index.entry.purged_to)
+        now = int(self._clock())
+        truncated = truncate_batch(index.entry.truncations, changes, self._ring_delay)
+        # A truncation of everything took the deletions too that purging has forgotten.
+        changes, late = split(truncated.left, None if truncated.erased == EVERYTHING else index.entry.purged_to)
         refused += late
-        if not changes:
+        if not changes and truncated.truncations == index.entry.truncations and not index.entry.pending:
             return 0
         index = self._define(index, table, announced)
         documents = Documents(index.entry.definition)
-        now = int(self._clock())
+        erased = self._truncate(index, documents, truncated, now)
         try:
-            batch = gather(changes)
-            erased = self._truncate(index, documents, batch.truncations, now)
-            outcome = self._merge(index, documents, now, batch)
+            outcome = self._merge(index, documents, now, gather(changes))
         except DecodeError:
             changes = mergeable(changes, documents, refused)
-            batch = gather(changes)
-            erased = self._truncate(index, documents, batch.truncations, now)
-            outcome = self._merge(index, documents, now, batch)
+            outcome = self._merge(index, documents, now, gather(changes))
         refused += _refused(changes, outcome)
         return erased + len(outcome.rows)
 
@@ -201,19 +202,24 @@ class OpensearchSink:
         index.note(entry)
         return index
 
-    def _truncate(self, index: TableIndex, documents: Documents, said: TruncationState, at: int) -> int:
-        """Keep what is said of truncations, and erase what is covered for certain; how many rows that changed."""
+    def _truncate(self, index: TableIndex, documents: Documents, truncated: TruncatedBatch, at: int) -> int:
+        """Keep what is said of truncations, and erase what they took; how many rows that changed.
+
+        What a crash left of that is erased first: nothing was merged since.
+        """
         entry = index.entry
-        truncations, floor = absorb_truncations(entry.truncations, said, entry.erased, at, self._ring_delay)
-        if floor is None:
-            index.note(replace(entry, truncations=truncations))
-        else:
-            index.note(replace(entry, truncations=truncations, erased=floor, pending=True))
+        if truncated.erased is not None:
+            purged_to = None if truncated.erased == EVERYTHING else entry.purged_to
+            erased = stronger(truncated.erased, entry.erased if entry.pending else None)
+            entry = replace(entry, truncations=truncated.truncations, erased=erased, pending=True, purged_to=purged_to)
+            index.note(entry)
+        elif truncated.truncations != entry.truncations:
+            index.note(replace(entry, truncations=truncated.truncations))
         if not index.entry.pending:
             return 0
-        erased = self._look_at(index, documents, ROWS, at, everything=True)
-        index.note(replace(index.entry, pending=False))
-        return erased
+        changed = self._look_at(index, documents, ROWS, at, erased=index.entry.erased)
+        index.note(replace(index.entry, erased=None, pending=False))
+        return changed
 
     def _sweep_index(self, index: TableIndex, at: int) -> int:
         try:
@@ -228,7 +234,7 @@ class OpensearchSink:
 
     def _sweep(self, index: TableIndex, at: int) -> int:
         documents = Documents(index.entry.definition)
-        swept = self._truncate(index, documents, TruncationState(), at)
+        swept = self._truncate(index, documents, TruncatedBatch(index.entry.truncations, None, ()), at)
         due = {"range": {f"{OWN}.expires": {"lte": at}}}
         swept += self._look_at(index, documents, due, at)
         if self._settings.merge_horizon_seconds:
@@ -246,7 +252,7 @@ class OpensearchSink:
             log.debug("%s: %d documents purged", index.alias, purged)
 
     def _look_at(
-        self, index: TableIndex, documents: Documents, query: dict[str, Any], at: int, *, everything: bool = False
+        self, index: TableIndex, documents: Documents, query: dict[str, Any], at: int, *, erased: Deletion | None = None
     ) -> int:
         """Merge what a query finds with nothing: for what has expired, or is covered by now; how many rows changed."""
         self._client.refresh(index.index)
@@ -259,7 +265,7 @@ class OpensearchSink:
                 else:
                     key, row = decode_row(document.state)
                     rows[key, ROW + clustering_key(documents.table, row.written_as)] = row.written_as
-            merge = DocumentMerge(self._client, index, documents, at, everything=everything)
+            merge = DocumentMerge(self._client, index, documents, at, erased=erased)
             changed += len(merge.run(BatchChanges(), rows).rows)
         return changed
 

@@ -72,10 +72,10 @@ class PartitionDocument:
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """What is known of a table as a whole. `erased`: what a truncation took away, and whatever comes later loses.
+    """What is known of a table as a whole.
 
-    `pending`: the rows that are there are yet to be brought to it. `purged_to`: the largest write time, in
-    microseconds, of deletions that were forgotten.
+    `pending`: what truncations `erased` is yet to be taken of the rows that are there. `purged_to`: the largest write
+    time, in microseconds, of deletions that were forgotten.
     """
 
     definition: Table

@@ -15,7 +15,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from tailrace_schemas.change import Op
+from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
@@ -30,16 +30,25 @@ from tailrace_spark.rowstate.codec import (
     decode_truncations,
     encode_deletion,
     encode_state,
-    encode_truncations,
+    newest,
 )
-from tailrace_spark.rowstate.deletions import NOTHING_DELETED, PartitionState, RangeDeletion, merge_partitions
+from tailrace_spark.rowstate.deletions import (
+    NOTHING_DELETED,
+    PartitionState,
+    RangeDeletion,
+    merge_partitions,
+    stronger,
+)
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.rowstate.truncation import merge_truncations
+from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
 _TRUNCATION: Final = b"\x05"
+"""Truncations, as former versions kept them."""
+_ERASURE: Final = b"\x06"
+"""What truncations erase of the rows that the table has when it is merged again."""
 _NAME: Final = sa.Text().with_variant(sa.String(255), MYSQL)
 _LONG: Final = sa.Text().with_variant(mysql.LONGTEXT(), MYSQL)
 HELD_TABLES: Final = sa.Table(
@@ -105,20 +114,23 @@ def deferred_change(delivered: Delivered) -> DeferredChange:
         for range_deletion in partition.ranges:
             encoded = encode_deletion(range_deletion.deletion, range_deletion.end)
             return DeferredChange(delivered.record_id, key, RANGE + range_deletion.start, (), encoded, assignment)
-    if change.op is Op.TRUNCATE:
-        return DeferredChange(delivered.record_id, b"", _TRUNCATION, (), encode_truncations(batch.truncations), None)
     return DeferredChange(
         delivered.record_id, change.key or b"", ROW, (), encode_state(RowState()), None
     )  # an empty range
 
 
+def deferred_erasure(record_id: RecordId, erased: Deletion) -> DeferredChange:
+    """What is kept of a truncation, which a change of its batch stands for."""
+    return DeferredChange(record_id, b"", _ERASURE, (), encode_deletion(erased), None)
+
+
 def gather_deferred(held: Iterable[DeferredChange]) -> BatchChanges:
-    """As `gather`, of what was kept."""
+    """As `gather`, of what was kept; what truncations erase is taken out before."""
     batch = BatchChanges()
     for deferred in held:
-        if deferred.at == _TRUNCATION:
-            batch.truncations = merge_truncations(batch.truncations, decode_truncations(deferred.state))
-        elif deferred.at == PARTITION or deferred.at.startswith(RANGE):
+        if deferred.at in (_TRUNCATION, _ERASURE):
+            continue
+        if deferred.at == PARTITION or deferred.at.startswith(RANGE):
             deletions = _partition(deferred)
             batch.deletions[deferred.key] = merge_partitions(
                 batch.deletions.get(deferred.key, NOTHING_DELETED), deletions
@@ -189,6 +201,27 @@ class DeferredTables:
             yield [_held(row) for row in rows]
             connection.execute(delete, [{"t": row.topic, "p": row.partition, "o": row.offset} for row in rows])
 
+    def erase(self, connection: sa.Connection, table_id: UUID, erased: Deletion) -> None:
+        """Forget what a truncation took of the changes that are kept."""
+        c = HELD.c
+        of_table = c.table_id == str(table_id)
+        if erased == EVERYTHING:
+            connection.execute(HELD.delete().where(of_table))
+            return
+        for row in connection.execute(sa.select(HELD).where(of_table)).all():
+            if _newest(_held(row)) <= erased.written:
+                record = sa.and_(c.topic == row.topic, c.partition == row.partition, c.offset == row.offset)
+                connection.execute(HELD.delete().where(record))
+
+    def erasure(self, connection: sa.Connection, table_id: UUID) -> Deletion | None:
+        """What truncations erase of the table's rows, once it is merged again; None: nothing."""
+        c = HELD.c
+        query = sa.select(HELD).where(c.table_id == str(table_id), c.clustering.in_([_TRUNCATION, _ERASURE]))
+        erased: Deletion | None = None
+        for row in connection.execute(query):
+            erased = stronger(erased, _erased(_held(row)))
+        return erased
+
     def forget(self, connection: sa.Connection, table_id: UUID) -> None:
         """Nothing of what waits of this table is wanted any more."""
         connection.execute(HELD.delete().where(HELD.c.table_id == str(table_id)))
@@ -197,6 +230,22 @@ class DeferredTables:
     def release(self, connection: sa.Connection, table_id: UUID) -> None:
         """Nothing of this table waits any more."""
         connection.execute(HELD_TABLES.delete().where(HELD_TABLES.c.table_id == str(table_id)))
+
+
+def _erased(deferred: DeferredChange) -> Deletion:
+    if deferred.at == _ERASURE:
+        return decode_deletion(deferred.state)[0]
+    newest = max(decode_truncations(deferred.state).statements, default=0)
+    return Deletion(newest, newest // 1_000_000)
+
+
+def _newest(deferred: DeferredChange) -> int:
+    """The newest write time of what is kept, in microseconds."""
+    if deferred.at in (_TRUNCATION, _ERASURE):
+        return _erased(deferred).written
+    if deferred.at == PARTITION or deferred.at.startswith(RANGE):
+        return decode_deletion(deferred.state)[0].written
+    return newest(decode_state(deferred.state))
 
 
 def _definition(text: str) -> tuple[Table, int]:
@@ -226,4 +275,12 @@ def _held(row: sa.Row[tuple[object, ...]]) -> DeferredChange:
     return DeferredChange(record_id, bytes(row.key), bytes(row.clustering), clustering, bytes(row.state), assignment)
 
 
-__all__ = ["HELD", "HELD_TABLES", "DeferredChange", "DeferredTables", "deferred_change", "gather_deferred"]
+__all__ = [
+    "HELD",
+    "HELD_TABLES",
+    "DeferredChange",
+    "DeferredTables",
+    "deferred_change",
+    "deferred_erasure",
+    "gather_deferred",
+]

@@ -30,16 +30,15 @@ from tailrace_spark.rowstate.deletions import (
     PartitionState,
     RangeDeletion,
     merge_partitions,
-    truncate_deletions,
 )
 from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState
 from tailrace_spark.sinks.sql.layout import ColumnPlace, Target
 from tailrace_spark.sinks.sql.row_builder import NewRow, RowBuilder, RowMerge, RowUpdate, new_rows
 from tailrace_spark.sinks.sql.row_writer import RowWriter
 from tailrace_spark.sinks.sql.rows_table import VisibleTable
 from tailrace_spark.sinks.state_store.purge import forget
 from tailrace_spark.sinks.state_store.state_table import StateTable, chunks
-from tailrace_spark.sinks.state_store.truncations import Truncations
 
 _AT_A_TIME: Final = 100  # rows: so often another thread gets its turn, which compiled code does not give by itself
 _WRITTEN_AT_ONCE: Final = 4_000
@@ -48,9 +47,8 @@ _WRITTEN_AT_ONCE: Final = 4_000
 class TableMerge:
     """Merges into the tables of one target. `now` is in seconds since the epoch; None: nothing expires."""
 
-    def __init__(self, target: Target, dialect: str, truncations: Truncations) -> None:
+    def __init__(self, target: Target, dialect: str) -> None:
         self.target = target
-        self._truncations = truncations
         self._state = StateTable(target.state, dialect)
         self._rows = VisibleTable(target, dialect, static=False)
         self._statics = None if target.static is None else VisibleTable(target, dialect, static=True)
@@ -58,18 +56,17 @@ class TableMerge:
         self._writer = RowWriter(self._state, self._rows)
         self._mostly_new = True
 
-    def reload(self, connection: sa.Connection) -> None:
-        """Read again what memory has of the table: the transaction was taken back to a savepoint."""
-        self._truncations.load(connection)
+    def reload(self) -> None:
+        """Ask the database again what was known of it: the transaction was taken back to a savepoint."""
         self._state.reload()
 
-    def prepare(self, batch: BatchChanges, now: int) -> PreparedBatch:
+    def prepare(self, batch: BatchChanges, truncations: TruncationState, now: int) -> PreparedBatch:
         """Build rows ahead, also in another thread, where most of them are likely to be new."""
         new: dict[RowKey, NewRow] = {}
         if self._mostly_new:
             for keys in chunks(sorted(batch.rows), _AT_A_TIME):
                 new.update(new_rows(self._builder, batch.rows, keys, now))
-        return PreparedBatch(self, batch, now, new)
+        return PreparedBatch(self, batch, truncations, now, new)
 
     def merge(
         self,
@@ -82,13 +79,13 @@ class TableMerge:
 
         `prepared` are rows that `prepare` built for `now`.
         """
-        changed = self._erase(connection, batch, now)
+        changed = 0
         keys = {*batch.deletions, *batch.statics, *(key for key, _ in batch.rows)}
         heads = self._state.heads(connection, keys)
         partitions = {key: head.deletions for key, head in heads.items()}
         for key, deletions in batch.deletions.items():
             stored = partitions.get(key, NOTHING_DELETED)
-            merged = truncate_deletions(merge_partitions(stored, deletions), self._truncations.erased)
+            merged = merge_partitions(stored, deletions)
             partitions[key] = merged
             if merged != stored:
                 self._state.write_deletions(connection, key, stored, merged, now)
@@ -99,8 +96,8 @@ class TableMerge:
         return changed
 
     def sweep(self, connection: sa.Connection, now: int) -> int:
-        """Show what has expired by `now` as it reads then, and erase what truncations cover; how many rows changed."""
-        changed = self._erase(connection, BatchChanges(), now)
+        """Show what has expired by `now` as it reads then; how many rows changed."""
+        changed = 0
         for stored in self._state.due(connection, now):
             states = {row_key: row.state for row_key, row in stored.items()}
             self._update(connection, states, now)
@@ -131,14 +128,15 @@ class TableMerge:
                     visible.clear(connection, keys, column)
                 visible.update(connection, {key: stored[key].state for key in keys if key in stored}, now)
 
-    def _erase(self, connection: sa.Connection, batch: BatchChanges, now: int | None) -> int:
-        """Store the batch's truncations, and erase what all of them cover for certain by now; how many rows."""
-        floor = self._truncations.absorb(connection, batch.truncations, now)
-        if floor is None:
-            return 0
-        for visible in (self._rows, self._statics):
-            if visible is not None:
-                visible.forget_older(connection, floor.written)
+    def erase(self, connection: sa.Connection, floor: Deletion, now: int | None) -> int:
+        """Erase what a truncation took of all that is stored; how many rows."""
+        visible_tables = [visible for visible in (self._rows, self._statics) if visible is not None]
+        if floor == EVERYTHING:
+            for visible in visible_tables:
+                visible.forget_all(connection)
+            return self._state.forget_all(connection)
+        for visible in visible_tables:
+            visible.forget_older(connection, floor.written)
         changed = self._state.forget_older(connection, floor.written)
         for stored in self._state.since(connection, floor.written):
             changed += self._cover(connection, stored, floor, now)
@@ -178,7 +176,7 @@ class TableMerge:
             self._statics.update(connection, statics, now)
 
     def _covering(self, partitions: Mapping[bytes, PartitionState], row_key: RowKey) -> Deletion | None:
-        return covering(partitions.get(row_key[0]), row_key[1], self._truncations.erased)
+        return covering(partitions.get(row_key[0]), row_key[1])
 
     def _merge_statics(
         self,
@@ -214,9 +212,8 @@ class TableMerge:
         self._mostly_new = 2 * len(stored_rows) < len(keys)
         new: list[NewRow] = []
         merges: list[RowMerge] = []
-        covered = bool(partitions) or self._truncations.erased is not None
         for row_key in keys:
-            changes, floor = rows[row_key], self._covering(partitions, row_key) if covered else None
+            changes, floor = rows[row_key], self._covering(partitions, row_key) if partitions else None
             if (stored := stored_rows.get(row_key)) is not None:
                 merges.append((row_key, changes, stored, floor))
                 continue
@@ -240,10 +237,12 @@ class TableMerge:
 class PreparedBatch:
     """Changes of one table, merged with each other, and rows built of them for `merge` as they read at `now`.
 
-    `new` rows are right where nothing is stored of them, and no deletion covers them.
+    `truncations` were known of it then. `new` rows are right where nothing is stored of them, and no deletion covers
+    them.
     """
 
     merge: TableMerge
     batch: BatchChanges
+    truncations: TruncationState
     now: int
     new: Mapping[RowKey, NewRow]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -13,12 +13,16 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from tailrace_schemas.change import Op
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
+from tailrace_spark.merge.purge_horizon import split
+from tailrace_spark.merge.truncation import TruncatedBatch
+from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
-from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change
+from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, deferred_erasure
 from tailrace_spark.sinks.sql.merge import PreparedBatch
 from tailrace_spark.sinks.sql.table_merges import TableMerges, refusal_of
 from tailrace_spark.sinks.state_store.dialects import MYSQL
@@ -102,24 +106,28 @@ class PieceMerges:
         """Merge changes of one table, or keep them where the database refuses it for now."""
         table_id, refused = changes[0].change.table.id, list[DeadLetter]()
         rows = deferred = 0
-        in_time, late = self.purges.split(connection, changes)
+        truncated = self.merges.truncations(connection, table_id).take(changes)
+        # A truncation of everything took the deletions too that purging has forgotten.
+        renewed = truncated.erased == EVERYTHING
+        in_time, late = split(truncated.left, None if renewed else self.purges.purged_to(connection, table_id))
         if late:
             letters += late
-            if not in_time:
-                return Summary(dead_letters=len(late))
-            changes, prepared = in_time, None
+            truncated, prepared = replace(truncated, left=in_time), None
+        if renewed:
+            self.purges.reset(connection, table_id)
         if table_id not in self.waits:
-            run = partial(self.merges.merge, connection, changes, refused, prepared)
+            run = partial(self.merges.merge, connection, changes, truncated, refused, prepared)
             rows, why = self.attempt(connection, refused, run)
             if why:
                 self.defer({table_id: why})
         if table_id in self.waits:
-            deferred = self._keep(connection, changes, refused, self.waits[table_id].why)
+            deferred = self._keep(connection, changes, truncated, refused, self.waits[table_id].why)
         letters += refused
         reasons = (
             {str(changes[0].change.table): self.waits[table_id].why} if deferred else refusals_of(changes, refused)
         )
-        return Summary(len(changes) - len(refused) - deferred, rows, len(refused) + len(late), deferred, reasons)
+        written = len(changes) - len(late) - len(refused) - deferred
+        return Summary(written, rows, len(refused) + len(late), deferred, reasons)
 
     def attempt(
         self, connection: sa.Connection, letters: list[DeadLetter], run: Callable[[], int]
@@ -145,11 +153,21 @@ class PieceMerges:
             self._wait(pause)
 
     def _keep(
-        self, connection: sa.Connection, changes: Sequence[Delivered], letters: list[DeadLetter], why: str
+        self,
+        connection: sa.Connection,
+        changes: Sequence[Delivered],
+        truncated: TruncatedBatch,
+        letters: list[DeadLetter],
+        why: str,
     ) -> int:
         table, announced = newest_definition(changes)
+        self.merges.truncations(connection, table.id).store(connection, truncated.truncations)
         deferred: list[DeferredChange] = []
-        for delivered in changes:
+        if truncated.erased is not None:
+            self.held.erase(connection, table.id, truncated.erased)
+            truncation = next(delivered for delivered in changes if delivered.change.op is Op.TRUNCATE)
+            deferred.append(deferred_erasure(truncation.record_id, truncated.erased))
+        for delivered in truncated.left:
             try:
                 deferred.append(deferred_change(delivered))
             except Exception as error:

@@ -94,6 +94,10 @@ class VisibleTable:
         newer = sa.exists().where(s.key == c[KEY], same_row, s.newest >= written)
         connection.execute(self.table.delete().where(~newer))
 
+    def forget_all(self, connection: sa.Connection) -> None:
+        """Take away all rows."""
+        connection.execute(self.table.delete())
+
     def with_value(self, connection: sa.Connection, place: ColumnPlace) -> Iterable[list[RowKey]]:
         """The keys of rows that have a value in a stored column, in order and in chunks; it may be written between."""
         query = sa.select(*self._key_columns).where(self.table.c[place.stored].is_not(None))

@@ -22,8 +22,6 @@ from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.merge.batch_changes import BatchChanges
-from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
@@ -33,7 +31,7 @@ from tailrace_spark.sinks.sql.layout import Target
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
 from tailrace_spark.sinks.sql.progress import read_progress, write_progress
 from tailrace_spark.sinks.sql.table_merges import TableMerges
-from tailrace_spark.sinks.sql.task import Database, SqlDetail, SqlTask, merged_truncations
+from tailrace_spark.sinks.sql.task import Database, SqlDetail, SqlTask
 from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.dialects import SQLITE
 from tailrace_spark.sinks.state_store.engine import absent, open_engine, said
@@ -117,7 +115,7 @@ class SqlSink:
         return summary
 
     def sweep(self) -> int:
-        """Show again what has expired, and erase what truncations let go by now; how many rows that changed.
+        """Show again what has expired; how many rows that changed.
 
         Each batch does so for the rows that it has changes of. Raises ServiceError as `write` does.
         """
@@ -166,17 +164,12 @@ class SqlSink:
         return SqlTask(self._database, batch, token, refused, self._clock())
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says. Tables are truncated here, and what tasks were refused is deferred from now on."""
+        """As TaskSink says. What tasks were refused is deferred from now on."""
         del batch  # each task has committed its own
         summary = sum((result.summary for result in results), Summary())
         details = [result.detail for result in results if isinstance(result.detail, SqlDetail)]
         for detail in details:
             self._pieces.defer(detail.refused)
-        truncations = merged_truncations(details)
-        if truncations:
-            with self._transaction("the batch will be delivered again") as connection:
-                for definition, announced, truncation in truncations:
-                    summary += self._truncate(connection, definition, announced, truncation)
         return summary
 
     def _fence(self, connection: sa.Connection, stream: str) -> int:
@@ -196,20 +189,6 @@ class SqlSink:
         _, why = self._pieces.attempt(connection, [], make)
         if why is not None:
             self._pieces.defer({table.id: why})
-
-    def _truncate(
-        self, connection: sa.Connection, table: Table, announced: int, truncations: TruncationState
-    ) -> Summary:
-        batch = BatchChanges(truncations=truncations)
-
-        def erase() -> int:
-            merge = self._merges.by_definitions(connection, [(table, announced)])
-            return merge.merge(connection, batch, int(self._clock()))
-
-        rows, why = self._pieces.attempt(connection, [], erase)
-        if why is not None:
-            raise ServiceError(f"sink {self._location}: {table} cannot be truncated: {why}; the batch comes again")
-        return Summary(rows=rows)
 
     @contextmanager
     def _transaction(self, otherwise: str) -> Iterator[sa.Connection]:
@@ -255,7 +234,8 @@ class SqlSink:
             self._pieces.held.forget(connection, table.id)
             return 0
         merge = self._merges.by_definitions(connection, [(table, announced)])
-        rows = 0
+        erased = self._pieces.held.erasure(connection, table.id)
+        rows = 0 if erased is None else merge.erase(connection, erased, int(self._clock()))
         for some in self._pieces.held.kept(connection, table.id, _HELD_AT_ONCE):
             rows += self._merges.merge_by_halves(connection, merge, some, letters, gather_deferred)
         self._pieces.held.release(connection, table.id)
@@ -269,7 +249,7 @@ class SqlSink:
         return rows
 
     def _sweep_table(self, connection: sa.Connection, target: Target) -> int:
-        merge, now = self._merges.of(connection, target), int(self._clock())
+        merge, now = self._merges.of(target), int(self._clock())
         swept = merge.sweep(connection, now)
         if self._merge_horizon is not None:
             purged, written = merge.purge(connection, now - self._merge_horizon, now, self._purged_at_once)

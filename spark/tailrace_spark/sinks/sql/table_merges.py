@@ -13,6 +13,7 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder, gather
+from tailrace_spark.merge.truncation import TruncatedBatch
 from tailrace_spark.sinks.sql.catalog import Catalog, TakenError
 from tailrace_spark.sinks.sql.deferred import DeferredChange
 from tailrace_spark.sinks.sql.layout import Target
@@ -36,44 +37,50 @@ class TableMerges:
         dialect: str,
         ring_delay: float,
         clock: Callable[[], float],
-        truncations_of: Callable[[UUID, float], Truncations] = Truncations,
     ) -> None:
-        """`ring_delay`: see SqlSink. `clock` tells the seconds since the epoch at which rows are looked at.
-
-        `truncations_of` gives what keeps the truncations of a table id, to which the ring delay belongs.
-        """
+        """`ring_delay`: see SqlSink. `clock` tells the seconds since the epoch at which rows are looked at."""
         self._catalog = catalog
         self._dialect = dialect
         self._ring_delay = ring_delay
         self._clock = clock
-        self._truncations_of = truncations_of
         self._merges: dict[UUID, TableMerge] = {}
+        self._truncations: dict[UUID, Truncations] = {}
 
     def forget(self) -> None:
         """Read everything again from the database when it is next needed."""
         self._catalog.forget()
         self._merges.clear()
+        self._truncations.clear()
 
-    def of(self, connection: sa.Connection, target: Target) -> TableMerge:
+    def truncations(self, connection: sa.Connection, table_id: UUID) -> Truncations:
+        """What is known of a table's truncations."""
+        truncations = self._truncations.get(table_id)
+        if truncations is None:
+            truncations = Truncations(table_id, self._ring_delay)
+            truncations.load(connection)
+            self._truncations[table_id] = truncations
+        return truncations
+
+    def of(self, target: Target) -> TableMerge:
         """The merge into a target."""
         table_id = target.layout.definition.id
         merge = self._merges.get(table_id)
         if merge is None or merge.target is not target:
-            truncations = self._truncations_of(table_id, self._ring_delay)
-            truncations.load(connection)
-            merge = self._merges[table_id] = TableMerge(target, self._dialect, truncations)
+            merge = self._merges[table_id] = TableMerge(target, self._dialect)
         return merge
 
     def prepare(self, changes: Sequence[Delivered]) -> PreparedBatch | None:
         """Compute what needs no database of changes of one table, while it works on those before; None: impossible."""
-        merge = self._merges.get(changes[0].change.table.id)
-        if merge is None:
+        table_id = changes[0].change.table.id
+        merge, truncations = self._merges.get(table_id), self._truncations.get(table_id)
+        if merge is None or truncations is None:
             return None
         builder = BatchChangesBuilder()
         try:
-            for chunk in chunks(changes, _AT_A_TIME):
+            truncated = truncations.take(changes)
+            for chunk in chunks(truncated.left, _AT_A_TIME):
                 builder.add(chunk)
-            return merge.prepare(builder.build(), int(self._clock()))
+            return merge.prepare(builder.build(), truncated.truncations, int(self._clock()))
         except Exception as error:
             if not is_of_one_table(error):
                 raise
@@ -83,23 +90,32 @@ class TableMerges:
         self,
         connection: sa.Connection,
         changes: Sequence[Delivered],
+        truncated: TruncatedBatch,
         letters: list[DeadLetter],
         prepared: PreparedBatch | None,
     ) -> int:
-        """Merge changes of one table; how many rows changed. `letters` gets those that the database refuses."""
-        if self._catalog.closed(connection, changes[0].change.table):
+        """Merge what truncations leave of changes of one table; how many rows changed.
+
+        `letters` gets those that the database refuses.
+        """
+        table = changes[0].change.table
+        if self._catalog.closed(connection, table):
             return 0
         shapes = {id(delivered.change.table): (delivered.change.table, delivered.announced) for delivered in changes}
         merge = self.by_definitions(connection, shapes.values())
-        if prepared is not None and prepared.merge is merge:
+        # After the DDL, around which MySQL commits: what is stored of truncations is erased in the same transaction.
+        truncations = self.truncations(connection, table.id)
+        truncations.store(connection, truncated.truncations)
+        erased = 0 if truncated.erased is None else merge.erase(connection, truncated.erased, int(self._clock()))
+        if prepared is not None and prepared.merge is merge and prepared.truncations == truncated.truncations:
             try:
                 with connection.begin_nested():
-                    return merge.merge(connection, prepared.batch, prepared.now, prepared.new)
+                    return erased + merge.merge(connection, prepared.batch, prepared.now, prepared.new)
             except Exception as error:
                 if not _of_a_change(error):
                     raise
-                merge.reload(connection)
-        return self.merge_by_halves(connection, merge, changes, letters, gather)
+                merge.reload()
+        return erased + self.merge_by_halves(connection, merge, truncated.left, letters, gather)
 
     def by_definitions(self, connection: sa.Connection, definitions: Iterable[tuple[Table, int]]) -> TableMerge:
         """The merge for the newest of a table's definitions, given with when each was announced.
@@ -109,7 +125,7 @@ class TableMerges:
         merge: TableMerge | None = None
         for table, announced in definitions:
             target, stale = self._catalog.target(connection, table, announced)
-            merge = self.of(connection, target)
+            merge = self.of(target)
             if stale:
                 merge.show_again(connection, stale, int(self._clock()))
         if merge is None:
@@ -125,6 +141,8 @@ class TableMerges:
         gather: Callable[[Sequence[Mergeable]], BatchChanges],
     ) -> int:
         """Merge changes under a savepoint; where one of them is refused, halves of them, until it stands alone."""
+        if not changes:
+            return 0
         try:
             batch = gather(changes)
             with connection.begin_nested():
@@ -132,7 +150,7 @@ class TableMerges:
         except Exception as error:
             if not _of_a_change(error):
                 raise
-            merge.reload(connection)
+            merge.reload()
             if len(changes) == 1:
                 letters.append(DeadLetter(changes[0].record_id, refusal_of(error), changes[0].message))
                 return 0

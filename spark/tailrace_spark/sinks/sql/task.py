@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from operator import itemgetter
 from typing import Final
 from uuid import UUID
 
 from tailrace_common.secrets import shown_database
-from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
-from tailrace_spark.rowstate.truncation import TruncationState, merge_truncations
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.fences import begin_partition
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
 from tailrace_spark.sinks.sql.table_merges import TableMerges
 from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.engine import open_engine
-from tailrace_spark.sinks.state_store.truncations import FoundTruncations
+from tailrace_spark.sinks.without_truncations import without_truncations
 
 _NEVER: Final = float("inf")
 
@@ -45,12 +39,8 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class SqlDetail:
-    """What a task leaves to the driver: truncations, with the newest definition of their table; refused tables.
+    """What a task leaves to the driver: refused tables, and why."""
 
-    Truncations are as `encode_truncations` has them, definitions as JSON: compiled classes cannot be pickled.
-    """
-
-    truncations: Mapping[UUID, tuple[str, int, bytes]]
     refused: Mapping[UUID, str]
 
 
@@ -81,14 +71,12 @@ class _Worker:
         self._engine = open_engine(database.url)
         dialect: str = self._engine.dialect.name
         self._catalog = Catalog(self._engine.dialect, database.table, database.on_drop, alters=False)
-        self._truncations: dict[UUID, FoundTruncations] = {}
         self._now = 0.0
-        merges = TableMerges(self._catalog, dialect, database.ring_delay, self._clock, self._truncations_of)
+        merges = TableMerges(self._catalog, dialect, database.ring_delay, self._clock)
         self._pieces = PieceMerges(merges, dialect, self._clock, time.sleep)
 
     def write(self, task: SqlTask, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         self._pieces.waits = {table_id: TableWait(why, _NEVER) for table_id, why in task.refused.items()}
-        self._truncations.clear()
         self._now = task.now
         set_aside: list[DeadLetter] = []
         summary = Summary()
@@ -96,7 +84,7 @@ class _Worker:
             with gc_paused(), transaction(self._engine, self._location, "the batch will be tried again") as connection:
                 begin_partition(connection, task.batch, task.token, partition)
                 self._pieces.forget()
-                for piece in prefetched(map(self._pieces.read, coalesced(pieces))):
+                for piece in prefetched(map(self._pieces.read, coalesced(without_truncations(pieces)))):
                     summary += self._pieces.merge(connection, piece, set_aside)
                 detail = self._detail(task)
         except BaseException:
@@ -106,32 +94,10 @@ class _Worker:
 
     def _detail(self, task: SqlTask) -> SqlDetail:
         refused = {table_id: wait.why for table_id, wait in self._pieces.waits.items() if table_id not in task.refused}
-        truncations: dict[UUID, tuple[str, int, bytes]] = {}
-        for table_id, truncation in self._truncations.items():
-            target = self._catalog.known(table_id)
-            if truncation.new != TruncationState() and target is not None and table_id not in self._pieces.waits:
-                definition = json.dumps(table_to_json(target.layout.definition))
-                truncations[table_id] = definition, target.layout.announced, encode_truncations(truncation.new)
-        return SqlDetail(truncations, refused)
+        return SqlDetail(refused)
 
     def _clock(self) -> float:
         return self._now
-
-    def _truncations_of(self, table_id: UUID, ring_delay: float) -> FoundTruncations:
-        return self._truncations.setdefault(table_id, FoundTruncations(table_id, ring_delay))
-
-
-def merged_truncations(details: Iterable[SqlDetail]) -> list[tuple[Table, int, TruncationState]]:
-    """Each table's newest definition, when it was announced, and its truncations of all partitions."""
-    merged: dict[UUID, tuple[Table, int, TruncationState]] = {}
-    for detail in details:
-        for table_id, (text, announced, encoded) in detail.truncations.items():
-            definition, truncations = table_from_json(json.loads(text)), decode_truncations(encoded)
-            if (earlier := merged.get(table_id)) is not None:
-                truncations = merge_truncations(earlier[2], truncations)
-                definition, announced = max(earlier[:2], (definition, announced), key=itemgetter(1))
-            merged[table_id] = definition, announced, truncations
-    return list(merged.values())
 
 
 @cache

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
 import sqlalchemy as sa
 
-from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.purge import purge_stored
-from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.state_store.bulk import overwrite
@@ -46,11 +43,10 @@ class Purges:
             purged_to[table_id] = written
             overwrite(connection, PURGES, ("table_id", "purged_to"), [(str(table_id), written)])
 
-    def split(
-        self, connection: sa.Connection, changes: Sequence[Delivered]
-    ) -> tuple[Sequence[Delivered], list[DeadLetter]]:
-        """Changes of one table that may be merged, and those that come too late: nothing would hold them back."""
-        return split(changes, self.purged_to(connection, changes[0].change.table.id))
+    def reset(self, connection: sa.Connection, table_id: UUID) -> None:
+        """All of the table was truncated: what was purged of it would hold nothing back that comes now."""
+        if self._read(connection).pop(table_id, None) is not None:
+            connection.execute(PURGES.delete().where(PURGES.c.table_id == str(table_id)))
 
     def purged_to(self, connection: sa.Connection, table_id: UUID) -> int | None:
         """The largest write time of what was purged of a table; None where nothing was."""

@@ -159,6 +159,10 @@ class StateTable:
         """Remove all that has nothing as new as `written`, deletions too; how much it was."""
         return connection.execute(self.table.delete().where(self.table.c.newest < written)).rowcount
 
+    def forget_all(self, connection: sa.Connection) -> int:
+        """Remove everything; how much it was."""
+        return connection.execute(self.table.delete()).rowcount
+
     def write(
         self,
         connection: sa.Connection,

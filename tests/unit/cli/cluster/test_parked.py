@@ -106,7 +106,7 @@ class Letters:
         """One each."""
         return [Record("t", 0, None, message) for message in messages]  # type: ignore[arg-type]  # bytes do here
 
-    def truncation(self, table: Table, written: int, source: Source) -> list[Record]:
+    def truncation(self, table: Table, written: int, source: Source, upto: Position | None) -> list[Record]:
         """None is met."""
         raise NotImplementedError
 

@@ -104,12 +104,12 @@ def test_what_changes_do(known: list[Change], changes: list[Change], expected: l
     assert told(*changes, known=known) == expected, why
 
 
-def shown(partition: Partition, at: int, truncated: Deletion | None = None) -> Rows:
+def shown(partition: Partition, at: int) -> Rows:
     """The visible rows of a partition, asked for one by one."""
     found: Rows = {}
     for place, known in partition.rows.items():
         columns = VisibleColumns(OF_ANY_BYTES, static=place is None)
-        values = columns.of(known.state, partition.covering(place, truncated), at)
+        values = columns.of(known.state, partition.covering(place), at)
         if values is not None:
             found[None if place is None else known.clustering] = values
     return found
@@ -129,19 +129,21 @@ def follow(rows: Rows, images: list[Image]) -> None:
 @settings(max_examples=50)
 @given(updates, st.lists(st.integers(8, 12), min_size=6, max_size=6), hidings)
 def test_images_in_a_row_end_in_what_is_visible(
-    history: list[list[Change]], clock: list[int], hiding: list[Deletion | None]
+    history: list[list[Change]], clock: list[int], truncations: list[Deletion | None]
 ) -> None:
     images, partition, rows = Images(OF_ANY_BYTES), Partition(), Rows()
-    now, truncated = 0, None
-    for update, at, hides in zip(history, sorted(clock), hiding, strict=False):
-        follow(rows, images.expire(partition, now, at, truncated=truncated))
-        follow(rows, images.truncate(partition, truncated, hides, at=at))
-        now, truncated = at, hides
-        assert rows == shown(partition, now, truncated)
-        follow(rows, images.apply(partition, update, at=now, truncated=truncated))
-        assert rows == shown(partition, now, truncated)
-        assert images.apply(partition, update, at=now, truncated=truncated) == []
-        assert images.expire(partition, now, now, truncated=truncated) == []
+    now = 0
+    for update, at, truncation in zip(history, sorted(clock), truncations, strict=False):
+        follow(rows, images.expire(partition, now, at))
+        if truncation is not None:
+            follow(rows, images.truncate(partition, truncation, at=at))
+            partition.erase(truncation)
+        now = at
+        assert rows == shown(partition, now)
+        follow(rows, images.apply(partition, update, at=now))
+        assert rows == shown(partition, now)
+        assert images.apply(partition, update, at=now) == []
+        assert images.expire(partition, now, now) == []
 
 
 @settings(max_examples=50)

@@ -1,113 +1,194 @@
-"""Truncations: one time of several hosts' times, two truncations told apart, nothing erased too early."""
+"""Truncations: which changes they took, statements told apart, and what is stored erased once."""
 
 from __future__ import annotations
 
-from functools import reduce
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_schemas.change import TRUNCATED_LATE, Change, Deletion, Op, Origin
+from tailrace_schemas.cql.vint import write_signed
 from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.position import Position
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
-from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.rowstate.truncation import (
+    EVERYTHING,
+    HostTruncation,
     Truncation,
     TruncationState,
-    merge_truncations,
+    absorb,
     truncation_of,
-    truncation_state,
 )
-from tailrace_spark.rowstate.visible import visible
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, with_source
 from tests.unit.spark.changes import PLAIN
 
 SECOND = 1_000_000
 DELAY = 30.0
-records = st.builds(
-    Truncation,
-    st.just(PLAIN.id),
-    st.sampled_from("abc"),
-    st.integers(0, 4).map(lambda at: at * 20 * SECOND),
-    st.integers(0, 3),
-)
+START = 1_700_000_000 * SECOND
+"""A time in microseconds; segments have ids in its milliseconds."""
 
 
-def told(*times: tuple[str, float], seen: int = 0) -> TruncationState:
-    """What hosts told of, at seconds."""
-    said = [truncation_state(Truncation(PLAIN.id, host, int(at * SECOND), seen)) for host, at in times]
-    return reduce(merge_truncations, said, TruncationState())
+def at(seconds: float) -> int:
+    return START + int(seconds * SECOND)
 
 
-def hides(state: TruncationState) -> float | None:
-    covering = state.covering(DELAY)
-    return None if covering is None else covering.written / SECOND
+def told(host: str, seconds: float, offset: int | None = None, *, late: bool = False) -> Truncation:
+    """What a host tells of a truncation, with a position in its log or none."""
+    upto = None if offset is None else Position(0, 1, offset)
+    return Truncation(PLAIN.id, host, at(seconds), upto, late)
+
+
+def known(*truncations: Truncation) -> TruncationState:
+    state = TruncationState()
+    for truncation in truncations:
+        state, _ = absorb(state, [truncation], DELAY)
+    return state
+
+
+def write(host: str, offset: int, seconds: float, seen: float = 0, segment: int = 1) -> Change:
+    change = Log(PLAIN).insert((1,), (1,), at(seconds), v=1)
+    position = Position(0, segment, offset)
+    return with_source(change, host=host, position=position, seen=0 if not seen else at(seen) // 1000)
+
+
+def test_a_change_is_gone_by_its_position_whatever_its_write_time() -> None:
+    state = known(told("a", 100, 50))
+    for seconds in (-1_000, 99, 101, 1_000_000):
+        assert state.covers(write("a", 50, seconds), DELAY)
+        assert not state.covers(write("a", 51, seconds), DELAY)
+
+
+def test_a_row_that_was_read_and_a_change_from_nowhere_stay() -> None:
+    state = known(told("a", 100, 50))
+    assert not state.covers(with_source(write("a", 1, 1), origin=Origin.SNAPSHOT), DELAY)
+    assert not state.covers(replace(write("a", 1, 1), source=None), DELAY)
 
 
 @pytest.mark.parametrize(
-    ("times", "expected", "why"),
+    ("offset", "seconds", "seen", "covered", "why"),
     [
-        ([], None, "no truncation"),
-        ([("a", 100)], 100, "one host"),
-        ([("a", 100.2), ("b", 100), ("c", 100.1)], 100, "the smallest time of one truncation"),
-        ([("a", 100), ("b", 100.1), ("a", 500), ("b", 500.1)], 500, "the second one"),
-        ([("a", 100), ("b", 100.1), ("a", 500)], 500, "the second one, of which one host has told"),
-        ([("a", 100), ("b", 100.1), ("a", 110), ("b", 110.1)], 110, "two within the ring delay"),
-        ([("a", 100), ("b", 100.1), ("a", 110)], 100.1, "two within the ring delay, one host has told of the second"),
+        (1, 99, 0, True, "older than the statement"),
+        (1, 110, 0, True, "this host may have truncated by then, and not told yet"),
+        (1, 131, 0, False, "so long after it that the statement failed on this host"),
+        (1, 500, 90, True, "written for the future, and seen before the statement"),
+        (1, 500, 480, False, "written shortly before it was seen"),
     ],
 )
-def test_the_time_that_hides(times: list[tuple[str, float]], expected: float | None, why: str) -> None:
-    assert hides(told(*times)) == hides(told(*reversed(times))) == expected, why
-
-
-@given(*[st.lists(records, max_size=5)] * 3)
-def test_merging_truncations_is_a_join(
-    first: list[Truncation], second: list[Truncation], third: list[Truncation]
+def test_a_host_that_has_not_told_of_the_statement(
+    offset: int, seconds: float, seen: float, covered: bool, why: str
 ) -> None:
-    a, b, c = (
-        reduce(merge_truncations, map(truncation_state, said), TruncationState()) for said in (first, second, third)
-    )
-    assert merge_truncations(a, b) == merge_truncations(b, a)
-    assert merge_truncations(a, merge_truncations(b, c)) == merge_truncations(merge_truncations(a, b), c)
-    assert merge_truncations(a, a) == a == merge_truncations(a, TruncationState())
-    encoded = encode_truncations(a)
-    assert decode_truncations(encoded) == a
+    assert known(told("a", 100, 50)).covers(write("b", offset, seconds, seen), DELAY) is covered, why
+
+
+def test_a_node_that_started_after_the_statement_has_nothing_of_before() -> None:
+    segment = at(101) // 1000
+    assert not known(told("a", 100, 50)).covers(write("new", 1, 3, segment=segment), DELAY)
+    assert known(told("a", 100, 50)).covers(write("old", 1, 3, segment=at(99) // 1000), DELAY)
+
+
+@pytest.mark.parametrize(
+    ("truncations", "erasures", "why"),
+    [
+        ([told("a", 100, 1)], [True], "one host"),
+        (
+            [told("a", 100.2, 1), told("b", 100, 9), told("c", 101, 2)],
+            [True, False, False],
+            "one statement, three hosts",
+        ),
+        ([told("a", 100, 1), told("a", 100, 1)], [True, False], "the same again"),
+        ([told("a", 100, 1), told("a", 110, 2)], [True, True], "two within the ring delay"),
+        (
+            [told("a", 100, 1), told("a", 105, 2), told("b", 100.1, 7), told("b", 105.1, 8)],
+            [True, True, False, False],
+            "two within the ring delay, and a host that lags",
+        ),
+        (
+            [told("a", 100, 1), told("b", 500, 1), told("a", 500.1, 2), told("b", 100.1, 0)],
+            [True, True, False, False],
+            "two statements, each told first by another host; the last has come again",
+        ),
+        (
+            [told("a", 105, 2), told("b", 100.1, 7), told("b", 105.1, 8)],
+            [True, False, False],
+            "one statement that a host tells of, and another one that only the other saw",
+        ),
+        ([told("a", 100, 1), told("a", 90, 2)], [True, True], "a clock that was set back"),
+    ],
+)
+def test_what_is_stored_is_erased_once_for_each_statement(
+    truncations: list[Truncation], erasures: list[bool], why: str
+) -> None:
+    state, erased = TruncationState(), []
+    for truncation in truncations:
+        state, deletion = absorb(state, [truncation], DELAY)
+        erased.append(deletion == EVERYTHING)
+    assert erased == erasures, why
+    together, _ = absorb(TruncationState(), truncations, DELAY)
+    assert {one.host: one.upto for one in together.latest} == {one.host: one.upto for one in state.latest}, why
+
+
+@pytest.mark.parametrize(
+    "truncation", [told("a", 100), told("a", 100, 5, late=True)], ids=["without a position", "late"]
+)
+def test_a_truncation_that_may_stand_behind_what_it_left_erases_by_time(truncation: Truncation) -> None:
+    assert absorb(TruncationState(), [truncation], DELAY)[1] == Deletion(at(100), at(100) // SECOND)
+    exact = told("b", 99, 7)
+    assert absorb(TruncationState(), [truncation, exact], DELAY)[1] == EVERYTHING
+
+
+def test_without_a_position_changes_are_told_by_their_write_times() -> None:
+    state = known(told("a", 100))
+    assert state.covers(write("a", 10**6, 100), DELAY)
+    assert not state.covers(write("a", 1, 100.5), DELAY)
+
+
+def test_a_change_that_truncates() -> None:
+    log = Log(PLAIN).insert((1,), (1,), 1, v=1)
+    change = Change(
+        op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5_000_000, 5),
+        source=with_source(log, host="h", position=Position(0, 3, 9)).source, upto=Position(0, 3, 4),
+    )  # fmt: skip
+    assert truncation_of(change) == Truncation(PLAIN.id, "h", 5_000_000, Position(0, 3, 4))
+    assert truncation_of(with_source(change, flags=TRUNCATED_LATE)).late
+    with pytest.raises(ValueError, match="insert"):
+        truncation_of(log)
+
+
+states = st.builds(
+    TruncationState,
+    st.lists(
+        st.builds(
+            HostTruncation,
+            st.text(max_size=4),
+            st.integers(-(2**63), 2**63 - 1),
+            st.none() | st.builds(Position, *[st.integers(-(2**40), 2**40)] * 3),
+            st.integers(-(2**63), 2**63 - 1),
+        ),
+        max_size=4,
+    ).map(tuple),
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(tuple),
+)
+
+
+@given(states)
+def test_states_come_back_from_their_bytes(state: TruncationState) -> None:
+    encoded = encode_truncations(state)
+    assert decode_truncations(encoded) == state
     for end in range(len(encoded)):
         with pytest.raises(DecodeError):
             decode_truncations(encoded[:end])
 
 
-def test_rows_are_hidden_at_once_and_erased_a_ring_delay_later() -> None:
-    old, new = Log(PLAIN).insert((1,), (1,), 99 * SECOND, v=1), Log(PLAIN).update((1,), (1,), 101 * SECOND, w="new")
-    state = RowState()
-    for change in (old, new):
-        state.absorb(state_of(change))
-    first = told(("b", 100.5), seen=7_000)
-    assert visible(state, PLAIN, first.covering(DELAY)) == {"w": "new"}
-    # Another host's time is smaller, and may show rows again: so nothing is erased before all had the time to tell.
-    both = merge_truncations(first, told(("a", 98), seen=9_000))
-    assert visible(state, PLAIN, both.covering(DELAY)) == {"v": 1, "w": "new"}
-    assert both.erasing(36_999, DELAY) is None
-    assert both.erasing(37_000, DELAY) == both.covering(DELAY) == Deletion(98 * SECOND, 98)
-
-
-def test_a_record_that_comes_again_is_as_old_as_the_first() -> None:
-    again = merge_truncations(told(("a", 100), seen=9_000), told(("a", 100), seen=5_000))
-    assert again.erasing(35_000, DELAY) is not None
-
-
-def test_a_change_that_truncates() -> None:
-    place = source()
-    change = Change(op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5_000_000, 5), source=place)
-    assert truncation_of(change) == Truncation(PLAIN.id, place.host, 5_000_000, place.seen)
-    with pytest.raises(ValueError, match="insert"):
-        truncation_of(Log(PLAIN).insert((1,), (1,), 1))
-
-
-def test_a_table_made_anew_has_truncations_of_its_own() -> None:
-    other = truncation_state(Truncation(UUID(int=9), "b", 1, 1))
-    with pytest.raises(ValueError, match="two tables"):
-        merge_truncations(told(("a", 1)), other)
-    assert truncation_state(Truncation(PLAIN.id, "a", SECOND, 0)) == told(("a", 1))
+def test_what_a_former_version_stored_is_read() -> None:
+    former = bytes((2, 2))
+    for host, seconds in ((b"a", 100), (b"b", 101)):
+        former += UUID(int=7).bytes + bytes((len(host),)) + host + write_signed(at(seconds)) + write_signed(5)
+    state = decode_truncations(former)
+    assert [(one.host, one.written, one.upto) for one in state.latest] == [("a", at(100), None), ("b", at(101), None)]
+    assert state.statements == (at(100),)
+    for end in range(len(former)):
+        with pytest.raises(DecodeError):
+            decode_truncations(former[:end])

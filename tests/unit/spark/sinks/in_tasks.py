@@ -69,8 +69,13 @@ class InTasks:
         return tasks
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
-        """One micro-batch, each partition's changes in their order."""
-        return write_in_tasks(self.tasks, list(pieces))
+        """One micro-batch, each partition's changes in their order; the driver writes what tasks cannot."""
+        some = list(pieces)
+        try:
+            return write_in_tasks(self.tasks, some)
+        except DriverOnlyError:
+            self.tasks.fence(STREAM)
+            return self._sink.write(some)
 
     def sweep(self) -> int:
         return self._sink.sweep()

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Deletion, Marker, Op
+from tailrace_schemas.change import Change, Marker
 from tailrace_schemas.cql.values import codec, split_key
+from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
@@ -26,7 +27,7 @@ from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.held import Record, hold
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import broken, delivered, piece
 from tests.unit.spark.sinks.hostile import TYPES, extremes
@@ -80,13 +81,6 @@ def expiring(change: Change, expires: int, ttl: int = 10) -> Change:
     cells = tuple(replace(cell, ttl=ttl, expires=expires) for cell in change.cells)
     marker = None if change.marker is None else Marker(change.marker.written, ttl, expires)
     return replace(change, cells=cells, marker=marker)
-
-
-def truncate(log: Log, host: str, written: int, seen: int) -> Change:
-    """What a host tells of a truncation; `written` in microseconds, `seen` in milliseconds."""
-    place = replace(source(), host=host, seen=seen)
-    deletion = Deletion(written, written // SECOND)
-    return Change(op=Op.TRUNCATE, table=log.table, token=0, key=None, deletion=deletion, source=place)
 
 
 def selected(of: Table, changes: Iterable[Change], *columns: str) -> list[Row]:
@@ -328,27 +322,48 @@ class MergingContract:
         rows = [log.insert((1,), (n,), at + n, v=str(n)) for n in range(4)]
         old = [*rows, log.static((1,), at, s="S"), log.insert((2,), (1,), at, v="x"), log.delete_partition((3,), at)]
         write(followed, *old, time=time)
-        write(followed, truncate(log, "a", at + 1, 50_001), time=time)
+        write(followed, truncate(WIDE, "a", at + 1), time=time)
         assert followed.rows(WIDE, *columns) == [(1, 2, None, "2"), (1, 3, None, "3")]
         # Late copies and a replay of it change nothing; nor does another host that says the same.
-        write(followed, *old, truncate(log, "a", at + 1, 50_001), truncate(log, "b", at + 1, 50_002), time=time)
+        write(followed, *old, truncate(WIDE, "a", at + 1), truncate(WIDE, "b", at + 1), time=time)
         assert followed.rows(WIDE, *columns) == [(1, 2, None, "2"), (1, 3, None, "3")]
         write(followed, log.insert((2,), (1,), at + 5, v="new"), time=time)
         assert (2, 1, None, "new") in followed.rows(WIDE, *columns)
 
     @pytest.mark.promise("sinks.behind-truncation")
-    def test_what_stands_between_the_hosts_times_is_kept_until_all_have_told(self, followed: Followed) -> None:
-        """Truncated at 60 s by one host, at 58 s by another: a row of 59 s was written after it."""
-        log, time = Log(PLAIN), Time(61)
+    def test_a_truncation_takes_what_stands_before_it_in_each_hosts_log(self, followed: Followed) -> None:
+        """Whatever the write times, and whichever host tells first."""
+        log, time, before = Log(PLAIN), Time(61), [(1, 50), (2, 59), (3, 10_000), (4, 57)]
+
+        def written(host: str, offset: int, id: int, at: int, v: str) -> Change:
+            place = Position(1, 5, offset)
+            return with_source(log.insert((id,), (), at * SECOND, v=v), host=host, position=place, seen=61_000)
+
         with closing(followed.open(time, ring_delay=5)) as sink:
-            sink.write([piece([log.insert((at,), (), at * SECOND, v="x") for at in (50, 57, 59)])])
-            sink.write([piece([truncate(log, "a", 60 * SECOND, 60_000)])])
-            assert followed.rows(PLAIN, "id") == [(57,), (59,)]
-            sink.write([piece([truncate(log, "b", 58 * SECOND, 60_500)])])
-        time.now = 200
+            sink.write([piece([written("a", 1 + id, id, at, "old") for id, at in before])])
+            sink.write([piece([truncate(PLAIN, "a", 60 * SECOND, Position(1, 5, 20))])])
+            assert followed.rows(PLAIN, "id", "v") == []
+            # A host that lags behind tells of what it truncated a moment later.
+            sink.write([piece([written("b", 1 + id, id, at, "old") for id, at in before])])
+            assert followed.rows(PLAIN, "id", "v") == []
+            reloaded = [written("a", 20 + id, id, at, "new") for id, at in before if id != 2]
+            sink.write([piece(reloaded)])
+        shown = [(1, "new"), (3, "new"), (4, "new")]
+        assert followed.rows(PLAIN, "id", "v") == shown
         with closing(followed.open(time, ring_delay=5)) as sink:
-            sink.sweep()
-        assert followed.rows(PLAIN, "id") == [(59,)]
+            # It reached one host before its truncation and the other one behind it.
+            between = log.insert((5,), (), 59 * SECOND, v="between")
+            copies = [
+                with_source(between, host=host, position=Position(1, 5, offset))
+                for host, offset in (("a", 19), ("b", 8))
+            ]
+            sink.write([piece([copies[0], truncate(PLAIN, "b", 58 * SECOND, Position(1, 5, 7)), copies[1]])])
+            assert followed.rows(PLAIN, "id", "v") == [*shown, (5, "between")]
+            again = [written(host, 1 + id, id, at, "old") for host in "ab" for id, at in before]
+            sink.write([piece([*again, truncate(PLAIN, "a", 60 * SECOND, Position(1, 5, 20))])])
+            assert followed.rows(PLAIN, "id", "v") == [*shown, (5, "between")]
+            sink.write([piece([truncate(PLAIN, "b", 70 * SECOND, Position(1, 5, 30))])])
+        assert followed.rows(PLAIN, "id", "v") == []
 
     def test_a_table_made_again_is_another(self, followed: Followed) -> None:
         """Whatever becomes of the old one, no row of it is the new one's."""

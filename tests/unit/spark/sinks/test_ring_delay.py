@@ -1,14 +1,13 @@
-"""[generations] ring_delay_seconds reaches whatever tells by it what a truncation covers.
+"""[generations] ring_delay_seconds reaches whatever tells by it what a truncation took.
 
-Hosts note the time of a truncation each by itself. One says 60 s, another one 58 s: a row of 59 s was written behind
-it. Who takes the delay for 0 believes the first to speak, and takes the row away.
+One host says that it truncated at 60 s. Another one has said nothing: what it wrote at 63 s may have been truncated on
+it a moment later, what it wrote at 66 s not any more. Who takes the delay for 0 keeps both.
 """
 
 from __future__ import annotations
 
 import json
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,18 @@ from deltalake import DeltaTable
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
+from tailrace_schemas.position import Position
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.registry import sink_of
 from tests import opensearch
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 from tests.unit.spark.sinks.contract import Database
-from tests.unit.spark.sinks.merging_contract import SECOND, truncate
+from tests.unit.spark.sinks.merging_contract import SECOND
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 
-NEVER = 4_000_000_000_000
-"""When the truncation was seen, in milliseconds: no clock says that the delay is over."""
 LOG = Log(PLAIN)
-
-
-def truncation(host: str, written: int) -> Change:
-    """What a host says of it, in microseconds."""
-    return replace(truncate(LOG, host, written, NEVER), digest=bytes(16))
 
 
 def settings_of(section: dict[str, object], delay: float = 5) -> Settings:
@@ -43,12 +36,17 @@ def settings_of(section: dict[str, object], delay: float = 5) -> Settings:
     return Settings.model_validate({"generations": {"ring_delay_seconds": delay}, "sink": {"out": section}})
 
 
+def truncation() -> Change:
+    return truncate(PLAIN, "a", 60 * SECOND, Position(1, 5, 9))
+
+
 def write(settings: Settings) -> None:
-    """Rows of 50, 57 and 59 s, then what the first host tells."""
+    """A row of 50 s, what one host tells, and rows of another host behind it."""
     topic = Topic()
     with closing(sink_of(settings, "out")) as sink:
-        sink.write([topic.piece(*[LOG.insert((at,), (), at * SECOND, v="x") for at in (50, 57, 59)])])
-        sink.write([topic.piece(truncation("a", 60 * SECOND))])
+        sink.write([topic.piece(LOG.insert((50,), (), 50 * SECOND, v="x"))])
+        sink.write([topic.piece(truncation())])
+        sink.write([topic.piece(*[LOG.insert((at,), (), at * SECOND, v="x") for at in (57, 63, 66)])])
 
 
 @pytest.mark.promise("sinks.behind-truncation")
@@ -56,34 +54,30 @@ def test_a_sql_sink(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'sink.db'}"
     write(settings_of({"type": "sql", "url": url}))
     engine = sa.create_engine(url)
-    assert Database(url, engine).select("SELECT id FROM shop_plain") == [(57,), (59,)]
+    assert Database(url, engine).select("SELECT id FROM shop_plain") == [(66,)]
     engine.dispose()
 
 
 @pytest.mark.promise("sinks.behind-truncation")
 def test_tables_of_a_lake_that_follow(tmp_path: Path) -> None:
     write(settings_of({"type": "delta", "path": str(tmp_path), "mode": "current"}))
-    assert sorted(DeltaTable(tmp_path / "shop.plain").to_pyarrow_table()["id"].to_pylist()) == [57, 59]
+    assert sorted(DeltaTable(tmp_path / "shop.plain").to_pyarrow_table()["id"].to_pylist()) == [66]
 
 
 @pytest.mark.long
 def test_an_index() -> None:
     searched = Searched(opensearch.server().url)
     write(settings_of({"type": "opensearch", **searched.settings.model_dump(exclude={"type"}, exclude_none=True)}))
-    assert searched.rows(PLAIN, "id") == [(57,), (59,)]
+    assert searched.rows(PLAIN, "id") == [(66,)]
 
 
 @pytest.mark.promise("sinks.behind-truncation")
 def test_row_images(tmp_path: Path) -> None:
-    """What another host says two seconds earlier shows the row again of which the first one took the image away."""
     section: dict[str, object] = {
         "type": "files", "path": str(tmp_path / "files"), "format": "jsonl", "images": f"sqlite:///{tmp_path}/images.db"
     }  # fmt: skip
-    settings, topic = settings_of(section), Topic()
-    with closing(sink_of(settings, "out")) as sink:
-        sink.write([topic.piece(LOG.insert((59,), (), 59 * SECOND, v="x"))])
-        sink.write([topic.piece(truncation("a", 60 * SECOND))])
-        sink.write([topic.piece(truncation("b", 58 * SECOND))])
+    settings = settings_of(section)
+    write(settings)
     store = FileStore.of(settings.sink["out"])  # type: ignore[arg-type]  # a files section
-    found: list[dict[str, Any]] = [json.loads(json.dumps(one)) for one in CommittedFiles(store).records()]
-    assert [[image["op"] for image in one["images"]] for one in found] == [["c"], ["d"], ["c"]]
+    records: list[dict[str, Any]] = [json.loads(json.dumps(record)) for record in CommittedFiles(store).records()]
+    assert [[image["op"] for image in record["images"]] for record in records] == [["c"], ["d"], [], [], ["c"]]

@@ -14,6 +14,8 @@ import pytest
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.change import Change
 from tailrace_schemas.table_json import table_to_json
+from tailrace_spark.rowstate.codec import encode_truncations
+from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.tasks.merged_group import GroupMerge, merge_group, result_schema
 from tailrace_spark.tasks.schemas import TaskSchemas
 from tests.unit.spark.cassandra import Log
@@ -58,7 +60,8 @@ def schemas() -> Mapping[bytes, SchemaEntry]:
 
 
 def work(erased: int | None = None, *, everything: bool = False) -> GroupMerge:
-    return GroupMerge(json.dumps(table_to_json(ORDERS)), schemas(), erased, NOW, everything)
+    definition, truncations = json.dumps(table_to_json(ORDERS)), encode_truncations(TruncationState())
+    return GroupMerge(definition, schemas(), truncations, 30.0, erased, NOW, everything)
 
 
 def records(changes: Sequence[Change | bytes]) -> Any:

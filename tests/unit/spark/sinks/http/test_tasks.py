@@ -25,11 +25,10 @@ from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.retry import Backoff
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM, once, place_of, require_order
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 from tests.unit.spark.sinks.in_tasks import attempt
-from tests.unit.spark.sinks.merging_contract import truncate
 
 SECONDS = 60
 PARTITION = ("t.shop.plain", 0)
@@ -169,7 +168,7 @@ def test_more_dead_letters_than_a_result_may_have_are_the_drivers() -> None:
 @pytest.mark.promise("tasks.truncations-of-logs")
 def test_a_truncation_is_the_drivers(endpoint: Endpoint) -> None:
     """What is behind it waits for it."""
-    truncation = Delivered(place(4), truncate(LOG, "h", 9_000_000, 9_000), STREAM)
+    truncation = Delivered(place(4), truncate(LOG.table, "h", 9_000_000), STREAM)
     with pytest.raises(DriverOnlyError, match=r"truncation of shop\.plain"):
         task_at(endpoint).write(PARTITION, [records(0, 4), Piece((truncation,)), records(5, 20)])
     assert {*offsets(endpoint)} <= {0, 1, 2, 3}

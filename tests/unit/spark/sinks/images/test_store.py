@@ -17,9 +17,10 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Deletion, Marker, Op
+from tailrace_schemas.change import Change, Marker
 from tailrace_schemas.change_json import plain
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.position import Position
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import MOST_IMAGES, Imaged, RowImages
 from tailrace_spark.rowstate.partition import Partition
@@ -27,7 +28,7 @@ from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.images.state import LONGEST_CLUSTERING, LONGEST_KEY
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
 from tests.unit.spark.sinks.contract import Database, broken, piece
 from tests.unit.tables import table
@@ -292,51 +293,45 @@ def test_what_has_expired_is_told_with_the_next_change_of_its_table(database: Da
     assert told([last.expired]) == [[("d", 2, {"amount": 2}, None, ("amount",))]]
 
 
-def truncation(at: int, host: str = "11111111-0000-0000-0000-000000000000", seen: int = 0) -> Change:
-    deletion = Deletion(at, at // 1_000_000)
-    return Change(
-        op=Op.TRUNCATE, table=CART, token=0, key=None, deletion=deletion, digest=bytes(16),
-        source=replace(source(), host=host, seen=seen),
-    )  # fmt: skip
+def truncation(at: int, host: str = "11111111-0000-0000-0000-000000000000", upto: Position | None = None) -> Change:
+    return truncate(CART, host, at, upto)
 
 
 def test_a_truncation_has_an_image_for_each_row(database: Database) -> None:
     second, stream = 1_000_000, Stream()
     row = {"amount": 1}
+
+    def line(key: int, number: int, at: int, offset: int, host: str = "a", amount: int = 1) -> Change:
+        change = LOG.insert((key,), (number,), at * second, amount=amount)
+        return with_source(change, host=host, position=Position(0, 1, offset))
+
+    truncated = truncation(100 * second, "a", Position(0, 1, 9))
     with closing(ImageStore(database.url, ring_delay=10, clock=lambda: 101)) as store:
         found = told(
             images_of(
                 store,
-                stream.piece(*(LOG.insert((k,), (line,), 99 * second, amount=1) for k in (1, 2) for line in (1, 2))),
-                stream.piece(truncation(100 * second, seen=100_000), truncation(100 * second, seen=100_000)),
-                stream.piece(LOG.insert((3,), (1,), 99 * second, amount=1)),
-                stream.piece(LOG.insert((3,), (1,), 101 * second, amount=2)),
+                stream.piece(*(line(key, number, 9_000 * key, number) for key in (1, 2) for number in (1, 2))),
+                stream.piece(truncated, truncated),
+                stream.piece(line(3, 1, 9_000, 9)),
+                stream.piece(line(3, 1, 50, 10, amount=2)),
+                stream.piece(line(1, 1, 101, 7, "b"), truncation(99 * second, "b", Position(0, 1, 7))),
+                stream.piece(line(1, 1, 98, 8, "b")),
             )
-        )
-        later = Stream(100)
-        # Another host's came a second earlier: what was written between shows again.
-        between = told(
-            images_of(store, later.piece(truncation(98 * second, "22222222-0000-0000-0000-000000000000", 100_000)))
         )
     gone: Told = ("d", 1, row, None, ("amount",))
     assert found[4] is not None
     assert sorted(found[4], key=repr) == [gone, gone, (gone[0], 2, *gone[2:]), (gone[0], 2, *gone[2:])]
-    assert found[5:] == [[], [], [("c", 1, None, {"amount": 2}, ("amount",))]]
-    assert between[0] is not None
-    assert [one[0] for one in between[0]] == ["c"] * 4
+    created: Told = ("c", 1, None, {"amount": 2}, ("amount",))
+    assert found[5:] == [[], [], [created], [], [], [("c", 1, None, row, ("amount",))]]
 
 
-def test_what_a_truncation_covers_is_erased_after_the_ring_delay(url: str) -> None:
-    clock, stream = [100.0], Stream()
-    with closing(ImageStore(url, ring_delay=10, clock=lambda: clock[0])) as store:
-        images_of(store, stream.piece(LOG.insert(K, (1,), 1, amount=1), LOG.delete_partition((8,), 1)))
-        images_of(store, stream.piece(truncation(100_000_000, seen=100_000)))
-        clock[0] = 120
-        images_of(store, stream.piece(LOG.insert(K, (2,), 110_000_000, amount=1)))
-        late = told(images_of(store, stream.piece(LOG.insert(K, (1,), 2, amount=1))))
-    assert late == [[]]
+def test_what_a_truncation_takes_is_erased(url: str) -> None:
+    stream = Stream()
+    with closing(ImageStore(url, ring_delay=10, clock=lambda: 100)) as store:
+        images_of(store, stream.piece(LOG.insert(K, (1,), 10**15, amount=1), LOG.delete_partition((8,), 1)))
+        images_of(store, stream.piece(truncation(100_000_000, upto=Position(1, 5, 10**9))))
     engine = sa.create_engine(url)
-    assert len(Database(url, engine).select("SELECT * FROM tailrace_images__state")) == 1
+    assert Database(url, engine).select("SELECT * FROM tailrace_images__state") == []
     engine.dispose()
 
 

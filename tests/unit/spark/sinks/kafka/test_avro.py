@@ -228,7 +228,7 @@ def test_debeziums_schemas_are_those_of_confluents_converter() -> None:
     log, ids, partition, maker = Log(of), Ids(), Partition(), ImageMaker(of)
     first = log.insert((1,), (), 10, **{"2 v": 5, "b": b"\x00\xff"})
     form = DebeziumForm("p", lambda *_: 0, writer=AvroWriters(ids).connect)
-    [event] = form.events(TOPIC, first, PLACE, Imaged(of, maker.of(partition, first, 0, None)))
+    [event] = form.events(TOPIC, first, PLACE, Imaged(of, maker.of(partition, first, 0)))
     assert ids.read(event.key) == {"k": 1}
     value = ids.read(event.value)
     assert (value["before"], value["after"]) == (None, {"k": 1, "_x32__x20_v": 5, "b": b"\x00\xff", "t": None})
@@ -245,7 +245,7 @@ def test_debeziums_schemas_are_those_of_confluents_converter() -> None:
     ]  # fmt: skip
     assert row["t"] == ["null", {"type": "int", "connect.type": "int8"}]
     gone = log.delete((1,), (), 20)
-    deleted, tombstone = form.events(TOPIC, gone, PLACE, Imaged(of, maker.of(partition, gone, 0, None)))
+    deleted, tombstone = form.events(TOPIC, gone, PLACE, Imaged(of, maker.of(partition, gone, 0)))
     assert ids.read(deleted.value)["before"] == value["after"]
     assert (ids.read(tombstone.key), tombstone.value) == ({"k": 1}, None)
     assert ids.asked == [f"{TOPIC}-key", f"{TOPIC}-value"]

@@ -86,7 +86,7 @@ def events(*changes: Change, tombstones: bool = True) -> list[KafkaRecord]:
     return [
         event
         for change in changes
-        for event in form.events(TOPIC, change, PLACE, Imaged(CART, maker.of(partition, change, 0, None)))
+        for event in form.events(TOPIC, change, PLACE, Imaged(CART, maker.of(partition, change, 0)))
     ]
 
 
@@ -221,7 +221,7 @@ def test_every_type(cql: str, value: object, kind: str, logical: str | None, exp
     """As a regular column, and as a key where it can be one."""
     of = table({"k": "int"}, regular={"v": cql}, keyspace="shop", name="cart")
     change = Log(of).insert((1,), (), 10, v=value)
-    images = ImageMaker(of).of(Partition(), change, 0, None)
+    images = ImageMaker(of).of(Partition(), change, 0)
     [event] = DebeziumForm("p", by_token).events(TOPIC, change, PLACE, Imaged(of, images))
     [after] = [field for field in schema_of(event.value)["fields"] if field["field"] == "after"]
     [field] = [one for one in after["fields"] if one["field"] == "v"]
@@ -233,7 +233,7 @@ def test_every_type(cql: str, value: object, kind: str, logical: str | None, exp
         return
     keyed = table({"k": cql}, keyspace="shop", name="cart")
     change = Log(keyed).insert((value,), (), 10)
-    images = ImageMaker(keyed).of(Partition(), change, 0, None)
+    images = ImageMaker(keyed).of(Partition(), change, 0)
     [event] = DebeziumForm("p", by_token).events(TOPIC, change, PLACE, Imaged(keyed, images))
     assert read(event.key) == {"k": expected}
     assert read(event.value)["after"] == {"k": expected}
@@ -249,7 +249,7 @@ def test_what_cannot_be_an_event_says_why() -> None:
     with pytest.raises(UnsupportedError, match="no image of its rows can be told"):
         DebeziumForm("p", by_token).events(TOPIC, change, PLACE, Imaged(CART, None))
     empty = replace(change, clustering=(b"",))
-    images = ImageMaker(CART).of(Partition(), empty, 0, None)
+    images = ImageMaker(CART).of(Partition(), empty, 0)
     assert images is not None
     with pytest.raises(UnsupportedError, match="key column line has no value"):
         DebeziumForm("p", by_token).events(TOPIC, empty, PLACE, Imaged(CART, images))
@@ -259,16 +259,16 @@ def test_a_definition_that_grew_has_its_own_schema() -> None:
     wider = replace(CART, regular=(*CART.regular, column(table({"p": "int"}, regular={"late": "int"}), "late")))
     form, partition = DebeziumForm("p", by_token), Partition()
     first = LOG.insert(K, (1,), 10, amount=1)
-    [old] = form.events(TOPIC, first, PLACE, Imaged(CART, ImageMaker(CART).of(partition, first, 0, None)))
+    [old] = form.events(TOPIC, first, PLACE, Imaged(CART, ImageMaker(CART).of(partition, first, 0)))
     second = Log(wider).update(K, (1,), 20, late=2)
-    [new] = form.events(TOPIC, second, PLACE, Imaged(wider, ImageMaker(wider).of(partition, second, 0, None)))
+    [new] = form.events(TOPIC, second, PLACE, Imaged(wider, ImageMaker(wider).of(partition, second, 0)))
     assert {*read(new.value)["after"]} - {*read(old.value)["after"]} == {"late"}
     assert read(new.value)["before"] == {**row(1, 1), "late": None}
 
 
 def test_what_had_expired_has_events_of_its_own() -> None:
     partition, maker, change = Partition(), ImageMaker(CART), LOG.insert(K, (1,), 10, amount=5)
-    first, gone = maker.of(partition, change, 0, None), maker.of(partition, LOG.delete(K, (1,), 20), 0, None)
+    first, gone = maker.of(partition, change, 0), maker.of(partition, LOG.delete(K, (1,), 20), 0)
     form = DebeziumForm("p", by_token)
     assert gone is not None
     imaged = Imaged(CART, first, gone)
@@ -279,7 +279,7 @@ def test_what_had_expired_has_events_of_its_own() -> None:
 
 def test_images_come_back_as_they_were_kept() -> None:
     change = LOG.insert(K, (1,), 10, amount=5)
-    images = ImageMaker(CART).of(Partition(), change, 0, None)
+    images = ImageMaker(CART).of(Partition(), change, 0)
     assert images_of_text(images_text(images)) == images
     assert images_of_text(images_text(None)) is None
 

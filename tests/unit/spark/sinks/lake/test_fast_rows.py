@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Deletion
+from tailrace_schemas.change import Change
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, RecordId
@@ -107,15 +107,15 @@ def put(states: State, shown: State, rows: pa.Table, shows: Sequence[pa.RecordBa
         shown[row["__key"], row["__clustering"]] = repr(row)
 
 
-def merge_as_objects(found: BatchChanges, states: State, shown: State, erased: Deletion | None) -> int:
+def merge_as_objects(found: BatchChanges, states: State, shown: State) -> int:
     shows = LakeRowRenderer(FOLLOWED, BUCKETS)
-    merged = PartitionMerge(shows, erased, AT).merge(stored_partitions(as_stored(states)), found)
+    merged = PartitionMerge(shows, AT).merge(stored_partitions(as_stored(states)), found)
     rows = pa.Table.from_pylist(state_rows(merged.stored, merged.removed, BATCH, BUCKETS), schema=WITH_GONE)
     put(states, shown, rows, [shows.arrow(list(merged.visible.values()))], merged.hidden)
     return merged.rows
 
 
-def merge_as_plain(found: BatchChanges, states: State, shown: State, erased: Deletion | None) -> int:
+def merge_as_plain(found: BatchChanges, states: State, shown: State) -> int:
     """Some partitions after the others, as they come when they are read in parts."""
     shows, plain = LakeRowRenderer(FOLLOWED, BUCKETS), FastRows(FOLLOWED, BUCKETS, len(found.rows))
     known, left = dict[bytes, StoredPartition](), dict[RowKey, RowChanges]()
@@ -123,10 +123,10 @@ def merge_as_plain(found: BatchChanges, states: State, shown: State, erased: Del
         stored = as_stored({row_key: row for row_key, row in states.items() if row_key[0][-1] % 2 == part})
         rows = [one for one in found.rows.items() if one[0][0][-1] % 2 == part]
         intricate = {*found.deletions, *found.statics, *stored.intricate(AT)}
-        some = plain.merge(rows, stored, intricate, erased)
+        some = plain.merge(rows, stored, intricate)
         known |= stored_partitions(stored, intricate, some)
         left |= some
-    merged: MergeResult[list[object]] = PartitionMerge(shows, erased, AT).merge(known, replace(found, rows=left))
+    merged: MergeResult[list[object]] = PartitionMerge(shows, AT).merge(known, replace(found, rows=left))
     rest = pa.Table.from_pylist(state_rows(merged.stored, merged.removed, BATCH, BUCKETS), schema=WITH_GONE)
     rows = pa.concat_tables([fast_state_rows(plain, BATCH), rest])
     batches = [*shows.plain_arrow(plain, AT), shows.arrow(list(merged.visible.values()))]
@@ -137,16 +137,13 @@ def merge_as_plain(found: BatchChanges, states: State, shown: State, erased: Del
 @pytest.mark.promise("delta.current")
 @pytest.mark.slow
 @settings(max_examples=examples(50), report_multiple_bugs=False)
-@given(batches, st.sampled_from([None, 0, 4]))
-def test_states_and_rows_are_those_of_objects(
-    arriving: list[list[tuple[Change, int | None]]], erased: int | None
-) -> None:
-    """Also what a truncation took before, deletions, what expires, columns that are gone or back."""
-    floor = None if erased is None else Deletion(erased, 0)
+@given(batches)
+def test_states_and_rows_are_those_of_objects(arriving: list[list[tuple[Change, int | None]]]) -> None:
+    """Also deletions, what expires, columns that are gone or back."""
     one: tuple[State, State] = {}, {}
     other: tuple[State, State] = {}, {}
     for batch in arriving:
-        assert merge_as_plain(gathered(batch), *one, floor) == merge_as_objects(gathered(batch), *other, floor)
+        assert merge_as_plain(gathered(batch), *one) == merge_as_objects(gathered(batch), *other)
         assert one == other
 
 
@@ -158,9 +155,9 @@ def test_plain_changes_leave_nothing_to_objects() -> None:
     for batch, changed in ((first, 4), (second, 2), (second, 0)):
         found, stored = gathered(batch), as_stored(states)
         plain = FastRows(FOLLOWED, BUCKETS, len(found.rows))
-        assert plain.merge(found.rows.items(), stored, (), None) == {}
+        assert plain.merge(found.rows.items(), stored, ()) == {}
         assert len(plain.keys) == changed
-        merge_as_plain(gathered(batch), states, shown, None)
+        merge_as_plain(gathered(batch), states, shown)
     assert [eval(str(row))["a"] for _, row in sorted(shown.items())] == ["y", "y", "x", "x"]  # noqa: S307 - our repr
 
 
@@ -171,7 +168,7 @@ def test_bytes_that_are_no_value_are_an_error() -> None:
     for name, data in (("n", b"\x01"), ("d", b"\x01"), ("a", b"\xff")):
         cell = replace(log.insert((1,), ("1",), 5, **{name: "1" if name != "n" else 1}).cells[0], value=data)
         with pytest.raises(DecodeError):
-            merge_as_plain(gathered([(replace(good, cells=(cell,)), 1)]), {}, {}, None)
+            merge_as_plain(gathered([(replace(good, cells=(cell,)), 1)]), {}, {})
 
 
 def test_tables_whose_rows_show_what_others_say_are_left_to_objects() -> None:

@@ -17,13 +17,12 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tests import java_sources, opensearch
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
     SECOND,
     WIDE,
     selected,
-    truncate,
     write,
 )
 from tests.unit.spark.sinks.opensearch.dying import batch
@@ -287,7 +286,7 @@ def test_another_s_truncation_is_known_before_anything_is_written(proxy: SearchP
     write(searched, log.insert((1,), (), 1, v="a"))
     with closing(searched.open()) as sink:
         sink.write([piece([log.insert((2,), (), 2, v="b")])])
-        overtaken(searched, proxy, "_bulk", truncate(log, "h", 50 * SECOND, 50_000))
+        overtaken(searched, proxy, "_bulk", truncate(log.table, "h", 50 * SECOND))
         sink.write([piece([log.insert((3,), (), 3, v="c"), log.insert((4,), (), 60 * SECOND, v="d")])])
     assert searched.rows(PLAIN, "id") == [(4,)]
 

@@ -13,7 +13,7 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.registry import open_sink
 from tests import java_sources, opensearch
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
     WIDE,
@@ -21,7 +21,6 @@ from tests.unit.spark.sinks.merging_contract import (
     Time,
     expiring,
     selected,
-    truncate,
     write,
 )
 from tests.unit.spark.sinks.opensearch.indexes import Searched
@@ -147,7 +146,7 @@ def test_a_large_partition_is_read_in_pages(searched: Searched) -> None:
     deletion, static = log.delete_range((1,), (100,), (2_400,), 2), log.static((1,), 2, s="S")
     write(searched, deletion, static)
     assert searched.rows(WIDE, *WIDE_COLUMNS) == selected(WIDE, [*rows, deletion, static], *WIDE_COLUMNS)
-    write(searched, truncate(log, "h", 50, 50))
+    write(searched, truncate(log.table, "h", 50))
     assert searched.rows(WIDE, "c") == []
 
 

@@ -15,9 +15,10 @@ from pydantic import ValidationError
 from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import DecodeError, SettingsError, UnsupportedError
+from tailrace_schemas.position import Position
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.rowstate.truncation import Truncation, TruncationState
+from tailrace_spark.rowstate.truncation import HostTruncation, TruncationState
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
@@ -111,7 +112,7 @@ def test_a_partition_comes_back(key: bytes, said: dict[bytes, Any], pending: boo
 
 @pytest.mark.parametrize("erased", [None, Deletion(7_000_000, 7)])
 def test_what_is_known_of_a_table_comes_back(erased: Deletion | None) -> None:
-    truncations = TruncationState((Truncation(ORDERS.id, "host", 5, 6),))
+    truncations = TruncationState((HostTruncation("host", 5, Position(0, 1, 6), 4),), (4,))
     about = TableEntry(ORDERS, 3, truncations, erased, erased is not None)
     assert decode_entry(encode_entry(about)) == about
 

@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.sql.deferred import deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import Database, delivered, piece
-from tests.unit.spark.sinks.sql.test_sink import ORDERS, one_change
-from tests.unit.spark.sinks.sql.test_time import Time, truncate
+from tests.unit.spark.sinks.sql.test_sink import one_change
+from tests.unit.spark.sinks.sql.test_time import Time
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain")
@@ -119,14 +120,39 @@ def test_a_database_that_takes_nothing_holds_the_batch(database: Database) -> No
     sink.close()
 
 
+@pytest.mark.parametrize("upto", [Position(1, 5, 10**6), None], ids=["by positions", "by write times"])
+def test_a_truncation_of_a_table_that_waits(database: Database, upto: Position | None) -> None:
+    log, time = Log(PLAIN), Time(100)
+    sink = SqlSink(database.url, clock=time)
+
+    def written(id: int, at: int, *, behind: bool) -> Change:
+        place = Position(1, 5, 10**6 + 1 if behind else 10**6)
+        return with_source(log.insert((id,), (), at, v="a"), host="h", position=place)
+
+    sink.write([piece([written(1, 1, behind=False), written(2, 2, behind=False)])])
+    execute(database, "ALTER TABLE shop_plain__state RENAME TO elsewhere")
+    sink.write([piece([written(3, 3, behind=False), written(4, 4, behind=False), log.delete_partition((5,), 5)])])
+    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(3,)]
+    truncation = truncate(PLAIN, "h", 10, upto)
+    batch = [piece([written(5, 20, behind=False), truncation, written(6, 20, behind=True)])]
+    sink.write(batch)
+    sink.write(batch)  # delivered again
+    sink.close()
+    execute(database, "ALTER TABLE elsewhere RENAME TO shop_plain__state")
+    time.now += 10
+    sink = SqlSink(database.url, clock=time)
+    sink.write([piece([written(7, 21, behind=True), written(8, 22, behind=False)])])
+    shown = [(6,), (7,)] if upto is not None else [(5,), (6,), (7,), (8,)]
+    assert database.select("SELECT id FROM shop_plain") == shown
+    assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(0,)]
+    sink.close()
+
+
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(one_change, assignments), min_size=1, max_size=6))
 def test_what_is_kept_is_what_was_said(changes: list[tuple[Change, Assignment | None]]) -> None:
-    log = Log(ORDERS)
     all_of_them = [delivered(change, assignment) for change, assignment in changes]
-    all_of_them.append(delivered(truncate(log, "a", 5, 6)))
     kept, said = gather_deferred([deferred_change(one) for one in all_of_them]), gather(all_of_them)
-    assert kept.truncations == said.truncations
     assert kept.deletions == {key: one for key, one in said.deletions.items() if one.deletion or one.ranges}
     assert kept.statics == said.statics
     assert {key: (one.clustering, one.state) for key, one in kept.rows.items()} == {

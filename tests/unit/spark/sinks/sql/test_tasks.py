@@ -12,14 +12,15 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_schemas.errors import FencedError
+from tailrace_schemas.position import Position
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.sql.task import SqlTask
-from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.merging_contract import truncate
 from tests.unit.spark.sinks.sql.test_time import PLAIN
 from tests.unit.spark.sinks.sql.test_writers import WAITING, until
 
@@ -161,13 +162,23 @@ def test_changes_of_a_refused_table_are_deferred_by_all_tasks_until_it_is_mended
     assert server_database.select("SELECT * FROM shop_plain") == [(number, "a", number) for number in (1, 2, 3)]
 
 
-def test_a_truncation_that_one_task_meets_takes_the_rows_of_all_partitions(server_database: Database) -> None:
+def test_a_truncation_that_a_task_meets_is_the_drivers(server_database: Database) -> None:
     with closing(SqlSink(server_database.url, clock=lambda: 100)) as sink:
         task = planned(sink)
         for number, partition in enumerate((FIRST, SECOND)):
             task.write(partition, iter([piece([LOG.insert((number,), (), 5, v="a", w=0)])]))
+        truncated = piece([LOG.insert((3,), (), 5, v="c", w=0), truncate(PLAIN, "h", 9_000_000, Position(1, 5, 10**6))])
+        behind = piece([with_source(LOG.insert((2,), (), 4, v="b", w=0), host="h", position=Position(1, 5, 10**6 + 1))])
+        # The other partition's task may have written by then; what it wrote comes again.
         later = planned(sink, 1)
-        result = later.write(SECOND, iter([piece([truncate(LOG, "h", 9_000_000, 9_000)])]))
-        assert len(server_database.select("SELECT * FROM shop_plain")) == 2
-        assert sink.commit(batch(1), [result]) == Summary(1, 2)
-    assert server_database.select("SELECT * FROM shop_plain") == []
+        later.write(FIRST, iter([behind]))
+        with pytest.raises(DriverOnlyError, match=r"a truncation of shop\.plain"):
+            later.write(SECOND, iter([truncated]))
+        assert len(server_database.select("SELECT * FROM shop_plain")) == 3
+        sink.fence(STREAM)
+        sink.write([truncated, behind])
+        assert server_database.select("SELECT * FROM shop_plain") == [(2, "b", 0)]
+        # Tasks know of it from then on.
+        old = with_source(LOG.insert((4,), (), 10**15, v="old", w=0), host="h", position=Position(1, 5, 10**6))
+        planned(sink, 2).write(FIRST, iter([piece([old])]))
+    assert server_database.select("SELECT * FROM shop_plain") == [(2, "b", 0)]

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace_schemas.change import Change, Deletion, Marker, Op
+from tailrace_schemas.change import Change, Marker
 from tailrace_schemas.cql.values import codec
+from tailrace_schemas.position import Position
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.tables import table
 
@@ -33,13 +34,6 @@ def expiring(change: Change, expires: int, ttl: int = 10) -> Change:
     cells = tuple(replace(cell, ttl=ttl, expires=expires) for cell in change.cells)
     marker = None if change.marker is None else Marker(change.marker.written, ttl, expires)
     return replace(change, cells=cells, marker=marker)
-
-
-def truncate(log: Log, host: str, written: int, seen: int) -> Change:
-    """What a host tells of a truncation; `written` in microseconds, `seen` in milliseconds."""
-    place = replace(source(), host=host, seen=seen)
-    deletion = Deletion(written, written // SECOND)
-    return Change(op=Op.TRUNCATE, table=log.table, token=0, key=None, deletion=deletion, source=place)
 
 
 @pytest.fixture
@@ -115,35 +109,30 @@ def test_a_truncation_takes_what_was_written_before_it(database: Database, time:
     at = 50 * SECOND
     rows = [log.insert((1,), (n,), at + n, v=str(n)) for n in range(4)]
     sink.write([piece([*rows, log.static((1,), at, s="S"), log.delete_partition((2,), at)])])
-    assert sink.write([piece([truncate(log, "a", at + 1, 50_001)])]).dead_letters == 0
+    assert sink.write([piece([truncate(WIDE, "a", at + 1)])]).dead_letters == 0
     assert database.select("SELECT * FROM shop_wide") == [(1, 2, None, "2"), (1, 3, None, "3")]
     assert len(database.select("SELECT * FROM shop_wide__state")) == 2
     # Late copies and a replay of it change nothing; nor does another host that says the same.
-    late = [*rows, log.static((1,), at, s="S"), log.delete_partition((2,), at), truncate(log, "a", at + 1, 50_001)]
+    late = [*rows, log.static((1,), at, s="S"), log.delete_partition((2,), at), truncate(WIDE, "a", at + 1)]
     sink.write([piece(late)])
     sink.close()
     sink = SqlSink(database.url, clock=time)
-    sink.write([piece([*late, truncate(log, "b", at + 1, 50_002)])])
+    sink.write([piece([*late, truncate(WIDE, "b", at + 1)])])
     assert database.select("SELECT * FROM shop_wide") == [(1, 2, None, "2"), (1, 3, None, "3")]
     assert len(database.select("SELECT * FROM shop_wide__state")) == 2
     sink.close()
 
 
-@pytest.mark.promise("sinks.behind-truncation")
-def test_what_stands_between_the_hosts_times_is_kept_until_all_have_told(database: Database, time: Time) -> None:
-    """Truncated at 60 s by one host, at 58 s by another: a row of 59 s was written after it."""
-    log, sink = Log(PLAIN), SqlSink(database.url, clock=time, ring_delay=5)
-    time.now = 61
-    sink.write([piece([log.insert((1,), (), 40 * SECOND, v="before"), log.insert((2,), (), 59 * SECOND, v="after")])])
-    sink.write([piece([truncate(log, "a", 60 * SECOND, 61_000)])])
-    assert database.select("SELECT id FROM shop_plain") == [(2,)]
-    sink.write([piece([truncate(log, "b", 58 * SECOND, 62_000), log.insert((3,), (), 57 * SECOND, v="before")])])
-    assert database.select("SELECT id FROM shop_plain") == [(2,), (3,)]
-    assert sink.sweep() == 0
-    time.now = 66
-    assert sink.sweep() == 1
-    assert database.select("SELECT id FROM shop_plain") == [(2,)]
-    assert sink.sweep() == 0
+def test_what_a_purge_forgot_does_not_hold_back_what_comes_behind_a_truncation(database: Database, time: Time) -> None:
+    log, sink = Log(PLAIN), SqlSink(database.url, clock=time, merge_horizon=10)
+    sink.write([piece([log.insert((1,), (), 40 * SECOND, v="before"), log.delete((2,), (), 41 * SECOND)])])
+    time.now = 200
+    sink.sweep()
+    assert sink.write([piece([log.insert((2,), (), 40 * SECOND, v="late")])]).dead_letters == 1
+    truncation = truncate(PLAIN, "a", 150 * SECOND, Position(1, 5, 20))
+    behind = with_source(log.insert((2,), (), 40 * SECOND, v="again"), host="a", position=Position(1, 5, 21))
+    assert sink.write([piece([truncation, behind])]).dead_letters == 0
+    assert database.select("SELECT id, v FROM shop_plain") == [(2, "again")]
     sink.close()
 
 
@@ -151,7 +140,7 @@ def test_partial_rows_lose_what_is_older_than_a_truncation(database: Database, t
     log, sink = Log(PLAIN), SqlSink(database.url, clock=time)
     old, new = log.insert((1,), (), 10 * SECOND, v="old", w=1), log.update((1,), (), 30 * SECOND, w=2)
     sink.write([piece([old, new])])
-    sink.write([piece([truncate(log, "a", 20 * SECOND, 20_000)])])
+    sink.write([piece([truncate(PLAIN, "a", 20 * SECOND)])])
     assert database.select("SELECT * FROM shop_plain") == [(1, None, 2)]
     sink.write([piece([old])])
     assert database.select("SELECT * FROM shop_plain") == [(1, None, 2)]
