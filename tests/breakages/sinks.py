@@ -54,8 +54,8 @@ BREAKAGES: Final = (
         reds=(
             Red("unit/spark/merge/test_truncation.py", "test_a_store_ends_as_a_select_of_all_replicas", "assert"),
             Red(
-                "unit/spark/sinks/sql/test_contract.py",
-                "TestSql::test_a_truncation_takes_what_stands_before_it_in_each_hosts_log[sqlite]",
+                "unit/spark/sinks/sql/test_tasks.py",
+                "test_a_truncation_that_a_task_meets_is_the_drivers[postgresql]",
                 ASSERTED,
             ),
         ),
