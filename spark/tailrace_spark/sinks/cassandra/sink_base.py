@@ -18,6 +18,7 @@ from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.batch.dead_letters import accepted
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.cassandra.cluster import RefusedError
 from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener, Put
@@ -26,6 +27,7 @@ from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 _Target = TypeVar("_Target")
+_Item = TypeVar("_Item")
 
 Place = tuple[str, str]
 """Keyspace and name of a table there."""
@@ -82,6 +84,26 @@ def digest_of(table: Table) -> str:
     """What names a definition in every process."""
     text = json.dumps(table_to_json(table), sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def taken(
+    items: Sequence[_Item], write: Callable[[Sequence[_Item]], None], refuse: Callable[[_Item, str], None]
+) -> list[_Item]:
+    """Those that the cluster takes: they are written in halves until it is known which ones it refuses, and why."""
+    if not items:
+        return []
+    try:
+        write(items)
+    except BaseException as error:
+        if not is_of_table(error):
+            raise
+        if len(items) == 1:
+            refuse(items[0], f"Cassandra refuses it: {error if isinstance(error, RefusedError) else reason_of(error)}")
+            return []
+    else:
+        return list(items)
+    middle = len(items) // 2
+    return taken(items[:middle], write, refuse) + taken(items[middle:], write, refuse)
 
 
 class CassandraSink(ABC):

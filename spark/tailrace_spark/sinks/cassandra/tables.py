@@ -18,7 +18,7 @@ from tailrace_spark.sinks.cassandra.cluster import KeyColumn, RefusedError
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.cassandra.dead_letters import DEAD_LETTERS, CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Place, Targets
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Place, Targets, taken
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
@@ -75,13 +75,17 @@ class CassandraTablesSink(CassandraSink):
         now = int(self._clock())
         written = self._made(piece.changes, letters, now)
         try:
-            self._store.apply(write.mutation for write in written)
+            self._apply(written)
         except BaseException as error:
             if not is_of_table(error):
                 raise
             self._forget()  # somebody may have dropped a table, which is made anew then
             again = self._made([write.delivered for write in written], letters, now)
-            written = [write for write in again if self._alone(write, letters)]
+
+            def refuse(refused: _Written, words: str) -> None:
+                letters.append(DeadLetter(refused.delivered.record_id, words, refused.delivered.message))
+
+            written = taken(again, self._apply, refuse)
         refused = letters[len(piece.dead_letters) :]
         return Summary(
             changes=len(piece.changes) - len(refused),
@@ -107,18 +111,8 @@ class CassandraTablesSink(CassandraSink):
                 writes.append(_Written(delivered, mutation))
         return writes
 
-    def _alone(self, one: _Written, letters: list[DeadLetter]) -> bool:
-        """Write one change, since the cluster refused it or another; False where it is this one."""
-        try:
-            self._store.apply([one.mutation])
-        except BaseException as error:
-            if not is_of_table(error):
-                raise
-            delivered = one.delivered
-            words = f"Cassandra refuses it: {error if isinstance(error, RefusedError) else reason_of(error)}"
-            letters.append(DeadLetter(delivered.record_id, words, delivered.message))
-            return False
-        return True
+    def _apply(self, written: Iterable[_Written]) -> None:
+        self._store.apply(write.mutation for write in written)
 
     def _ready(self, table: Table) -> Writes:
         """What writes a definition's changes; its table is made or widened first.

@@ -34,7 +34,7 @@ from tailrace_spark.sinks.cassandra.log.rows import log_rows, write_times
 from tailrace_spark.sinks.cassandra.log.updates import Target, Update, batches_of, updates_of, was_streamed
 from tailrace_spark.sinks.cassandra.log.watermarks import Watermarks
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Place, Targets
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Place, Targets, taken
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener, WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
@@ -180,13 +180,17 @@ class LogTablesSink(CassandraSink):
         chosen = (update for update in updates_of(piece.changes) if self._streamed or not was_streamed(update))
         updates = [self._update(changes, letters) for changes in chosen]
         try:
-            self._store.write(batches_of(updates, self._ttl))
+            self._apply(updates)
         except BaseException as error:
             if not is_of_table(error):
                 raise
             self._forget()  # somebody may have dropped a log table, which is made anew then
             again = [self._update(update.changes, letters) for update in updates if update.target is not None]
-            updates = [update for update in again if self._alone(update, letters)]
+
+            def refuse(refused: Update, words: str) -> None:
+                letters.extend(letters_of(refused.changes, words))
+
+            updates = taken(again, self._apply, refuse)
         changes = sum(len(update.changes) for update in updates if update.target is not None)
         why = refusals_of(piece.changes, letters[len(piece.dead_letters) :])
         return Summary(changes, sum(len(update.rows) for update in updates), len(letters), refused=why)
@@ -202,19 +206,8 @@ class LogTablesSink(CassandraSink):
             letters += letters_of(changes, reason_of(error))
             return Update(None, [], changes)
 
-    def _alone(self, update: Update, letters: list[DeadLetter]) -> bool:
-        """Write one update, since the cluster refused it or another; False where it is this one."""
-        try:
-            self._store.write(batches_of([update], self._ttl))
-        except BaseException as error:
-            if not is_of_table(error):
-                raise
-            letters += letters_of(
-                update.changes,
-                f"Cassandra refuses it: {error if isinstance(error, RefusedError) else reason_of(error)}",
-            )
-            return False
-        return True
+    def _apply(self, updates: Iterable[Update]) -> None:
+        self._store.write(batches_of(updates, self._ttl))
 
     def _prepare(self, table: Table) -> Target:
         """What writes a definition's changes; its log table is made or altered first where needed.

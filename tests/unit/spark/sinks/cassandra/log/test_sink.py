@@ -305,6 +305,29 @@ def test_a_key_column_that_was_renamed_is_written_under_its_newest_name() -> Non
     assert (third.get("n"), third.get("number")) == ((3).to_bytes(4, "big"), None), "the former name came back"
 
 
+def test_of_many_updates_the_refused_ones_are_found_by_halves() -> None:
+    """A request for each of the others would take the cluster's round trip some thousand times."""
+
+    @dataclass
+    class Counting(Cluster):
+        writes: int = 0
+
+        def write(self, batches: Iterable[Batch]) -> None:
+            self.writes += 1
+            super().write(batches)
+
+    cluster = Counting(refuses=b"refused")
+    updates = [[LOG.insert((1,), (number,), number, v="refused" if number == 40 else "x")] for number in range(64)]
+    sink = LogTablesSink(cluster, "t")
+    sink.announce([(1, ORDERS)])
+    before = cluster.writes
+    assert sink.write([piece(*updates)]) == Summary(
+        63, 63, 1, refused={"shop.orders": "Cassandra refuses it: too large"}
+    )
+    assert len(cluster.rows[ORDERS_LOG]) == 63
+    assert cluster.writes - before <= 1 + (1 + 2 * 6) + 1, "all, then halves of what has it, then the letter"
+
+
 @pytest.mark.promise("log-tables.own-name")
 def test_two_tables_never_share_a_log() -> None:
     cluster = Cluster(keyspaces=frozenset({"all"}))
