@@ -110,7 +110,9 @@ class Cluster:
         """Topics, schemas, one generation."""
         admin = AdminClient(self._config)
         plain = Producer({**self._config, "enable.idempotence": True})
-        plans = [internal_plan(self.options, one) for one in (Internal.SCHEMAS, Internal.GENERATIONS)]
+        plans = [
+            internal_plan(self.options, one) for one in (Internal.SCHEMAS, Internal.GENERATIONS, Internal.PROGRESS)
+        ]
         for plan in (*plans, *(table_plan(self.options, self._topic(table)) for table in self._encoders)):
             _create(admin, plan)
         for table, encoder in self._encoders.items():
