@@ -32,7 +32,6 @@ from tests.corpus.statements import Statements
 _LONG = 2000
 """From so many statements on the schema is altered twice, not once: that takes longer than all else."""
 _SECONDS = 60.0
-_BYTES = "bytes"
 
 
 class _Bytes(ResultMessage):  # type: ignore[misc]  # the driver has no types
@@ -137,10 +136,7 @@ def record(
 @contextmanager
 def _session(node: LocalCassandra) -> Iterator[Session]:
     only = WhiteListRoundRobinPolicy([node.address])
-    profiles = {
-        EXEC_PROFILE_DEFAULT: ExecutionProfile(load_balancing_policy=only, request_timeout=30),
-        _BYTES: ExecutionProfile(load_balancing_policy=only, request_timeout=30, row_factory=_plain),
-    }
+    profiles = {EXEC_PROFILE_DEFAULT: ExecutionProfile(load_balancing_policy=only, request_timeout=30)}
     with Cluster([node.address], port=node.port, execution_profiles=profiles, protocol_version=5) as cluster:
         cluster.schema_metadata_enabled = False
         yield cluster.connect()
@@ -180,13 +176,19 @@ def _view(session: Session, table: Table, dialect: Dialect) -> View:
         if not table.is_counter and (dialect.element_times or not column.type.multicell):
             columns += [(column.name, "writetime"), (column.name, "ttl")]
     shown = ", ".join(name if what == "value" else f"{what}({name})" for name, what in columns)
-    handler, session.client_protocol_handler = session.client_protocol_handler, _BytesHandler
     before = int(time.time())
+    rows = tuple(select_bytes(session, f"SELECT {shown} FROM {table}"))
+    return View(table.id, (before, int(time.time())), tuple(columns), rows)
+
+
+def select_bytes(session: Session, query: str) -> list[tuple[bytes | None, ...]]:
+    """The rows of a SELECT as the node sent them: of values that the driver cannot decode too, and to the bit."""
+    handler, session.client_protocol_handler = session.client_protocol_handler, _BytesHandler
+    profile = session.execution_profile_clone_update(EXEC_PROFILE_DEFAULT, row_factory=_plain)
     try:
-        rows = tuple(session.execute(f"SELECT {shown} FROM {table}", execution_profile=_BYTES))
+        return list(session.execute(query, execution_profile=profile))
     finally:
         session.client_protocol_handler = handler
-    return View(table.id, (before, int(time.time())), tuple(columns), rows)
 
 
 def _plain(names: list[str], rows: list[tuple[bytes | None, ...]]) -> list[tuple[bytes | None, ...]]:

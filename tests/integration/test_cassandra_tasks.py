@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,9 @@ from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
-from tailrace_schemas.change import Change
+from tailrace_schemas.change import Cell, Change
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
@@ -29,11 +32,13 @@ from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink, TablesOpe
 from tailrace_spark.sinks.cassandra.task import CassandraTask
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.registry import open_sink
+from tests.corpus.recording import select_bytes
 from tests.held import Record, hold
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.test_change_log_sinks import follow
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.hostile import TYPES, extremes
 from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt
 from tests.unit.tables import table
 
@@ -246,6 +251,52 @@ def test_a_cluster_that_is_gone_is_a_fault_of_the_store(copy: Copy) -> None:
     nowhere = replace(opener, settings=opener.settings.model_copy(update={"port": 1}))
     with pytest.raises(ServiceError, match="Cassandra at"):
         CassandraTask(nowhere, {}).write(PARTITION, [piece_of(Log(copy.table()).insert((1,), (), 10, v=1))])
+
+
+@pytest.mark.promise("sinks.extreme-values")
+@pytest.mark.parametrize("by_tasks", [False, True], ids=["driver", "tasks"])
+def test_values_at_the_ends_of_all_types_go_out(copy: Copy, *, by_tasks: bool) -> None:
+    """Bit for bit, but in collections: timestamps of the year 10,000 too, for which Python has no value."""
+    definition, rows = replace(TYPES, keyspace=copy.keyspace), extremes()
+    # Each cell by itself: the run's node takes no message of more than 512 KiB.
+    changes = [replace(row, table=definition, cells=(cell,)) for row in rows for cell in row.cells]
+    refused = [change for change in changes if _has_no_bytes(change.cells[0])]
+    with closing(copy.sink()) as sink:
+        target = LogInTasks(sink) if by_tasks else sink
+        summary = target.write([piece_of(*changes)])
+        accepted = len(changes) - len(refused)
+        assert replace(summary, refused={}) == Summary(accepted, accepted, len(refused))
+        letters = sink.dead_letters(None, len(changes))
+        assert [changes[letter.record_id.offset] for letter in letters] == refused
+    names = [column.name for column in definition.regular]
+    selected = select_bytes(copy.session, f"SELECT id, {', '.join(names)} FROM {copy.keyspace}.hostile")
+    cells = {row.key: {one.column.name: one.value for one in row.cells if not _has_no_bytes(one)} for row in rows}
+    for key, *values in selected:
+        for name, value in zip(names, values, strict=True):
+            assert _form(name, value) == _form(name, cells[key].get(name)), f"{key!r}, {name}"
+
+
+def _form(name: str, value: bytes | None) -> object:
+    """A cell's bytes; of a list or map the elements, of which Cassandra makes bytes anew when it takes them."""
+    form, _, kind = name.partition("_")
+    if form == "c" or value is None:
+        return value
+    elements, at = [], 4
+    while at < len(value):
+        [length] = struct.unpack_from(">i", value, at)
+        element = value[at + 4 : at + 4 + max(0, length)]
+        exact = kind in ("text", "ascii", "blob")
+        # Java has ::ffff:1.2.3.4 as 1.2.3.4.
+        decoded = element if exact or not element else codec(CqlType(kind)).decode(element)
+        elements.append(repr(decoded).replace("::ffff:", ""))
+        at += 4 + max(0, length)
+    return elements
+
+
+def _has_no_bytes(cell: Cell) -> bool:
+    """Of a tinyint or smallint, or one in a collection: Cassandra takes none of these without bytes."""
+    lengths = {b"", struct.pack(">ii", 1, 0), struct.pack(">iii", 1, 0, 0)}
+    return cell.column.name[2:] in ("tinyint", "smallint") and cell.value in lengths
 
 
 @pytest.mark.promise("stream.execution")

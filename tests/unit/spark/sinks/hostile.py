@@ -155,7 +155,8 @@ EXTREMES: Final[Mapping[str, Sequence[bytes]]] = {
     "time": [struct.pack(">q", one) for one in (0, 86_399_999_999_999)],
     "duration": _durations(),
 }  # fmt: skip
-"""By type, Cassandra's bytes of values that stores have trouble with; it takes each of them."""
+"""By type, Cassandra's bytes of values that stores have trouble with; it takes each of them, but no
+tinyint and smallint without bytes."""
 TYPES: Final = hostile(
     {"id": "int"},
     regular={f"c_{kind}": kind for kind in EXTREMES}
