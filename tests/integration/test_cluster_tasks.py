@@ -6,16 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from cassandra import InvalidRequest
 
-from tailrace.local import LocalKafka
+from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tests import postgres
+from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.test_spark_standalone import run
 from tests.services.spark_cluster import SparkCluster, compiled_code
@@ -61,69 +64,111 @@ def database() -> Iterator[Database]:
     engine.dispose()
 
 
-def settings_file(
-    directory: Path, kafka: LocalKafka, prefix: str, url: str, spark: Mapping[str, str], batch: int = 100_000
-) -> Path:
-    file = directory / "tailrace.toml"
-    file.write_text(
-        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[stream]\ncheckpoint = "{directory}/checkpoint"\nexecution = "executors"\n'
-        f'max_offsets_per_trigger = {batch}\n[sink.local]\nurl = "{url}"\n'
-        "[stream.spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in spark.items())
-    )
-    return file
+@dataclass(frozen=True)
+class Killing:
+    """A stream on the cluster, whose executors are killed in turn while the batches are written."""
+
+    cluster: SparkCluster
+    compiled: Path
+    kafka: LocalKafka
+    prefix: str
+    directory: Path
+
+    def into(self, sink: str, has_rows: Callable[[], bool]) -> str:
+        """Stream into a sink of these lines of a section; the log."""
+        archive = self._archive(self._settings(sink, {}))
+        config = self._settings(sink, self.cluster.driver_settings(archive), batch=500)
+        log = self.directory / "stream.log"
+        path = f"{self.compiled}{os.pathsep}{Path.cwd()}"
+        environment = {**os.environ, "TMPDIR": str(self.directory), "PYTHONPATH": path}
+        command = [sys.executable, "-m", "tailrace_spark", "stream", "--once", "-c", str(config)]
+        killed: set[int] = set()
+        with (
+            log.open("wb") as output,
+            subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, cwd=self.directory, env=environment
+            ) as stream,
+        ):
+
+            def killed_another() -> bool:
+                if stream.poll() is None and has_rows():
+                    for machine in self.cluster.workers:
+                        for pid in set(machine.executors()) - killed:
+                            with suppress(ProcessLookupError):
+                                os.kill(pid, signal.SIGKILL)
+                                killed.add(pid)
+                            return len(killed) >= 3
+                return stream.poll() is not None
+
+            assert wait_until(killed_another, 300), log.read_text()
+            assert stream.wait(300) == 0, log.read_text()
+        assert killed, log.read_text()
+        assert "on executors" in log.read_text()
+        return log.read_text()
+
+    def _settings(self, sink: str, spark: Mapping[str, str], batch: int = 100_000) -> Path:
+        file = self.directory / "tailrace.toml"
+        file.write_text(
+            f'[kafka]\n"bootstrap.servers" = "{self.kafka.bootstrap}"\n[topics]\nprefix = "{self.prefix}"\n'
+            f'[stream]\ncheckpoint = "{self.directory}/checkpoint"\nexecution = "executors"\n'
+            f"max_offsets_per_trigger = {batch}\nonce_wait_seconds = 300\n[sink.local]\n{sink}\n"
+            "[stream.spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in spark.items())
+        )
+        return file
+
+    def _archive(self, config: Path) -> Path:
+        """What brings executors the compiled packages, with those of the sink of these settings."""
+        file = config.with_name("executors.tar.gz")
+        tailrace = [sys.executable, "-m", "tailrace_spark"]
+        run([*tailrace, "stream", "-c", str(config), "--archive", str(file)], config.parent, self.compiled)
+        return file
 
 
-def archive_of(config: Path, compiled: Path) -> Path:
-    """What brings executors the compiled packages, with those of the sink of these settings."""
-    file = config.with_name("executors.tar.gz")
-    tailrace = [sys.executable, "-m", "tailrace_spark"]
-    run([*tailrace, "stream", "-c", str(config), "--archive", str(file)], config.parent, compiled)
-    return file
+@pytest.fixture
+def killing(cluster: SparkCluster, compiled: Path, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Killing:
+    return Killing(cluster, compiled, kafka, prefix, tmp_path)
+
+
+def publish(feed: Feed) -> list[tuple[int, str]]:
+    """Rows that are inserted, updated and deleted; those that are left, by id."""
+    feed.publish([LOG.insert((number,), (), WRITTEN, v=f"v{number}") for number in range(2_000)])
+    feed.publish([LOG.update((number,), (), WRITTEN + 1, v="newer") for number in range(0, 2_000, 3)])
+    feed.publish([LOG.delete((number,), (), WRITTEN + 2) for number in range(0, 2_000, 5)])
+    return [(number, "newer" if number % 3 == 0 else f"v{number}") for number in range(2_000) if number % 5]
 
 
 @pytest.mark.promise("tasks.attempts")
 def test_killed_executors_lose_nothing_and_write_nothing_twice(
-    cluster: SparkCluster,
-    compiled: Path,
-    feed: Feed,
-    kafka: LocalKafka,
-    prefix: str,
-    database: Database,
-    tmp_path: Path,
+    killing: Killing, feed: Feed, database: Database
 ) -> None:
     """kill -9 of each executor in turn while the batches are written; Spark repeats their tasks on others."""
-    feed.publish([LOG.insert((number,), (), WRITTEN, v=f"v{number}") for number in range(2_000)])
-    feed.publish([LOG.update((number,), (), WRITTEN + 1, v="newer") for number in range(0, 2_000, 3)])
-    feed.publish([LOG.delete((number,), (), WRITTEN + 2) for number in range(0, 2_000, 5)])
-    archive = archive_of(settings_file(tmp_path, kafka, prefix, database.url, {}), compiled)
-    config = settings_file(tmp_path, kafka, prefix, database.url, cluster.driver_settings(archive), batch=500)
-    log = tmp_path / "stream.log"
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": f"{compiled}{os.pathsep}{Path.cwd()}"}
-    command = [sys.executable, "-m", "tailrace_spark", "stream", "--once", "-c", str(config)]
-    killed: set[int] = set()
-    with (
-        log.open("wb") as output,
-        subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=tmp_path, env=environment) as stream,
-    ):
-
-        def killed_another() -> bool:
-            if stream.poll() is None and _has_rows(database):
-                for machine in cluster.workers:
-                    for pid in set(machine.executors()) - killed:
-                        with suppress(ProcessLookupError):
-                            os.kill(pid, signal.SIGKILL)
-                            killed.add(pid)
-                        return len(killed) >= 3
-            return stream.poll() is not None
-
-        assert wait_until(killed_another, 300), log.read_text()
-        assert stream.wait(300) == 0, log.read_text()
-    assert killed, log.read_text()
-    expected = [(number, "newer" if number % 3 == 0 else f"v{number}") for number in range(2_000) if number % 5]
+    expected = publish(feed)
+    killing.into(f'url = "{database.url}"', lambda: _has_rows(database))
     assert database.select("SELECT id, v FROM shop_plain") == sorted(expected, key=repr)
     assert database.select("SELECT * FROM tailrace_dead_letters") == []
-    assert "on executors" in log.read_text()
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_killed_executors_leave_another_cassandra_cluster_equal(
+    killing: Killing, feed: Feed, cassandra: LocalCassandra, keyspace_name: str
+) -> None:
+    """The executors have its client from the archive alone."""
+    expected = publish(feed)
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        tables = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
+        rows = f"SELECT id, v FROM {keyspace_name}.plain"
+
+        def has_rows() -> bool:
+            with suppress(InvalidRequest):  # there is no table yet
+                return bool(session.execute(f"{rows} LIMIT 1").all())
+            return False
+
+        section = f'contact_points = ["{cassandra.address}"]\nport = {cassandra.port}\nkeyspace = "{keyspace_name}"'
+        killing.into(f'type = "cassandra"\n{section}', has_rows)
+        assert sorted(tuple(row) for row in session.execute(rows)) == expected
+        assert {row.table_name for row in session.execute(tables, (keyspace_name,))} == {"plain"}
+        session.execute(f"DROP KEYSPACE {keyspace_name}")
 
 
 def _has_rows(database: Database) -> bool:
