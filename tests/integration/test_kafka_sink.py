@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
@@ -61,6 +61,9 @@ class Dying:
         self._real.close()
 
 
+_LARGEST: Final = 4 << 20
+
+
 class Topics:
     """A sink's topics, and what read_committed readers find in them."""
 
@@ -75,7 +78,10 @@ class Topics:
             topic="{prefix}-out.{table}",
             dead_letters=f"{self.prefix}-letters",
             partitions=2,
+            largest_record=_LARGEST,
         )
+        # Rows of all types at their ends have more than a topic takes by default: its owner has set that.
+        TopicMaker(self.config).ensure(f"{self.prefix}-out.hostile", 2, {"max.message.bytes": str(_LARGEST)})
 
     def open(self, dies_after: int | None = None) -> Sink:
         def dying(config: Config, target: KafkaTarget) -> Any:
