@@ -11,7 +11,7 @@ from tests.corpus.kinds import Kinds
 def kinds_of(seed: int) -> Kinds:
     """The kinds of this seed; most programs are tied."""
     random = Random(seed)
-    truncations = random.random() < 0.2
+    truncations = random.random() < 0.3
     times = random.random() < 0.85
     tied = times and random.random() < 0.7
     return Kinds(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from tailrace_schemas.change import Op
 from tailrace_schemas.errors import DecodeError
@@ -126,22 +126,37 @@ class MergeResult(Generic[VisibleRow]):
         self.removed += [(key, clustering) for clustering in old if clustering not in new]
 
 
-class PartitionMerge(Generic[VisibleRow]):
-    """Merges by one definition; `now` in seconds since the epoch."""
+class MergedHead:
+    """What a batch makes of a partition beside its rows: the deletions above them, and its static row.
+
+    `deleted` and `static_changed` tell whether they are others than the stored ones.
+    """
 
     def __init__(
-        self,
-        renderer: RowRenderer[VisibleRow],
-        now: int,
-        *,
-        everything: bool = False,
-        whole: Collection[bytes] = (),
+        self, deletions: PartitionState, *, deleted: bool, static: RowState | None, static_changed: bool
     ) -> None:
-        """With `everything` it merges all stored rows; else those of partitions `whole`."""
+        self.deletions = deletions
+        self.deleted = deleted
+        self.static = static
+        self.static_changed = static_changed
+
+
+NO_HEAD: Final = MergedHead(NOTHING_DELETED, deleted=False, static=None, static_changed=False)
+"""Of a partition of which nothing is said beside its rows."""
+
+
+class PartitionMerge(Generic[VisibleRow]):
+    """Merges by one definition; `now` in seconds since the epoch.
+
+    `merge` does all of it. A store that writes what stands above the rows before it reads these has `merge_heads` and
+    then `merge_rows` do it.
+    """
+
+    def __init__(self, renderer: RowRenderer[VisibleRow], now: int, *, everything: bool = False) -> None:
+        """With `everything` it merges all stored rows."""
         self._renderer = renderer
         self._now = now
         self._everything = everything
-        self._whole = whole
 
     def merge(self, stored: Mapping[bytes, StoredPartition], batch: BatchChanges) -> MergeResult[VisibleRow]:
         """Merge a batch into all stored partitions that it changes. Raises DecodeError as rendering does.
@@ -154,29 +169,75 @@ class PartitionMerge(Generic[VisibleRow]):
             rows.setdefault(key, {})[clustering] = changes
         # In the order of their keys: a batch that is merged again writes the same rows in the same order.
         for key in sorted(rows):
-            self._partition(key, stored.get(key, NOT_STORED), batch, rows[key], result)
+            partition = stored.get(key, NOT_STORED)
+            head = self._head(key, partition, batch, result)
+            self._rows(key, partition.rows, head, rows[key], result, whole=False)
         return result
 
-    def _partition(
+    def merge_heads(
+        self, stored: Mapping[bytes, StoredPartition], batch: BatchChanges
+    ) -> tuple[dict[bytes, MergedHead], MergeResult[VisibleRow]]:
+        """Merge what stands above rows, of all partitions that are stored or of which the batch says such.
+
+        It takes the states of `stored` and of the batch for itself, and looks at no rows.
+        """
+        # A store without transactions must tell of a deletion before it looks for the rows below it: whoever writes one
+        # meanwhile has then seen the deletion, or is seen. Cassandra needs no such order, as it asks at each read.
+        result = MergeResult[VisibleRow]()
+        keys = sorted({*stored, *batch.deletions, *batch.statics})
+        return {key: self._head(key, stored.get(key, NOT_STORED), batch, result) for key in keys}, result
+
+    def merge_rows(
         self,
-        key: bytes,
-        stored: StoredPartition,
-        batch: BatchChanges,
-        rows: Mapping[bytes, RowChanges],
-        result: MergeResult[VisibleRow],
-    ) -> None:
-        new = batch.deletions.get(key, NOTHING_DELETED)
-        deletions = merge_partitions(stored.deletions, new)
+        heads: Mapping[bytes, MergedHead],
+        stored: Mapping[bytes, Mapping[bytes, StoredRow]],
+        batch: Mapping[RowKey, RowChanges],
+        whole: Collection[bytes],
+    ) -> MergeResult[VisibleRow]:
+        """Merge the rows below merged heads; of partitions `whole` all that are stored. Raises DecodeError.
+
+        `stored` has each partition's rows by their state keys.
+        """
+        result = MergeResult[VisibleRow]()
+        rows: dict[bytes, dict[bytes, RowChanges]] = {key: {} for key in {*stored, *heads}}
+        for (key, clustering), changes in batch.items():
+            rows.setdefault(key, {})[clustering] = changes
+        for key in sorted(rows):
+            # A row without a head above it is covered by nothing: most partitions never have a deletion or static row.
+            self._rows(key, stored.get(key, {}), heads.get(key, NO_HEAD), rows[key], result, whole=key in whole)
+        return result
+
+    def _head(
+        self, key: bytes, stored: StoredPartition, batch: BatchChanges, result: MergeResult[VisibleRow]
+    ) -> MergedHead:
+        # A deletion that an equal or stronger one covers changes nothing (DeletionTime.supersedes, RangeTombstoneList):
+        # then no row below needs to be looked at.
+        deletions = merge_partitions(stored.deletions, batch.deletions.get(key, NOTHING_DELETED))
         deleted = deletions != stored.deletions
         if deleted:
             result.put_deletions(key, stored.deletions, deletions, self._now)
             result.rows += key in batch.deletions
+        static, static_changed = self._static(key, stored, batch.statics.get(key), deletions, result)
+        result.rows += static_changed
+        return MergedHead(deletions, deleted=deleted, static=static, static_changed=static_changed)
+
+    def _rows(
+        self,
+        key: bytes,
+        stored: Mapping[bytes, StoredRow],
+        head: MergedHead,
+        rows: Mapping[bytes, RowChanges],
+        result: MergeResult[VisibleRow],
+        *,
+        whole: bool,
+    ) -> None:
+        deletions = head.deletions
         states: dict[bytes, ClusteredState] = {}
         changed = set[bytes]()
         # A new deletion may cover any stored row of its partition: Cassandra asks at each read (DeletionTime.deletes),
         # a store that shows rows must look once, when the deletion comes.
-        every_row = deleted or self._everything or key in self._whole
-        for clustering in sorted({*stored.rows, *rows} if every_row else {*rows, *self._due(stored)}):
+        every_row = head.deleted or self._everything or whole
+        for clustering in sorted({*stored, *rows} if every_row else {*rows, *self._due(stored)}):
             # A redelivered row changes nothing, so it is neither decoded nor rendered.
             if self._redelivered(clustering, stored, rows, deletions):
                 continue
@@ -185,54 +246,61 @@ class PartitionMerge(Generic[VisibleRow]):
             if encoded is not None:
                 changed.add(clustering)
                 result.put((key, clustering), state[0], self._now, state[1], encoded)
-        static, static_changed = self._static(key, stored, batch.statics.get(key), deletions, result)
-        result.rows += len(changed) + static_changed
+        result.rows += len(changed)
         if not self._renderer.whole_partitions:
             for clustering in changed:
                 row = self._renderer.row((key, clustering), states[clustering], self._now)
                 self._show((key, clustering), row, result)
         # With static columns each visible row repeats them, and a partition without rows shows them alone
         # (SelectStatement.processPartition): one change of a static column renders the partition anew.
-        elif changed or static_changed or deleted or key in self._whole:
-            self._show_partition(key, stored, static, states, result)
+        elif changed or head.static_changed or head.deleted or whole:
+            self._show_partition(key, stored, head.static, states, result)
 
     def _show_partition(
         self,
         key: bytes,
-        stored: StoredPartition,
+        stored: Mapping[bytes, StoredRow],
         static: RowState | None,
         states: dict[bytes, ClusteredState],
         result: MergeResult[VisibleRow],
     ) -> None:
-        for clustering, row in stored.rows.items():
+        for clustering, row in stored.items():
             if clustering not in states:
                 states[clustering] = decode_stored(*row.stored).state, row.written_as
         visible = self._renderer.partition(key, static, states.items(), self._now)
         result.visible.update(visible)
         result.hidden.update({(key, clustering) for clustering in (*states, STATIC)} - visible.keys())
 
-    def _due(self, stored: StoredPartition) -> set[bytes]:
+    def _due(self, stored: Mapping[bytes, StoredRow]) -> set[bytes]:
         """The rows in which something has expired by now."""
         return {
             clustering
-            for clustering, row in stored.rows.items()
+            for clustering, row in stored.items()
             if row.next_expiry is not None and row.next_expiry <= self._now
         }
 
     def _redelivered(
-        self, clustering: bytes, stored: StoredPartition, rows: Mapping[bytes, RowChanges], deletions: PartitionState
+        self,
+        clustering: bytes,
+        stored: Mapping[bytes, StoredRow],
+        rows: Mapping[bytes, RowChanges],
+        deletions: PartitionState,
     ) -> bool:
-        row, changes = stored.rows.get(clustering), rows.get(clustering)
+        row, changes = stored.get(clustering), rows.get(clustering)
         if row is None or changes is None:
             return False
         encoded, generation, stream_id = row.stored
         return is_redelivery(changes, encoded, generation, stream_id, covering(deletions, clustering))
 
     def _row(
-        self, clustering: bytes, stored: StoredPartition, changes: RowChanges | None, deletions: PartitionState
+        self,
+        clustering: bytes,
+        stored: Mapping[bytes, StoredRow],
+        changes: RowChanges | None,
+        deletions: PartitionState,
     ) -> tuple[ClusteredState, bytes | None]:
         """The row's state after the batch, and its bytes where it is to be stored."""
-        row = stored.rows.get(clustering)
+        row = stored.get(clustering)
         floor = covering(deletions, clustering)
         state, encoded = merge_row(None if row is None else row.stored, changes, floor)
         if row is None:

@@ -127,9 +127,9 @@ class Documents:
         return document
 
 
-def head_id(key: bytes) -> str:
-    """The id of what is kept of a partition beside its rows."""
-    return "#partition-" + digest(key)
+def head_id(partition: str) -> str:
+    """The id of what is kept of a partition beside its rows; `partition` is the digest of its key."""
+    return "#partition-" + partition
 
 
 def digest(*parts: bytes) -> str:

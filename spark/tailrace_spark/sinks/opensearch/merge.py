@@ -8,7 +8,7 @@ come the stored rows, and last it is settled. What a crash leaves pending, the n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -19,12 +19,20 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
 from tailrace_spark.merge.erasure import erase_partitions
-from tailrace_spark.merge.partition import Clustering, MergeResult, PartitionMerge, StoredPartition, StoredRow
+from tailrace_spark.merge.partition import (
+    Clustering,
+    MergedHead,
+    MergeResult,
+    PartitionMerge,
+    StoredPartition,
+    StoredRow,
+)
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow
+from tailrace_spark.rowstate.deletions import NOTHING_DELETED
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.opensearch.client import Op, SearchClient, StoredDocument, Version
-from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Document, Documents, digest, head_id
+from tailrace_spark.sinks.opensearch.client import Op, SearchClient, StoredDocument
+from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Document, Documents, digest
 from tailrace_spark.sinks.opensearch.index import TableIndex
 from tailrace_spark.sinks.opensearch.state import (
     KIND_HEAD,
@@ -39,10 +47,10 @@ from tailrace_spark.sinks.opensearch.state import (
     own,
     row_deletes,
 )
+from tailrace_spark.sinks.opensearch.stored import StoredDocuments
 
 _TRIES: Final = 50
 _TERMS: Final = 500  # clauses of one query
-NO_HEAD: Final = PartitionDocument()
 
 
 class StaleError(Exception):
@@ -55,30 +63,6 @@ class MergeOutcome:
 
     rows: set[RowKey] = field(default_factory=set)
     refused: dict[RowKey, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _StoredDocuments:
-    """What is there of some partitions: heads by key, rows as far as they were asked for, documents by id."""
-
-    heads: dict[bytes, PartitionDocument] = field(default_factory=dict)
-    rows: dict[bytes, dict[bytes, StoredRow]] = field(default_factory=dict)
-    ids: dict[RowKey, str] = field(default_factory=dict)
-    found: dict[str, StoredDocument] = field(default_factory=dict)
-
-    def head(self, key: bytes) -> PartitionDocument:
-        """What is there of a partition beside its rows."""
-        return self.heads.get(key, NO_HEAD)
-
-    def version(self, identity: str) -> Version | None:
-        """That of a document; None: there is none."""
-        document = self.found.get(identity)
-        return None if document is None else document.version
-
-    def shows(self, identity: str, document: Document | None) -> bool:
-        """Whether searches see this of a document already."""
-        stored = self.found.get(identity)
-        return (document or {}) == ({} if stored is None else stored.source or {})
 
 
 class DocumentMerge:
@@ -123,27 +107,28 @@ class DocumentMerge:
     def _once(self, batch: BatchChanges, clusterings: Mapping[RowKey, Clustering]) -> set[bytes]:
         """Do it all once; the keys of partitions in which another writer came first."""
         read = self._read(batch, clusterings)
-        heads = self._merged_heads(read, batch)
-        lost = self._announce(read, heads)
-        anew = {key for key in read.heads if key not in lost and (key in heads or read.heads[key].pending)}
-        anew |= heads.keys() - lost
+        heads, changed = self._merge_heads(read, batch)
+        lost = self._announce(read, changed)
+        anew = {key for key, head in read.heads.items() if head.pending}.union(changed) - lost
         keys = {*batch.deletions, *batch.statics, *(key for key, _ in (*batch.rows, *clusterings))} - lost
         loaded = keys if self._documents.whole_partitions else anew
         if loaded:
             self._load(read, loaded, {} if self._documents.whole_partitions else _bounds(batch, read, anew))
-        stored = {key: _stored_partition(read.head(key), read.rows.get(key, {})) for key in keys}
-        merged = self._merged(stored, _within(batch, keys), loaded)
+        if lost:
+            batch, heads = _within(batch, keys), {key: head for key, head in heads.items() if key in keys}
+        stored = {key: rows for key, rows in read.rows.items() if key not in lost}
+        merged = self._merge_rows(heads, stored, batch, loaded)
         wrote = self._write_rows(read, stored, merged, lost)
-        settled = self._settle(read, heads, merged, keys - lost, lost)
+        settled = self._settle(read, changed, merged, keys - lost, lost)
         if wrote:
             self._look_back(read, keys - lost - settled, lost)
         return lost
 
-    def _read(self, batch: BatchChanges, asked: Mapping[RowKey, Clustering]) -> _StoredDocuments:
-        read = _StoredDocuments()
+    def _read(self, batch: BatchChanges, asked: Mapping[RowKey, Clustering]) -> StoredDocuments:
+        read = StoredDocuments()
         clusterings = {**asked, **{row_key: changes.clustering for row_key, changes in batch.rows.items()}}
         keys = {*batch.deletions, *batch.statics, *(key for key, _ in clusterings)}
-        heads = {head_id(key): key for key in keys} if self._headed else {}
+        heads = {read.head_id(key): key for key in keys} if self._headed else {}
         read.ids = {
             row_key: self._documents.id_of(row_key, clustering)
             for row_key, clustering in clusterings.items()
@@ -164,37 +149,53 @@ class DocumentMerge:
                 read.rows.setdefault(row_key[0], {})[row_key[1]] = decode_row(document.state)[1]
         return read
 
-    def _merged_heads(self, read: _StoredDocuments, batch: BatchChanges) -> dict[bytes, PartitionDocument]:
-        """What becomes of partitions' heads, where that is anything else."""
+    def _merge_heads(
+        self, read: StoredDocuments, batch: BatchChanges
+    ) -> tuple[dict[bytes, MergedHead], dict[bytes, PartitionDocument]]:
+        """What stands above the rows after the batch, and the documents of partitions in which that is anything new."""
         if not self._headed:
-            return {}
-        of_heads = {key: _stored_partition(head_document, {}) for key, head_document in read.heads.items()}
-        merged = self._merged(of_heads, BatchChanges(batch.deletions, batch.statics))
-        heads: dict[bytes, PartitionDocument] = {}
+            return {}, {}
+        stored: Mapping[bytes, StoredPartition] = {
+            key: StoredPartition(head.deletions, head.static, document.expires, {})
+            for key, document in read.heads.items()
+            for head in (document.head,)
+        }
+        erasing = MergeResult[Document]()
+        if self._erased is not None:
+            stored, erasing = erase_partitions(self._documents, stored, self._erased, self._at)
+        heads, later = PartitionMerge[Document](self._documents, self._at).merge_heads(stored, batch)
+        merged = erasing.then(later)
+        changed: dict[bytes, PartitionDocument] = {}
         for row, _ in merged.stored:
-            head = heads.get(row[0], read.head(row[0]))
+            head = changed.get(row[0], read.head(row[0]))
             rows = {**head.rows, row[1]: (row[1], row[3], row[4], row[5])}
-            heads[row[0]] = PartitionDocument(rows, False, row[6] if row[1] == STATIC else head.expires)
+            changed[row[0]] = PartitionDocument(rows, False, row[6] if row[1] == STATIC else head.expires)
         for key, clustering in merged.removed:
-            head = heads.get(key, read.head(key))
+            head = changed.get(key, read.head(key))
             rows = {state_key: head_row for state_key, head_row in head.rows.items() if state_key != clustering}
-            heads[key] = PartitionDocument(rows, False, None if clustering == STATIC else head.expires)
-        return heads
+            changed[key] = PartitionDocument(rows, False, None if clustering == STATIC else head.expires)
+        return heads, changed
 
-    def _merged(
-        self, stored: Mapping[bytes, StoredPartition], batch: BatchChanges, whole: Collection[bytes] = ()
+    def _merge_rows(
+        self,
+        heads: Mapping[bytes, MergedHead],
+        stored: Mapping[bytes, Mapping[bytes, StoredRow]],
+        batch: BatchChanges,
+        whole: Collection[bytes],
     ) -> MergeResult[Document]:
-        merge = PartitionMerge[Document](self._documents, self._at, whole=whole)
+        merge = PartitionMerge[Document](self._documents, self._at)
         if self._erased is None:
-            return merge.merge(stored, batch)
-        left, erasing = erase_partitions(self._documents, stored, self._erased, self._at)
-        return erasing.then(merge.merge(left, batch))
+            return merge.merge_rows(heads, stored, batch.rows, whole)
+        partitions = {key: StoredPartition(NOTHING_DELETED, None, None, rows) for key, rows in stored.items()}
+        left, erasing = erase_partitions(self._documents, partitions, self._erased, self._at)
+        rows_left = {key: partition.rows for key, partition in left.items()}
+        return erasing.then(merge.merge_rows(heads, rows_left, batch.rows, whole))
 
-    def _announce(self, read: _StoredDocuments, heads: Mapping[bytes, PartitionDocument]) -> set[bytes]:
+    def _announce(self, read: StoredDocuments, heads: Mapping[bytes, PartitionDocument]) -> set[bytes]:
         """Write changed heads as pending; the keys of those in which another writer came first."""
         ops = {}
         for key, head in heads.items():
-            identity = head_id(key)
+            identity = read.head_id(key)
             document = read.found.get(identity)
             source = dict(document.source or {}) if document is not None else {}
             ops[identity] = key, self._head_op(read, key, replace(head, pending=True), source or None)
@@ -207,11 +208,11 @@ class DocumentMerge:
         return {ops[identity][0] for identity in written.conflicts}
 
     def _load(
-        self, read: _StoredDocuments, keys: Collection[bytes], bounds: Mapping[bytes, tuple[bytes, bytes | None]]
+        self, read: StoredDocuments, keys: Collection[bytes], bounds: Mapping[bytes, tuple[bytes, bytes | None]]
     ) -> None:
         """All rows of partitions; of those with bounds, the rows between."""
         self._client.refresh(self._index.index)
-        digests = [digest(key) for key in keys if key not in bounds]
+        digests = [read.digest(key) for key in keys if key not in bounds]
         queries: list[dict[str, object]] = [
             {"terms": {f"{OWN}.partition": digests[start : start + _TERMS]}} for start in range(0, len(digests), _TERMS)
         ]
@@ -229,8 +230,8 @@ class DocumentMerge:
 
     def _write_rows(
         self,
-        read: _StoredDocuments,
-        known: Mapping[bytes, StoredPartition],
+        read: StoredDocuments,
+        known: Mapping[bytes, Mapping[bytes, StoredRow]],
         merged: MergeResult[Document],
         lost: set[bytes],
     ) -> bool:
@@ -247,7 +248,7 @@ class DocumentMerge:
                 continue
             row = stored_rows.get(row_key)
             if row is None and row_key not in removed:
-                row = known[row_key[0]].rows.get(row_key[1])
+                row = known.get(row_key[0], {}).get(row_key[1])
             identity = read.ids.get(row_key) or self._documents.id_of(row_key, () if row is None else row.written_as)
             visible = merged.visible.get(row_key)
             version = read.version(identity)
@@ -257,7 +258,8 @@ class DocumentMerge:
             elif row_key in stored_rows or not read.shows(identity, visible):
                 encoded = encode_row(row_key[0], row)
                 fields = own(
-                    KIND_ROW, encoded, there=visible is not None, row_key=row_key, expires=row.next_expiry,
+                    KIND_ROW, encoded, there=visible is not None, row_key=row_key, partition=read.digest(row_key[0]),
+                    expires=row.next_expiry,
                     deletes=deletes[row_key] if row_key in deletes else row_deletes(row, self._at),
                 )  # fmt: skip
                 ops[identity] = Op(identity, version, {**(visible or {}), OWN: fields})
@@ -270,54 +272,50 @@ class DocumentMerge:
 
     def _settle(
         self,
-        read: _StoredDocuments,
+        read: StoredDocuments,
         heads: Mapping[bytes, PartitionDocument],
         merged: MergeResult[Document],
-        keys: Collection[bytes],
+        keys: Set[bytes],
         lost: set[bytes],
     ) -> set[bytes]:
         """Write heads whose rows are done; their keys."""
         if not self._headed:
             return set()
         ops: dict[str, tuple[bytes, Op]] = {}
-        for key in sorted(keys):
+        # Without a document there is nothing to settle: what is shown of a static row has one.
+        for key in sorted({*read.heads, *heads} & keys):
             head_document = read.head(key)
-            head = replace(heads.get(key, head_document), pending=False)
             visible = merged.visible.get((key, STATIC))
-            identity = head_id(key)
+            identity = read.head_id(key)
             if key in heads or head_document.pending or not read.shows(identity, visible):
+                head = replace(heads.get(key, head_document), pending=False)
                 ops[identity] = key, self._head_op(read, key, head, visible)
         written = self._client.bulk(self._index.write_alias, [op for _, op in ops.values()])
         lost |= {ops[identity][0] for identity in written.conflicts}
         for identity, why in written.refused.items():
             self._outcome.refused[ops[identity][0], STATIC] = why
-        self._outcome.rows |= {(key, STATIC) for key in heads if head_id(key) in written.done}
+        self._outcome.rows |= {(key, STATIC) for key in heads if read.head_id(key) in written.done}
         return {key for key, _ in ops.values()}
 
-    def _head_op(self, read: _StoredDocuments, key: bytes, head: PartitionDocument, shown: Document | None) -> Op:
-        identity = head_id(key)
+    def _head_op(self, read: StoredDocuments, key: bytes, head: PartitionDocument, shown: Document | None) -> Op:
+        identity = read.head_id(key)
         version = read.version(identity)
         if not head.rows and not head.pending:
             return Op(identity, version, None)
         fields = own(
-            KIND_HEAD, encode_head(key, head), there=shown is not None, row_key=(key, STATIC), expires=head.expires,
-            deletes=head_deletes(head, self._at),
+            KIND_HEAD, encode_head(key, head), there=shown is not None, row_key=(key, STATIC),
+            partition=read.digest(key), expires=head.expires, deletes=head_deletes(head, self._at),
         )  # fmt: skip
         return Op(identity, version, {**(shown or {}), OWN: fields})
 
-    def _look_back(self, read: _StoredDocuments, keys: Collection[bytes], lost: set[bytes]) -> None:
+    def _look_back(self, read: StoredDocuments, keys: Collection[bytes], lost: set[bytes]) -> None:
         """See that what the rows were merged by was still there when they were written."""
-        heads = {head_id(key): key for key in keys} if self._headed else {}
+        heads = {read.head_id(key): key for key in keys} if self._headed else {}
         now = self._client.documents(self._index.index, [TABLE_ID, *heads])
         versions = {identity: document.version for identity, document in now.items()}
         if versions.get(TABLE_ID) != self._index.version:
             raise StaleError
         lost |= {key for identity, key in heads.items() if versions.get(identity) != read.version(identity)}
-
-
-def _stored_partition(there: PartitionDocument, rows: Mapping[bytes, StoredRow]) -> StoredPartition:
-    head = there.head
-    return StoredPartition(head.deletions, head.static, there.expires, rows)
 
 
 def _stored_row(row: StateTableRow, written_as: Clustering | None) -> StoredRow:
@@ -348,7 +346,7 @@ def _without_heads(batch: BatchChanges, table: Table) -> BatchChanges:
 
 
 def _bounds(
-    batch: BatchChanges, read: _StoredDocuments, anew: Collection[bytes]
+    batch: BatchChanges, read: StoredDocuments, anew: Collection[bytes]
 ) -> dict[bytes, tuple[bytes, bytes | None]]:
     """Of partitions in which nothing but ranges is deleted now: between which clustering values that is."""
     bounds = {}

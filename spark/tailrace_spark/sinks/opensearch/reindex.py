@@ -76,14 +76,14 @@ class _Copy:
             KIND_HEAD, encoded, there=alone is not None, row_key=(key, STATIC), expires=head.expires,
             deletes=head_deletes(head, self._at),
         )  # fmt: skip
-        yield Op(head_id(key), None, {**(alone or {}), OWN: fields}, unchecked=True)
+        yield Op(head_id(digest(key)), None, {**(alone or {}), OWN: fields}, unchecked=True)
 
     def _rows(self, page: list[StoredDocument]) -> Iterator[Op]:
         """Rows of partitions without static columns."""
         decoded = [decode_row(document.state) for document in page]
         with_statics: set[bytes] = set()
         if self._documents.whole_partitions:
-            heads = {head_id(key): key for key, _ in decoded}
+            heads = {head_id(digest(key)): key for key, _ in decoded}
             for identity, stored_row in self._client.documents(self._old.index, list(heads)).items():
                 if decode_head(stored_row.state)[1].head.static is not None:
                     with_statics.add(heads[identity])

@@ -173,13 +173,14 @@ def own(
     *,
     there: bool = False,
     row_key: RowKey | None = None,
+    partition: str | None = None,
     expires: int | None = None,
     deletes: int | None = None,
 ) -> dict[str, object]:
-    """The fields of FIELDS of one document."""
+    """The fields of FIELDS of one document; `partition` is the digest of its key, where that is made already."""
     fields: dict[str, object] = {"kind": kind, "there": there, "state": base64.b64encode(encoded).decode()}
     if row_key is not None:
-        fields["partition"] = digest(row_key[0])
+        fields["partition"] = partition or digest(row_key[0])
         if row_key[1] >= ROW:
             fields["clustering"] = ordered(row_key[1][len(ROW) :])
     if expires is not None:
