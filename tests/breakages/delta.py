@@ -128,4 +128,30 @@ BREAKAGES: Final = (
             ),
         ),
     ),
+    Breakage(
+        name="a-later-versions-record-is-read",
+        promise="a table of a later version ends the stream",
+        file="spark/tailrace_spark/merge/table_record.py",
+        old="        if version != VERSION:\n",
+        new="        if version < VERSION:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/merge/test_table_record.py",
+                "test_a_later_versions_record_is_refused",
+                "DID NOT RAISE",
+            ),
+        ),
+    ),
+    Breakage(
+        name="truncations-of-before-are-not-read",
+        promise="what an earlier version noted of a table goes on",
+        file="spark/tailrace_spark/sinks/lake/state.py",
+        old="        if former is None or entry.truncations != TruncationState():\n",
+        new="        if former is None or entry.truncations == TruncationState():\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red("unit/spark/sinks/lake/test_entries.py", "test_a_table_of_an_earlier_version_goes_on[delta]", ASSERTED),
+        ),
+    ),
 )

@@ -20,11 +20,10 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.merge.by_table import group_by_table
-from tailrace_spark.merge.definitions import merge_definitions, newest_definition
+from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.partition import mergeable
 from tailrace_spark.merge.purge_horizon import split
-from tailrace_spark.merge.truncation import truncate_batch
-from tailrace_spark.rowstate.truncation import EVERYTHING
+from tailrace_spark.merge.table_record import define, truncate
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, state_name
 from tailrace_spark.sinks.lake.history import LakeHistory, table_name
 from tailrace_spark.sinks.lake.names import Names
@@ -162,21 +161,17 @@ class LakeCurrent:
         table, announced = newest_definition(changes)
         name, followed = self._followed(table)
         if followed is None:
-            entry = TableEntry(table, announced, self._buckets, names={})
+            entry = TableEntry(table, announced, buckets=self._buckets, names={})
             followed = CurrentTable(self._store, name, StateTable(self._store.open(state_name(name))), entry, new=True)
         else:
             entry = followed.entry
-            newer = announced >= entry.announced
-            definition = merge_definitions(entry.definition, table, second_newer=newer)
-            entry = replace(entry, definition=definition, announced=max(announced, entry.announced))
-        truncated = truncate_batch(entry.truncations, changes, self._ring_delay)
-        # A truncation of everything took the deletions too that purging has forgotten.
-        purged_to = None if truncated.erased == EVERYTHING else entry.purged_to
-        changes, late = split(truncated.left, purged_to)
+            entry = define(entry, table, announced)
+        entry, truncated = truncate(entry, changes, self._ring_delay)
+        changes, late = split(truncated.left, entry.purged_to)
         refused += late
-        if not changes and truncated.truncations == entry.truncations:
+        if not changes and entry.truncations == followed.entry.truncations:
             return 0
-        entry = replace(entry, names=_names(entry), truncations=truncated.truncations, purged_to=purged_to)
+        entry = replace(entry, names=_names(entry))
         now = int(self._clock())
         with gc_paused():
             try:

@@ -23,6 +23,7 @@ from tailrace_spark.merge.fast import merges_fast
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition
 from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow, state_row
+from tailrace_spark.merge.table_record import purge
 from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
 from tailrace_spark.sinks.lake.row_changes import VisibleChanges, rows_of, visible_changes
 from tailrace_spark.sinks.lake.spool import Spool
@@ -92,11 +93,9 @@ class CurrentTable:
         purgeable = self.state.purgeable(until, limit)
         if not purgeable:
             return 0
-        batch, purged_to = self.state.batch + 1, self.entry.purged_to
+        batch = self.state.batch + 1
         stored, removed, written = _purged(purgeable, until, now)
-        entry = replace(
-            self.entry, purged_to=max([*written, *(() if purged_to is None else (purged_to,))], default=None)
-        )
+        entry = purge(self.entry, written)
         rows = state_rows(stored, removed, batch, entry.buckets) + entry_rows(entry)
         changes = pa.Table.from_pylist(rows, schema=WITH_GONE)
         self.store.merge(state_name(self.name), self.state.stored, changes, IDENTITY, {BATCH: batch})

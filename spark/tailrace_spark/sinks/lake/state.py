@@ -7,22 +7,20 @@ stands under the bucket -1, an empty key and a name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.partition import RowToStore, StoredPartition, StoredRow
 from tailrace_spark.merge.partition_head import HeadRow, head_of
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.stored_row import EncodedState, RowKey
-from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
+from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
+from tailrace_spark.rowstate.codec import decode_truncations
 from tailrace_spark.rowstate.truncation import TruncationState
 from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.lake.names import Names
@@ -42,25 +40,21 @@ WITH_GONE: Final = SCHEMA.append(pa.field("gone", pa.bool_()))
 _NEEDED: Final = ("key", "clustering", "state", "generation", "stream_id", "next_expiry", "written_as")
 _WHOLE_TABLE: Final = -1
 _IN_TABLE: Final = Number("bucket").differs(_WHOLE_TABLE)
-_DEFINITION, _TRUNCATIONS = b"definition", b"truncations"
+_DEFINITION: Final = b"definition"
+_TRUNCATIONS: Final = b"truncations"  # a row of its own in tables of before there were records
 
 
 @dataclass(frozen=True, slots=True)
-class TableEntry:
+class TableEntry(TableRecord):
     """What is known of a table as a whole.
 
     `since`: the number of the batch that last changed any of it. `names`: what the table that shows it calls columns
-    and fields (lake.names); None: as versions did that noted none. `purged_to`: the largest write time, in
-    microseconds, of deletions that were forgotten.
+    and fields (lake.names); None: as versions did that noted none.
     """
 
-    definition: Table
-    announced: int
-    buckets: int
-    truncations: TruncationState = field(default_factory=TruncationState)
+    buckets: int = 0
     since: int = 0
     names: Names | None = None
-    purged_to: int | None = None
 
 
 class StateTable:
@@ -75,17 +69,13 @@ class StateTable:
         rows = {row["clustering"]: row for row in self._rows(Number("bucket").equals(_WHOLE_TABLE))}
         if _DEFINITION not in rows:
             return None
-        fields = json.loads(rows[_DEFINITION]["state"])
+        record, additions = decode_record(rows[_DEFINITION]["state"])
         since = max(row["batch"] for row in rows.values())
-        names = fields.get("names")
-        entry = TableEntry(
-            table_from_json(fields), fields["announced"], fields["buckets"], since=since, names=names,
-            purged_to=fields.get("purged_to"),
-        )  # fmt: skip
-        truncations = rows.get(_TRUNCATIONS)
-        if truncations is None:
+        entry = _entry_of(record, additions["buckets"], since, additions.get("names"))
+        former = rows.get(_TRUNCATIONS)
+        if former is None or entry.truncations != TruncationState():
             return entry
-        return replace(entry, truncations=decode_truncations(truncations["state"]))
+        return replace(entry, truncations=decode_truncations(former["state"]))
 
     @property
     def overlaps(self) -> bool:
@@ -180,17 +170,23 @@ def state_rows(kept: Iterable[RowToStore], gone: Iterable[RowKey], batch: int, b
 
 def entry_rows(entry: TableEntry) -> list[dict[str, Any]]:
     """What is known of a whole table, as `state_rows`."""
-    fields = {**table_to_json(entry.definition), "announced": entry.announced, "buckets": entry.buckets}
+    additions: dict[str, Any] = {"buckets": entry.buckets}
     if entry.names is not None:
-        fields["names"] = entry.names
-    if entry.purged_to is not None:
-        fields["purged_to"] = entry.purged_to
-    definition = json.dumps(fields, sort_keys=True).encode()
+        additions["names"] = entry.names
     row = {"key": b"", "batch": entry.since, "bucket": _WHOLE_TABLE, "gone": False}
-    return [
-        {**row, "clustering": _DEFINITION, "state": definition},
-        {**row, "clustering": _TRUNCATIONS, "state": encode_truncations(entry.truncations)},
-    ]
+    return [{**row, "clustering": _DEFINITION, "state": encode_record(entry, additions).encode()}]
+
+
+def _entry_of(record: TableRecord, buckets: int, since: int, names: Names | None) -> TableEntry:
+    return TableEntry(
+        record.definition,
+        record.announced,
+        record.truncations,
+        record.purged_to,
+        buckets=buckets,
+        since=since,
+        names=names,
+    )
 
 
 def fast_state_rows(plain: FastRows, batch: int) -> Any:

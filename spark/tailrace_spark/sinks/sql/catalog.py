@@ -19,6 +19,7 @@ from tailrace_schemas.table import ColumnKind, Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.merge.state_keys import STATIC
+from tailrace_spark.merge.table_record import made_later
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.sql.layout import (
     ColumnPlace,
@@ -172,7 +173,7 @@ class Catalog:
         holder = None if self._on_drop == "new-table" else self._holder(layouts, table)
         taken_names = _taken(layout for layout in layouts if layout is not holder)
         if holder is not None:
-            if _made_later(table.id, holder.definition.id):
+            if made_later(table.id, holder.definition.id):
                 self._close(connection, holder, taken_names)
             else:
                 name = self._closed_name(name, table.id)
@@ -207,7 +208,7 @@ class Catalog:
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
         holder = self._holder(layouts, table)
         return (
-            holder is not None and holder.definition.id != table.id and not _made_later(table.id, holder.definition.id)
+            holder is not None and holder.definition.id != table.id and not made_later(table.id, holder.definition.id)
         )
 
     def _close(self, connection: sa.Connection, old: Layout, taken: set[str]) -> None:
@@ -331,11 +332,6 @@ def _readings(table: Table) -> dict[tuple[ColumnKind, str], tuple[CqlType, int |
     """By kind and name of a column: its type, and when a column of the name was dropped."""
     dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
     return {(column.kind, column.name): (column.type, dropped.get(column.name_bytes)) for column in table.columns}
-
-
-def _made_later(first: UUID, second: UUID) -> bool:
-    """Whether the first table is the later one: ids are time UUIDs; where they are not, the one seen later is."""
-    return first.version != 1 or second.version != 1 or first.time > second.time
 
 
 def _row_of(layout: Layout) -> dict[str, str]:

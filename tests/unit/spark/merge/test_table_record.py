@@ -1,0 +1,170 @@
+"""The record of a table: its JSON form, the forms of before, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.errors import DecodeError, SettingsError
+from tailrace_schemas.position import Position
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_to_json
+from tailrace_spark.merge.table_record import (
+    TableRecord,
+    decode_record,
+    define,
+    encode_record,
+    made_later,
+    purge,
+    truncate,
+)
+from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
+from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.cassandra import truncate as truncated_at
+from tests.unit.spark.sinks.contract import delivered
+from tests.unit.tables import table
+
+ID: Final = UUID("2be43760-e57f-11f1-8599-73518cff440e")
+PLAIN: Final = replace(table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain"), id=ID)
+SECOND: Final = 1_000_000
+_DEFINITION: Final = (
+    b'"cdc": true, "columns": [{"kind": "partition_key", "name": "id", "position": 0, "type": "int"}, '
+    b'{"kind": "regular", "name": "v", "position": -1, "type": "text"}], "dropped": [], "flags": ["compound"], '
+    b'"format": 1, "id": "2be43760-e57f-11f1-8599-73518cff440e", "keyspace": "shop", "name": "plain"'
+)
+OLD_LAKE: Final = b'{"announced": 3, "buckets": 16, ' + _DEFINITION + b', "names": {"id": {}, "v": {}}, "purged_to": 5}'
+"""As a lake's state had it, whose truncations were a row of their own; SQL and images had `announced` alone more."""
+OLD_OPENSEARCH: Final = (
+    b'{"announced": 3, "definition": {' + _DEFINITION + b'}, "erased": 6000000, "pending": true, "purged_to": 5, '
+    b'"truncations": "02012be43760e57f11f1859973518cff440e026831e0d59f80ba98"}'
+)
+
+micros = st.integers(-(2**62), 2**62)
+hosts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+definitions = st.builds(
+    lambda clustering, regular, dropped: replace(
+        table(
+            {"id": "int"},
+            dict.fromkeys(clustering, "int desc"),
+            regular=dict.fromkeys(regular, "map<text, frozen<list<int>>>"),
+            dropped=dict.fromkeys(dropped, ("int", 20)),
+        ),
+        id=ID,
+    ),
+    st.sets(st.sampled_from(["c", "D", "e e"])),
+    st.sets(st.sampled_from(["v", "V", "ü", 'w"w'])),
+    st.sets(st.sampled_from(["x", "y"])),
+)
+host_truncations = st.builds(HostTruncation, hosts, micros, st.none(), micros)
+truncations = st.builds(
+    lambda by_host, statements: TruncationState(tuple([by_host[host] for host in sorted(by_host)]), statements),
+    st.lists(host_truncations, max_size=4).map(lambda all_hosts: {one.host: one for one in all_hosts}),
+    st.lists(micros, max_size=2, unique=True).map(lambda times: tuple(sorted(times))),
+)
+records = st.builds(TableRecord, definitions, st.integers(-1, 2**60), truncations, st.none() | micros)
+owns = st.dictionaries(st.sampled_from(["buckets", "names", "pending"]), st.integers() | st.booleans())
+
+
+@given(records, owns)
+def test_a_record_comes_back(record: TableRecord, own: dict[str, Any]) -> None:
+    encoded = encode_record(record, own)
+    assert decode_record(encoded) == decode_record(encoded.encode()) == (record, own)
+    assert encode_record(*decode_record(encoded)) == encoded
+
+
+@given(records, owns)
+def test_records_in_the_forms_of_before_are_read(record: TableRecord, own: dict[str, Any]) -> None:
+    """As each store wrote them."""
+    definition = table_to_json(record.definition)
+    flat = {**definition, "announced": record.announced, "purged_to": record.purged_to, **own}
+    unversioned = {
+        "definition": definition,
+        "announced": record.announced,
+        "truncations": encode_truncations(record.truncations).hex(),
+        "purged_to": record.purged_to,
+        **own,
+    }
+    assert decode_record(json.dumps(unversioned)) == (record, own)
+    assert decode_record(json.dumps(flat)) == (replace(record, truncations=TruncationState()), own)
+
+
+@pytest.mark.promise("catalog.earlier-versions")
+def test_the_bytes_of_earlier_versions_are_read() -> None:
+    record = TableRecord(PLAIN, 3, purged_to=5)
+    assert decode_record(OLD_LAKE) == (record, {"buckets": 16, "names": {"id": {}, "v": {}}})
+    truncated = decode_truncations(bytes.fromhex("02012be43760e57f11f1859973518cff440e026831e0d59f80ba98"))
+    assert [one.written for one in truncated.latest] == [7 * SECOND]
+    own = {"erased": 6 * SECOND, "pending": True}
+    assert decode_record(OLD_OPENSEARCH) == (replace(record, truncations=truncated), own)
+    assert decode_record(b'{"announced": 3, ' + _DEFINITION + b"}") == (TableRecord(PLAIN, 3), {})
+
+
+@pytest.mark.promise("catalog.later-versions")
+def test_a_later_versions_record_is_refused() -> None:
+    later = json.loads(encode_record(TableRecord(PLAIN))) | {"record": 2}
+    with pytest.raises(SettingsError, match=r"later version.*Upgrade"):
+        decode_record(json.dumps(later))
+
+
+@given(st.binary(max_size=40) | st.integers(0, len(OLD_OPENSEARCH) - 1).map(lambda end: OLD_OPENSEARCH[:end]))
+def test_what_no_version_wrote_is_told(encoded: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode_record(encoded)
+
+
+@given(records, st.sampled_from(["definition", "announced", "truncations", "purged_to", "own"]), st.data())
+def test_a_damaged_member_is_told_or_harmless(record: TableRecord, name: str, data: st.DataObject) -> None:
+    damage = data.draw(st.none() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2))
+    members = json.loads(encode_record(record, {"buckets": 1})) | {name: damage}
+    with suppress(DecodeError):
+        decode_record(json.dumps(members))
+
+
+@given(st.lists(st.tuples(definitions, st.integers(-1, 9)), min_size=1, max_size=6))
+def test_a_table_has_all_columns_and_the_newest_announcement(announced: list[tuple[Table, int]]) -> None:
+    (first, at_first), *further = announced
+    record = TableRecord(first, at_first)
+    for definition, at in further:
+        record = define(record, definition, at)
+    assert record.announced == max(at for _, at in announced)
+    dropped = {drop.column.name for definition, _ in announced for drop in definition.dropped}
+    columns = {column.name for definition, _ in announced for column in definition.columns}
+    assert {column.name for column in record.definition.columns} == columns - dropped
+    newest = max(enumerate(announced), key=lambda item: (item[1][1], item[0]))[1][0]
+    assert record.definition.clustering == newest.clustering
+
+
+@given(records, st.lists(st.lists(micros, max_size=3), max_size=4))
+def test_a_purge_never_forgets_an_earlier_one(record: TableRecord, purges: list[list[int]]) -> None:
+    purged = record
+    for written in purges:
+        purged = purge(purged, written)
+    times = [*(time for written in purges for time in written), record.purged_to]
+    assert purged.purged_to == max((time for time in times if time is not None), default=None)
+    assert replace(purged, purged_to=record.purged_to) == record
+
+
+def test_a_truncation_of_everything_lets_purged_deletions_go() -> None:
+    record = TableRecord(PLAIN, 3, purged_to=5)
+    log = Log(PLAIN)
+    before, truncation = log.insert((1,), (), 1, v="a"), truncated_at(PLAIN, "h1", 7, Position(0, 1, 9))
+    truncated, taken = truncate(record, [delivered(before), delivered(truncation)], 1.0)
+    assert taken.erased == EVERYTHING
+    assert (truncated.purged_to, truncated.truncations) == (None, taken.truncations)
+    again, nothing = truncate(replace(truncated, purged_to=6), [delivered(truncation)], 1.0)
+    assert (again.purged_to, nothing.erased) == (6, None)
+
+
+def test_of_two_tables_of_a_name_the_one_made_later_wins() -> None:
+    earlier, later = UUID("2be43760-e57f-11f1-8599-73518cff440e"), UUID("2be43761-e57f-11f1-8599-73518cff440e")
+    assert made_later(later, earlier)
+    assert not made_later(earlier, later)
+    assert made_later(UUID(int=1), later)
