@@ -86,6 +86,7 @@ class DocumentMerge:
         self._erased = erased
         self._headed = bool(self._table.clustering)
         self._outcome = MergeOutcome()
+        self._created: list[Op] = []
 
     def run(self, batch: BatchChanges, rows: Mapping[RowKey, Clustering] | None = None) -> MergeOutcome:
         """Merge what was gathered; `rows` are looked at too, under STATIC a partition.
@@ -265,6 +266,9 @@ class DocumentMerge:
                 ops[identity] = Op(identity, version, {**(visible or {}), OWN: fields})
             named[identity] = row_key
         written = self._client.bulk(self._index.write_alias, list(ops.values()))
+        self._created = [
+            Op(identity, version, None) for identity, version in written.done.items() if ops[identity].version is None
+        ]
         lost |= {named[identity][0] for identity in written.conflicts}
         self._outcome.rows |= {named[at] for at in written.done if named[at] in stored_rows or named[at] in removed}
         self._outcome.refused |= {named[identity]: why for identity, why in written.refused.items()}
@@ -314,6 +318,10 @@ class DocumentMerge:
         now = self._client.documents(self._index.index, [TABLE_ID, *heads])
         versions = {identity: document.version for identity, document in now.items()}
         if versions.get(TABLE_ID) != self._index.version:
+            # Another writer may have truncated the table in between, and found none of the rows that are new: those of
+            # changes that it took must go, and the others are merged again. Of a row that was there before it, either
+            # write would have failed.
+            self._client.bulk(self._index.write_alias, self._created)
             raise StaleError
         lost |= {key for identity, key in heads.items() if versions.get(identity) != read.version(identity)}
 
