@@ -54,6 +54,7 @@ def test_what_the_server_refuses_is_a_dead_letter_and_all_else_goes_on(searched:
     assert done == Summary(3, 3, 1)
     assert searched.rows(of, "id") == [(0,), (1,), (3,)]
     assert searched.rows(PLAIN, "id") == [(1,)]
+    searched.call("POST", f"/{searched.settings.dead_letters}/_refresh")
     [letter] = searched.call("GET", f"/{searched.settings.dead_letters}/_search")["hits"]["hits"]
     assert "nested" in letter["_source"]["reason"]
     assert letter["_source"]["topic"] == "t.ks.t"
