@@ -8,7 +8,6 @@ kept until their partition's next changes come in a later batch.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,12 +25,12 @@ from tailrace_common.sections.images import ImagesSection
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImages, images_of_text, images_text
 from tailrace_spark.merge.by_table import group_by_table
-from tailrace_spark.merge.definitions import merge_definitions, newest_definition
+from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import late
+from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
 from tailrace_spark.rowstate.truncation import EVERYTHING, absorb, truncation_of
 from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
 from tailrace_spark.sinks.naming import fit
@@ -76,8 +75,8 @@ class _ImagedTable:
     """One table of the stream, as its transaction knows it."""
 
     id: UUID
+    record: TableRecord
     maker: ImageMaker
-    announced: int
     state: ScopeState
     truncations: Truncations
 
@@ -239,18 +238,12 @@ class ImageStore:
         """A table with the definition that these changes and those before have together."""
         table, announced = newest_definition(changes)
         followed = self._followed.get(table.id) or self._load(connection, table.id)
-        if followed is None:
-            followed = self._table(connection, table, announced)
-        else:
-            former = followed.maker.table
-            table = merge_definitions(former, table, second_newer=announced >= followed.announced)
-            if table == former and announced <= followed.announced:
-                self._followed[table.id] = followed
-                return followed
-            followed = self._table(connection, table, max(announced, followed.announced))
-        definition = json.dumps({**table_to_json(table), "announced": followed.announced}, sort_keys=True)
-        names = ("scope", "stream", "table_id", "definition")
-        overwrite(connection, TABLES, names, [(str(followed.id), self._stream, str(table.id), definition)])
+        record = TableRecord(table, announced) if followed is None else define(followed.record, table, announced)
+        if followed is None or record != followed.record:
+            followed = self._table(connection, record)
+            names = ("scope", "stream", "table_id", "definition")
+            row = (str(followed.id), self._stream, str(table.id), encode_record(record))
+            overwrite(connection, TABLES, names, [row])
         self._followed[table.id] = followed
         return followed
 
@@ -259,14 +252,14 @@ class ImageStore:
         text = connection.execute(query).scalar_one_or_none()
         if text is None:
             return None
-        definition = json.loads(text)
-        return self._table(connection, table_from_json(definition), int(definition["announced"]))
+        return self._table(connection, decode_record(text)[0])
 
-    def _table(self, connection: sa.Connection, table: Table, announced: int) -> _ImagedTable:
+    def _table(self, connection: sa.Connection, record: TableRecord) -> _ImagedTable:
+        table = record.definition
         scope = _scope(self._stream, table.id)
         truncations = Truncations(scope, self._ring_delay)
         truncations.load(connection)
-        return _ImagedTable(scope, ImageMaker(table), announced, ScopeState(scope.bytes, self._state), truncations)
+        return _ImagedTable(scope, record, ImageMaker(table), ScopeState(scope.bytes, self._state), truncations)
 
     def _make(
         self, connection: sa.Connection, table: _ImagedTable, changes: Sequence[Delivered], now: int

@@ -16,10 +16,8 @@ from sqlalchemy.schema import CreateColumn, CreateIndex
 
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import ColumnKind, Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
-from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.merge.state_keys import STATIC
-from tailrace_spark.merge.table_record import made_later
+from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record, made_later
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.sql.layout import (
     ColumnPlace,
@@ -108,7 +106,7 @@ class Catalog:
         existing = self._targets.get(table.id)
         # A definition that is announced again is the newest once more, and gives the names.
         is_seen = existing is not None and self._seen.get(id(table)) is table
-        if existing is not None and is_seen and announced <= existing.layout.announced:
+        if existing is not None and is_seen and announced <= existing.layout.record.announced:
             return existing, []
         if existing is None:
             existing = self._load(connection, table.id) or self._make(connection, table, announced)
@@ -178,8 +176,8 @@ class Catalog:
             else:
                 name = self._closed_name(name, table.id)
                 taken_names |= objects(holder.name)
-        layout = lay_out(table, table_name(name, self._limit, taken_names), self._dialect.name, self._limit)
-        layout = replace(layout, announced=announced)
+        record = TableRecord(table, announced)
+        layout = lay_out(record, table_name(name, self._limit, taken_names), self._dialect.name, self._limit)
         target = target_of(layout)
         if self._dialect.name == MYSQL:
             self._expect_free(connection, target)
@@ -244,19 +242,18 @@ class Catalog:
         self, connection: sa.Connection, known: Target, table: Table, announced: int
     ) -> tuple[Target, list[ColumnPlace]]:
         old = known.layout
-        definition = merge_definitions(old.definition, table, second_newer=announced >= old.announced)
-        if definition == old.definition and announced <= old.announced:
+        record = define(old.record, table, announced)
+        if record == old.record:
             return known, []
         self._require_alters(table)
-        layout = lay_out(definition, old.name, self._dialect.name, self._limit, old.columns)
-        layout = replace(layout, announced=max(announced, old.announced))
+        layout = lay_out(record, old.name, self._dialect.name, self._limit, old.columns)
         target = target_of(layout)
         changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
         connection.execute(changed.values(**_row_of(layout)))
         if layout.columns != old.columns:
             self._add_columns(connection, target, known, layout.columns[len(old.columns) :])
             self._views.replace(connection, target, old)
-        if definition == old.definition:
+        if record.definition == old.definition:
             return target, []
         pairs = list(zip(old.columns, layout.columns, strict=False))
         dropped = [now for was, now in pairs if was.live and not now.live]
@@ -339,12 +336,12 @@ def _row_of(layout: Layout) -> dict[str, str]:
     return {
         "table_id": str(layout.definition.id),
         "name": layout.name,
-        "definition": json.dumps({**table_to_json(layout.definition), "announced": layout.announced}, sort_keys=True),
+        "definition": encode_record(layout.record),
         "columns": json.dumps(columns),
     }
 
 
 def _layout_of(row: sa.Row[tuple[str, ...]]) -> Layout:
     columns = [ColumnPlace(ColumnKind(kind), *rest) for kind, *rest in json.loads(row.columns)]
-    definition = json.loads(row.definition)
-    return Layout(table_from_json(definition), row.name, tuple(columns), definition.get("announced", -1))
+    record, _ = decode_record(row.definition)
+    return Layout(record, row.name, tuple(columns))

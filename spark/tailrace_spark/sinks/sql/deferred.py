@@ -19,11 +19,10 @@ from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.merge.batch_changes import BatchChanges, Clustering, RowChanges, gather
-from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.merge.state_keys import PARTITION, RANGE, ROW, STATIC
+from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
 from tailrace_spark.rowstate.codec import (
     decode_deletion,
     decode_state,
@@ -163,10 +162,10 @@ def _add(found: BatchChanges, one: DeferredChange, state: RowState) -> None:
 class DeferredTables:
     """Keeps and gives back, in the caller's transaction."""
 
-    def waiting(self, connection: sa.Connection) -> dict[UUID, tuple[Table, int]]:
-        """The definitions, and when they were announced, of the tables of which changes are kept."""
+    def waiting(self, connection: sa.Connection) -> dict[UUID, TableRecord]:
+        """The records of the tables of which changes are kept."""
         rows = connection.execute(sa.select(HELD_TABLES.c.table_id, HELD_TABLES.c.definition))
-        return {UUID(table_id): _definition(text) for table_id, text in rows}
+        return {UUID(table_id): decode_record(text)[0] for table_id, text in rows}
 
     def keep(
         self,
@@ -181,14 +180,12 @@ class DeferredTables:
         existing = connection.execute(
             sa.select(HELD_TABLES.c.definition, HELD_TABLES.c.since).where(HELD_TABLES.c.table_id == str(table.id))
         ).one_or_none()
+        record = TableRecord(table, announced)
         if existing is not None:
-            former, former_announced = _definition(existing.definition)
-            table = merge_definitions(former, table, second_newer=announced >= former_announced)
-            announced = max(announced, former_announced)
-        definition = json.dumps({**table_to_json(table), "announced": announced}, sort_keys=True)
+            record = define(decode_record(existing.definition)[0], table, announced)
         since = now if existing is None else existing.since
         names = [column.name for column in HELD_TABLES.columns]
-        overwrite(connection, HELD_TABLES, names, [(str(table.id), str(table), why, since, definition)])
+        overwrite(connection, HELD_TABLES, names, [(str(table.id), str(table), why, since, encode_record(record))])
         overwrite(connection, HELD, [column.name for column in HELD.columns], [_row(table, change) for change in held])
 
     def kept(self, connection: sa.Connection, table_id: UUID, size: int) -> Iterator[list[DeferredChange]]:
@@ -246,11 +243,6 @@ def _newest(deferred: DeferredChange) -> int:
     if deferred.at == PARTITION or deferred.at.startswith(RANGE):
         return decode_deletion(deferred.state)[0].written
     return newest(decode_state(deferred.state))
-
-
-def _definition(text: str) -> tuple[Table, int]:
-    document = json.loads(text)
-    return table_from_json(document), int(document.get("announced", -1))
 
 
 def _row(table: Table, one: DeferredChange) -> tuple[object, ...]:

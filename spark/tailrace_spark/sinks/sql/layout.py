@@ -14,6 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from tailrace_schemas.table import Column, ColumnKind, Table
+from tailrace_spark.merge.table_record import TableRecord
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
 from tailrace_spark.sinks.sql.column_names import ColumnNames
 from tailrace_spark.sinks.sql.types import SqlType, column_spec
@@ -43,12 +44,20 @@ class ColumnPlace:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One source table in the database. `announced` is that of the newest definition in it (see `Delivered`)."""
+    """One source table in the database.
 
-    definition: Table
+    Its truncations and purges are not in its record: tasks of several Kafka partitions write them at once. So they
+    have tables of their own, in `state_store`.
+    """
+
+    record: TableRecord
     name: str
     columns: tuple[ColumnPlace, ...]
-    announced: int = -1
+
+    @property
+    def definition(self) -> Table:
+        """The newest definition, with all that older ones had beside it."""
+        return self.record.definition
 
     def of_kind(self, *kinds: ColumnKind, live: bool = True) -> list[ColumnPlace]:
         """The places of columns of these kinds; with live = False the dropped ones too."""
@@ -60,12 +69,13 @@ _INDEXED_COLUMNS: Final = 16
 _INDEXED_BYTES: Final = 2400  # of InnoDB's 3072; the rest is for columns of a fixed size
 
 
-def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[ColumnPlace] = ()) -> Layout:
-    """The layout of a definition; with `known`, places that exist are kept and new columns come last.
+def lay_out(record: TableRecord, name: str, dialect: str, limit: int, known: Sequence[ColumnPlace] = ()) -> Layout:
+    """The layout of a record's definition; with `known`, places that exist are kept and new columns come last.
 
     Key columns are told by their place: one that was renamed keeps its stored name, and is shown by its new one.
     """
     names = ColumnNames(dialect, limit)
+    table = record.definition
     columns = list(known)
     source_columns = [*table.key, *table.columns]
     by_source = {(existing.kind, existing.source): i for i, existing in enumerate(columns) if existing.live}
@@ -85,7 +95,7 @@ def lay_out(table: Table, name: str, dialect: str, limit: int, known: Sequence[C
         name_in_view = names.claim(column.name, names.taken(existing.shown for existing in columns if existing.live))
         stored = names.claim(name_in_view, names.taken(existing.stored for existing in columns))
         columns.append(ColumnPlace(column.kind, column.name, name_in_view, stored, column_spec(column.type, dialect)))
-    return Layout(table, name, tuple(columns))
+    return Layout(record, name, tuple(columns))
 
 
 def _renamed(places: Sequence[ColumnPlace], key: Sequence[Column], names: ColumnNames) -> list[ColumnPlace]:

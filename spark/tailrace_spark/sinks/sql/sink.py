@@ -22,6 +22,7 @@ from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.merge.table_record import TableRecord
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
@@ -217,23 +218,24 @@ class SqlSink:
                 continue
             letters: list[DeadLetter] = []
             some, why = self._pieces.attempt(
-                connection, letters, partial(self._take_held, connection, *waiting[table_id], letters)
+                connection, letters, partial(self._take_held, connection, waiting[table_id], letters)
             )
             if why is None:
                 rows += some
                 del self._pieces.waits[table_id]
                 SqlDeadLetters(connection).put(letters)
-                log.info("%s: merged the deferred changes", waiting[table_id][0])
+                log.info("%s: merged the deferred changes", waiting[table_id].definition)
             else:
                 pause = min(2 * self._pieces.waits[table_id].pause, _LONGEST_WAIT_SECONDS)
                 self._pieces.waits[table_id] = TableWait(why, self._clock() + pause, pause)
         return rows
 
-    def _take_held(self, connection: sa.Connection, table: Table, announced: int, letters: list[DeadLetter]) -> int:
+    def _take_held(self, connection: sa.Connection, record: TableRecord, letters: list[DeadLetter]) -> int:
+        table = record.definition
         if self._catalog.closed(connection, table):
             self._pieces.held.forget(connection, table.id)
             return 0
-        merge = self._merges.by_definitions(connection, [(table, announced)])
+        merge = self._merges.by_definitions(connection, [(table, record.announced)])
         erased = self._pieces.held.erasure(connection, table.id)
         rows = 0 if erased is None else merge.erase(connection, erased, int(self._clock()))
         for some in self._pieces.held.kept(connection, table.id, _HELD_AT_ONCE):
