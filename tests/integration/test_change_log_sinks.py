@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.registry import open_sink
+from tests import rabbitmq
 from tests.integration.feed import Feed
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Outside, changes_of, once, require_order
@@ -30,6 +32,7 @@ from tests.unit.spark.sinks.delta.stores import DeltaStored
 from tests.unit.spark.sinks.files.stores import Stored
 from tests.unit.spark.sinks.http.endpoint import Endpoint
 from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
+from tests.unit.spark.sinks.rabbitmq.published import Published
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -191,9 +194,35 @@ def test_tasks_write_what_topics_have(
     assert [letter["message"] for letter in stored.dead_letters()] == [b"no change at all".hex()]
 
 
+@dataclass(frozen=True)
+class Received:
+    """A sink's section, and the records that its readers have had, in the order of each key."""
+
+    section: dict[str, Any]
+    records: Callable[[], Sequence[Mapping[str, Any]]]
+
+
+@pytest.fixture(params=["http", pytest.param("rabbitmq", marks=pytest.mark.long)])
+def received(request: pytest.FixtureRequest, endpoint: Endpoint, tmp_path: Path) -> Iterator[Received]:
+    """What takes records at least once."""
+    letters = {"dead_letters": str(tmp_path / "l")}
+    if request.param == "http":
+        yield Received(
+            {"type": "http", "url": endpoint.url, "batch_records": 4, **letters}, lambda: list(endpoint.taken)
+        )
+        return
+    if trouble := rabbitmq.missing():
+        pytest.skip(trouble)
+    (tmp_path / "published").mkdir()
+    with closing(Published(tmp_path / "published", rabbitmq.server(), queues=3)) as store:
+        access = {"username": rabbitmq.USER, "password": rabbitmq.PASSWORD, "exchange": store.settings.exchange}
+        section = {"type": "rabbitmq", "url": store.server.url, "queues": 3, **access, **letters}
+        yield Received(section, store.records)
+
+
 @pytest.mark.promise("stream.execution")
-def test_tasks_post_what_topics_have(
-    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, endpoint: Endpoint, tmp_path: Path
+def test_tasks_send_what_topics_have(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, received: Received, tmp_path: Path
 ) -> None:
     """In order per key; then the driver takes over, and posts what comes from then on."""
     settings = Settings.model_validate(
@@ -203,27 +232,26 @@ def test_tasks_post_what_topics_have(
             "stream": {
                 "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40, "execution": "executors"
             },
-            "sink": {
-                "http": {"type": "http", "url": endpoint.url, "batch_records": 4, "dead_letters": str(tmp_path / "l")}
-            },
+            "sink": {"sender": received.section},
         }
     )  # fmt: skip
     feed.announce()
     first, second = history(10), history(20)
     feed.publish(first)
     feed.poison(PLAIN, b"no change at all")
-    batches = follow(spark, settings, "http")
+    batches = follow(spark, settings, "sender")
     assert {batch.execution for batch in batches} == {"executors"}
     assert sum(batch.summary.dead_letters for batch in batches) == 1
     feed.publish(second)
     by_driver = settings.stream.model_copy(update={"execution": "driver"})
-    batches += follow(spark, settings.model_copy(update={"stream": by_driver}), "http")
+    batches += follow(spark, settings.model_copy(update={"stream": by_driver}), "sender")
     assert batches[-1].execution == "driver"
     assert sum(batch.summary.rows for batch in batches) == len(first) + len(second)
-    require_order(endpoint.taken)
-    found = list(changes_of(once(endpoint.taken), PLAIN).values())
-    assert len(found) == len(first) + len(second)
-    assert states(by_key(found)) == states(by_key([*first, *second]))
+    records = received.records()
+    require_order(records)
+    changes = list(changes_of(once(records), PLAIN).values())
+    assert len(changes) == len(first) + len(second)
+    assert states(by_key(changes)) == states(by_key([*first, *second]))
     [letter] = (tmp_path / "l").read_text(encoding="utf-8").splitlines()
     assert json.loads(letter)["message"] == b"no change at all".hex()
 

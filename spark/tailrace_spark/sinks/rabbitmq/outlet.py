@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.row_image import Imaged
-from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
+from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.sinks.changelog.log_task import Letters, TaskLetters
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import messages_of
@@ -19,10 +22,11 @@ class RabbitmqOutlet:
     What was confirmed of a batch that failed is not published again by this process.
     """
 
-    def __init__(self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: DeadLetterFile) -> None:
+    def __init__(self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: Letters) -> None:
         self._client = client
         self._settings = settings
         self._letters = letters
+        self._confirmed_of: tuple[str, int] | None = None
 
     def reach(self) -> None:
         """Connect; with declare = false, see that exchange and queues are there."""
@@ -30,7 +34,21 @@ class RabbitmqOutlet:
 
     def begin(self) -> Batch:
         self._client.begin()
-        return _Messages(self._client, self._settings, self._letters)
+        return _Messages(self._client, self._settings, self._settle)
+
+    def begin_partition(self, batch: TaskBatch, partition: KafkaPartition, letters: TaskLetters) -> Batch:
+        """As PartitionOutlet says. What was confirmed is remembered until another batch comes."""
+        del partition  # each message says in its headers which it is of
+        if self._confirmed_of != (batch.stream, batch.number):
+            self._confirmed_of = batch.stream, batch.number
+            self._client.forget()
+        self._client.begin()
+        return _Messages(self._client, self._settings, letters.put)
+
+    def _settle(self, letters: Sequence[DeadLetter]) -> None:
+        """A batch is out: keep its dead letters, forget its messages."""
+        self._letters.put(letters)
+        self._client.forget()
 
     def close(self) -> None:
         """Leave RabbitMQ."""
@@ -40,10 +58,13 @@ class RabbitmqOutlet:
 class _Messages(Batch):
     """One batch. A truncation is of all keys: behind what was before it, ahead of what comes, in every queue."""
 
-    def __init__(self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: DeadLetterFile) -> None:
+    def __init__(
+        self, client: RabbitmqClient, settings: RabbitmqSinkSettings, settle: Callable[[Sequence[DeadLetter]], None]
+    ) -> None:
+        """`settle` is called with the dead letters once all is confirmed."""
         self._client = client
         self._settings = settings
-        self._file = letters
+        self._settle = settle
         self._letters: list[DeadLetter] = []
         self._rows = 0
 
@@ -69,10 +90,21 @@ class _Messages(Batch):
 
     def commit(self) -> Summary:
         self._client.settle()
-        self._file.put(self._letters)
-        self._client.forget()
+        self._settle(self._letters)
         return Summary(rows=self._rows, dead_letters=len(self._letters))
 
     def abandon(self) -> None:
         """Leave: of what is under way nothing may arrive behind the next attempt."""
         self._client.drop()
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitmqOpener:
+    """Makes the outlet of a worker process, with a connection of its own."""
+
+    name: str
+    settings: RabbitmqSinkSettings = field(repr=False)
+
+    def open(self) -> RabbitmqOutlet:
+        """As PartitionOpener says."""
+        return RabbitmqOutlet(RabbitmqClient(self.name, self.settings), self.settings, TaskLetters())

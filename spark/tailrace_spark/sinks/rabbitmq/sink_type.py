@@ -15,11 +15,11 @@ def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> Re
     from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
     from tailrace_spark.sinks.images.store import images_for
     from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
-    from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOutlet
+    from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener, RabbitmqOutlet
 
     letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
     outlet = RabbitmqOutlet(RabbitmqClient(name, settings), settings, letters)
-    return StoredDeadLettersSink(outlet, letters, images_for(name, settings, around))
+    return StoredDeadLettersSink(outlet, letters, images_for(name, settings, around), RabbitmqOpener(name, settings))
 
 
 RABBITMQ: Final = SinkType(

@@ -58,10 +58,10 @@ def published(tmp_path: Path) -> Iterator[Callable[..., Published]]:
     """Makes exchanges, and takes them away."""
     made: list[Published] = []
 
-    def new(server: rabbitmq.Rabbitmq | None = None, **settings: object) -> Published:
+    def new(server: rabbitmq.Rabbitmq | None = None, *, by_tasks: bool = False, **settings: object) -> Published:
         directory = tmp_path / str(len(made))
         directory.mkdir()
-        made.append(Published(directory, server or rabbitmq.server(), **settings))
+        made.append(Published(directory, server or rabbitmq.server(), by_tasks=by_tasks, **settings))
         return made[-1]
 
     yield new

@@ -14,18 +14,19 @@ from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
-from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
-from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOutlet
+from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener, RabbitmqOutlet
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tests import rabbitmq
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, once, place_of
+from tests.unit.spark.sinks.in_tasks import LogInTasks
 from tests.unit.spark.sinks.rabbitmq.amqp_proxy import FrameProxy
 
 LOG = Log(PLAIN)
 _numbers = count()
+_openings = count()
 _SECONDS = 30
 
 
@@ -34,7 +35,11 @@ class Published:
 
     exactly_once = False
 
-    def __init__(self, directory: Path, server: rabbitmq.Rabbitmq, **settings: object) -> None:
+    def __init__(
+        self, directory: Path, server: rabbitmq.Rabbitmq, *, by_tasks: bool = False, **settings: object
+    ) -> None:
+        """`by_tasks`: each Kafka partition is published by a task; each opening's workers are new."""
+        self._by_tasks = by_tasks
         self.server = server
         self.letters = directory / "letters.jsonl"
         self._had: dict[str, list[dict[str, Any]]] = {}
@@ -45,13 +50,15 @@ class Published:
     def open(self, dies_after: int | None = None) -> Sink:
         return self.sink() if dies_after is None else self.behind(dies_after)[1]
 
-    def sink(self, **more: object) -> ChangeLogSink:
+    def sink(self, **more: object) -> Any:
         settings = self.settings.model_copy(update=more)
         client = RabbitmqClient("there", settings)
         letters = DeadLetterFile(self.letters)
-        return StoredDeadLettersSink(RabbitmqOutlet(client, settings, letters), letters)
+        opener = RabbitmqOpener(f"there {next(_openings)}", settings)
+        sink = StoredDeadLettersSink(RabbitmqOutlet(client, settings, letters), letters, opener=opener)
+        return LogInTasks(sink) if self._by_tasks else sink
 
-    def behind(self, dies_after: int | None = None, **more: object) -> tuple[FrameProxy, ChangeLogSink]:
+    def behind(self, dies_after: int | None = None, **more: object) -> tuple[FrameProxy, Any]:
         """A sink behind a proxy."""
         proxy = FrameProxy(("127.0.0.1", self.server.port), dies_after)
         proxy.__enter__()

@@ -46,6 +46,19 @@ class TestRabbitmq(ChangeLogContract):
 
 
 @pytest.mark.long
+class TestRabbitmqByTasks(ChangeLogContract):
+    sink = "rabbitmq, in tasks"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"RabbitMQ {rabbitmq.server().version}"
+
+    @pytest.fixture
+    def stores(self, published: Callable[..., Published]) -> Callable[[], Published]:
+        return lambda: published(queue_type="quorum", queues=3, by_tasks=True)
+
+
+@pytest.mark.long
 def test_a_message_says_what_it_is(published: Callable[..., Published]) -> None:
     one = published(queues=1)
     write(one, Topic().piece(LOG.insert((1,), (), 1_760_000_000_000_000, v="a")))
