@@ -48,7 +48,8 @@ class Published:
         self.settings = RabbitmqSinkSettings.model_validate({"url": server.url, **given})
 
     def open(self, dies_after: int | None = None) -> Sink:
-        return self.sink() if dies_after is None else self.behind(dies_after)[1]
+        sink: Sink = self.sink() if dies_after is None else self.behind(dies_after)[1]
+        return sink
 
     def sink(self, **more: object) -> Any:
         settings = self.settings.model_copy(update=more)
@@ -137,7 +138,8 @@ def truncation() -> Change:
 
 def write(one: Published, piece: Piece) -> Summary:
     with closing(one.sink()) as sink:
-        return sink.write([piece])
+        summary: Summary = sink.write([piece])
+    return summary
 
 
 def until(is_so: Callable[[], bool]) -> None:

@@ -297,7 +297,7 @@ def test_a_connection_lost_between_batches_costs_nothing(published: Callable[...
     with closing(sink):
         sink.write([topic.piece(*changes(2))])
         proxy.cut()
-        client = sink._outlet._client  # type: ignore[attr-defined]  # a RabbitmqOutlet's
+        client = sink._outlet._client
         until(lambda: client._session.failed)
         assert sink.write([topic.piece(*changes(2))]) == Summary(2, 2, 0)
     assert proxy.taken == 2
