@@ -132,6 +132,11 @@ def test_a_test_is_red_by_an_assertion_about_the_promise_alone(steps: list[dict[
     assert judged(WHOLE, TEST, steps_of(WHOLE, TEST, steps)).outcome == outcome
 
 
+def test_a_test_that_stays_green_names_its_parameters() -> None:
+    steps = [SETUP, step(), {**OTHER, "outcome": "passed"}]
+    assert judged(WHOLE, TEST, steps_of(WHOLE, TEST, steps)).words == "[other]"
+
+
 def test_sessions_are_shared_where_they_may_be_and_the_cheapest_come_first() -> None:
     def one(name: str, needs: Needs, session: str | None = None) -> Breakage:
         return replace(WHOLE, name=name, needs=needs, session=session)
