@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,8 +17,11 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.streams import Assignment, Generation
-from tailrace_spark.batch.delivery import Delivered, Piece, Summary
+from tailrace_schemas.streams import Generation
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities
@@ -37,20 +41,50 @@ AHEAD_MS = 5_500
 FAR_MS = 3_600_000
 
 
+Assigned = tuple[bytes, int, tuple[int, bytes] | None]
+"""A change's key, its token, and the timestamp and id of its stream."""
+
+
+def assigned(pieces: Iterable[Piece]) -> tuple[Assigned, ...]:
+    """The streams of a batch's changes."""
+    return tuple(
+        (
+            key_of(delivered.change),
+            delivered.change.token,
+            None if delivered.assignment is None else (delivered.assignment.generation, delivered.assignment.stream_id),
+        )
+        for piece in pieces
+        for delivered in piece.changes
+    )
+
+
 class Recording:
     """A sink that keeps what it is given, batch by batch, and dies once in the middle of the load if it is told to."""
 
-    capabilities = Capabilities()
-
-    def __init__(self) -> None:
-        self.batches: list[list[Delivered]] = []
+    def __init__(self, *, by_tasks: bool) -> None:
+        self.batches: list[list[Assigned]] = []
         self.dies = False
         self.taken = threading.Condition()
+        self.capabilities = Capabilities(tasks=self if by_tasks else None)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
-        changes = [change for piece in pieces for change in piece.changes]
+        return self._keep(assigned(pieces))
+
+    def fence(self, stream: str) -> None:
+        """Tasks write nothing: their results are the batch."""
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> RecordingTask:
+        del batch, definitions
+        return RecordingTask()
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        del batch
+        details: list[Any] = [result.detail for result in results]
+        return self._keep(tuple(change for detail in details for change in detail))
+
+    def _keep(self, changes: Sequence[Assigned]) -> Summary:
         with self.taken:
-            self.batches.append(changes)
+            self.batches.append(list(changes))
             self.taken.notify_all()
         if self.dies and changes:
             self.dies = False
@@ -64,6 +98,15 @@ class Recording:
         """Wait until so many changes were delivered."""
         with self.taken:
             assert self.taken.wait_for(lambda: sum(map(len, self.batches)) >= count, 60)
+
+
+@dataclass(frozen=True)
+class RecordingTask:
+    """Brings the streams of a Kafka partition's changes to the driver."""
+
+    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        changes = assigned(pieces)
+        return PartitionResult(partition, Summary(changes=len(changes)), changes)
 
 
 class Load:
@@ -97,14 +140,20 @@ def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
     feed.close()
 
 
+@pytest.fixture(params=["driver", "executors"])
+def execution(request: pytest.FixtureRequest) -> str:
+    """Who assigns and writes."""
+    return str(request.param)
+
+
 @pytest.fixture
-def settings(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Settings:
+def settings(kafka: LocalKafka, prefix: str, tmp_path: Path, execution: str) -> Settings:
     """Settings of a stream of its own."""
     return Settings.model_validate(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint")},
+            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "execution": execution},
         }
     )
 
@@ -135,14 +184,14 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def looked_up(generations: list[Generation], token: int, written: int) -> Assignment:
+def looked_up(generations: list[Generation], token: int, written: int) -> tuple[int, bytes]:
     """By write time and token, in the simplest way: no column, no numpy, no look-up of ours."""
     operating = [generation for generation in generations if generation.timestamp * 1000 <= written]
     generation = operating[-1] if operating else generations[0]
     entries = list(generation.entries)
     entry = entries[naive_place([one.token_range_end for one in entries], token)]
     stream = entry.streams[naive_shard(len(entry.streams), entry.sharding_ignore_msb, token)]
-    return Assignment(generation.timestamp, stream.value)
+    return generation.timestamp, stream.value
 
 
 def noted(settings: Settings, batch: int) -> tuple[int, int]:
@@ -154,9 +203,9 @@ def noted(settings: Settings, batch: int) -> tuple[int, int]:
 @pytest.mark.promise("stream.generation-of-write-time", "stream.no-generation")
 @pytest.mark.long
 def test_generations_switch_in_the_middle_of_a_load(
-    spark: SparkSession, feed: Feed, settings: Settings, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, feed: Feed, settings: Settings, execution: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink, load, progress = Recording(), Load(feed), list[Progress]()
+    sink, load, progress = Recording(by_tasks=execution == "executors"), Load(feed), list[Progress]()
     stop = threading.Event()
     with running(Stream(spark, settings, sink, stop=stop, on_batch=progress.append), stop):
         generations, _ = first_and_second(spark, feed, sink, load)
@@ -167,10 +216,10 @@ def test_generations_switch_in_the_middle_of_a_load(
 @pytest.mark.promise("stream.repeated-batch")
 @pytest.mark.long
 def test_a_stream_that_dies_between_generations(
-    spark: SparkSession, feed: Feed, settings: Settings, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, feed: Feed, settings: Settings, execution: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The batch that the death interrupted comes again, and equal, although there is one generation more by then."""
-    sink, load, progress = Recording(), Load(feed), list[Progress]()
+    sink, load, progress = Recording(by_tasks=execution == "executors"), Load(feed), list[Progress]()
     stop = threading.Event()
     small = settings.model_copy(update={"stream": settings.stream.model_copy(update={"max_offsets_per_trigger": 150})})
     with running(Stream(spark, small, sink, stop=stop, on_batch=progress.append), stop) as ended:
@@ -185,10 +234,8 @@ def test_a_stream_that_dies_between_generations(
         load.write(switch, switch + FAR_MS, switch + 2 * FAR_MS)
         sink.until(len(load.written) + len(before[-1]))
     again = sink.batches.pop(len(before))
-    assert sorted(map(_known, again)) == sorted(map(_known, before[-1]))
-    assert {one.assignment.generation for one in again if one.assignment is not None} <= {
-        g.timestamp for g in generations[:2]
-    }
+    assert sorted(again) == sorted(before[-1])
+    assert {stream[0] for _, _, stream in again if stream is not None} <= {g.timestamp for g in generations[:2]}
     assert len(sink.batches) > 4
     check_the_wait(progress, caplog)
     check(sink, load, settings, generations, progress)
@@ -226,26 +273,23 @@ def check_the_wait(progress: list[Progress], caplog: pytest.LogCaptureFixture) -
     assert {(one.blocked_seconds, one.blocked_by) for one in others} == {(0.0, ())}
 
 
-def _known(delivered: Delivered) -> tuple[bytes, Assignment | None]:
-    return key_of(delivered.change), delivered.assignment
-
-
 def check(
     sink: Recording, load: Load, settings: Settings, generations: list[Generation], progress: list[Progress]
 ) -> None:
     """Every change once; each as the look-up says: in all generations where the batch could know, else in its own."""
-    delivered = [key_of(one.change) for batch in sink.batches for one in batch]
+    delivered = [key for batch in sink.batches for key, _, _ in batch]
     assert sorted(delivered) == sorted(load.written)
     settled, used = 0, set[int]()
     for number, batch in enumerate(sink.batches):
         count, known_until = noted(settings, number)
-        times = [load.written[key_of(one.change)] for one in batch]
-        for one, written in zip(batch, times, strict=True):
-            assert one.assignment == looked_up(generations[:count], one.change.token, written)
+        times = [load.written[key] for key, _, _ in batch]
+        for (_, token, stream), written in zip(batch, times, strict=True):
+            assert stream is not None
+            assert stream == looked_up(generations[:count], token, written)
             if written // 1000 <= known_until:
-                assert one.assignment == looked_up(generations, one.change.token, written)
+                assert stream == looked_up(generations, token, written)
                 settled += 1
-            used.add(one.assignment.generation)
+            used.add(stream[0])
         [marks] = [one.marks for one in progress if one.batch == number]
         assert marks.get("ahead", 0) == sum(written // 1000 > known_until for written in times)
         assert marks.get("before_first", 0) == sum(written < generations[0].timestamp * 1000 for written in times)
