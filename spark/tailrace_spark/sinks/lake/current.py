@@ -25,6 +25,7 @@ from tailrace_spark.merge.partition import mergeable
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.table_record import define, truncate
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, state_name
+from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.history import LakeHistory, table_name
 from tailrace_spark.sinks.lake.names import Names
 from tailrace_spark.sinks.lake.state import (
@@ -161,7 +162,7 @@ class LakeCurrent:
         table, announced = newest_definition(changes)
         name, followed = self._followed(table)
         if followed is None:
-            entry = TableEntry(table, announced, buckets=self._buckets, names={})
+            entry = TableEntry(table, announced, buckets=Buckets(self._buckets), names={})
             followed = CurrentTable(self._store, name, StateTable(self._store.open(state_name(name))), entry, new=True)
         else:
             entry = followed.entry

@@ -245,7 +245,7 @@ class CurrentTable:
         state = self._reopened_state()
         spool = Spool(renderer.schema)
         try:
-            for bucket in range(self.entry.buckets):
+            for bucket in range(self.entry.buckets.number):
                 rows = rows_of(renderer, state.bucket(bucket), now)
                 if rows:
                     spool.add(renderer.arrow(list(rows.values())))

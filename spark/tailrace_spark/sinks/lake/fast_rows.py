@@ -6,12 +6,14 @@ It is all that is computed for such a row, so it is compiled. The others are for
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 from zlib import crc32
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import partition, token
 from tailrace_spark.merge.batch_changes import Clustering, RowChanges
 from tailrace_spark.merge.fast import UNCHANGED, FastRow, fast_insert, fast_merge
 from tailrace_spark.merge.state_keys import ROW
@@ -24,9 +26,24 @@ from tailrace_spark.sinks.arrow.change_columns import ValueColumn
 _LONG_AGO: Final = -(2**63) - 1
 
 
-def bucket_of(key: bytes, buckets: int) -> int:
-    """The bucket of a partition, for ever."""
-    return crc32(key) % buckets
+@dataclass(frozen=True)
+class Buckets:
+    """Into how many parts a table's rows are put, and how, for ever.
+
+    `by_token`: equal shares of the ring, in its order, as Kafka partitions are (contracts.md 4). So a Kafka partition's
+    rows are in buckets of their own where the number of buckets is a multiple of that of Kafka partitions. Older
+    versions put rows by a hash that says nothing of their Kafka partition.
+    """
+
+    number: int
+    by_token: bool = True
+
+
+def bucket_of(key: bytes, buckets: Buckets) -> int:
+    """The bucket of a partition, 0 to `number` - 1."""
+    if buckets.by_token:
+        return partition(token(key), buckets.number)
+    return crc32(key) % buckets.number
 
 
 class StoredRows:
@@ -159,7 +176,7 @@ class FastRows:
     `places` has, for each visible row, the index of its state. `hidden` rows are stored and not visible.
     """
 
-    def __init__(self, table: Table, buckets: int, rows: int) -> None:
+    def __init__(self, table: Table, buckets: Buckets, rows: int) -> None:
         """For at most so many rows."""
         self.keys: list[bytes] = []
         self.clusterings: list[bytes] = []

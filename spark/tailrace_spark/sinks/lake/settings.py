@@ -17,9 +17,9 @@ class LakeSettings(StoredSettings):
         default="history", description='"history": each change is a row; "current": each row of the source is one'
     )
     buckets: Annotated[int, Field(ge=1, le=4096)] = Field(
-        default=16,
-        description="Of a current table: partitions of its table in the lake, by a hash of the partition key. It stays "
-        "what it was when the table was made",
+        default=12,
+        description="Of a current table: partitions of its table in the lake, equal shares of the ring. It stays what "
+        "it was when the table was made. Best a multiple of the partitions of the table's topic",
     )
     file_mebibytes: Positive = Field(default=128, description="A file is ended at about this size")
     merge_horizon_seconds: Annotated[int, Field(ge=0)] = Field(

@@ -24,7 +24,7 @@ from tailrace_spark.sinks.arrow.relabel import relabelled, relabelled_batch
 from tailrace_spark.sinks.arrow.schema import value_type
 from tailrace_spark.sinks.arrow.types import conform, delta_schema, sayable
 from tailrace_spark.sinks.arrow.values import column_array, either
-from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import Buckets, FastRows, bucket_of
 from tailrace_spark.sinks.lake.names import Names, names_of, shown
 from tailrace_spark.sinks.naming import CLUSTERING, KEY, claim
 
@@ -38,9 +38,9 @@ _LONGEST_NAME: Final = 255
 
 
 class LakeRowRenderer:
-    """The rows of one source table, by one definition of it, in so many buckets."""
+    """The rows of one source table, by one definition of it, in such buckets."""
 
-    def __init__(self, table: Table, buckets: int, there: Names | None = NO_NAMES) -> None:
+    def __init__(self, table: Table, buckets: Buckets, there: Names | None = NO_NAMES) -> None:
         """`there`: the names that its table has (lake.names); None: those that an older version gave it."""
         self.table = table
         self._buckets = buckets

@@ -23,6 +23,7 @@ from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.row_changes import rows_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
@@ -101,7 +102,7 @@ def _shows_its_state(followed: FollowedDelta) -> None:
             StateTable(followed.store.open(f"{name}-state")),
         )
         wanted = {}
-        for number in range(entry.buckets):
+        for number in range(entry.buckets.number):
             rows = rows_of(shown, state.bucket(number), 0)
             arrow = shown.arrow(list(rows.values())).to_pylist()
             wanted.update({(row["__key"], row["__clustering"]): row for row in arrow})
@@ -256,7 +257,7 @@ def test_the_registry_opens_what_the_mode_says(tmp_path: Path) -> None:
     assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
     entry = StateTable(followed.store.open("shop.plain-state")).entry()
     assert entry is not None
-    assert entry.buckets == 3
+    assert entry.buckets == Buckets(3, by_token=True)
 
 
 @pytest.mark.promise("delta.written-by-spark")
@@ -266,3 +267,6 @@ def test_a_table_that_spark_wrote_goes_on(tmp_path: Path) -> None:
     followed, log = FollowedDelta(section), Log(CONTRACT_PLAIN)
     write(followed, log.insert((1,), (), 1, v="a"), log.insert((2,), (), 2, v="b"), log.update((1,), (), 3, v="c"))
     assert followed.rows(CONTRACT_PLAIN, "id", "v") == [(1, "c"), (2, "b")]
+    entry = StateTable(followed.store.open("shop.plain-state")).entry()
+    assert entry is not None
+    assert entry.buckets.by_token is False  # also where this version wrote the entry anew

@@ -21,6 +21,7 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_table import CurrentTable
+from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.state import BATCH, IDENTITY, WITH_GONE, TableEntry
 from tailrace_spark.sinks.lake.store import LakeStore, Number
 from tests.unit.spark.cassandra import Log
@@ -54,7 +55,7 @@ def noted(store: LakeStore, *rows: dict[str, Any]) -> None:
 
 def old_rows(entry: TableEntry) -> list[dict[str, Any]]:
     """As they were before there were records."""
-    fields = {**table_to_json(entry.definition), "announced": entry.announced, "buckets": entry.buckets}
+    fields = {**table_to_json(entry.definition), "announced": entry.announced, "buckets": entry.buckets.number}
     definition = {**fields, "names": entry.names, "purged_to": entry.purged_to}
     return [
         {"clustering": b"definition", "state": json.dumps(definition, sort_keys=True).encode()},
@@ -71,9 +72,10 @@ def ids(store: LakeStore) -> list[int]:
 @pytest.mark.promise("catalog.earlier-versions")
 def test_a_table_of_an_earlier_version_goes_on(stores: Stores) -> None:
     log = Log(PLAIN)
-    LakeCurrent(stores(), 2).write([piece([log.insert((1,), (), 9 * SECOND, v="a")])])
+    LakeCurrent(stores(), 1).write([piece([log.insert((1,), (), 9 * SECOND, v="a")])])
     truncations = TruncationState((HostTruncation("elsewhere", 5 * SECOND, None, 5 * SECOND),))
-    entry = replace(opened(stores()).entry, announced=3, truncations=truncations, purged_to=7)
+    hashed = Buckets(1, by_token=False)
+    entry = replace(opened(stores()).entry, announced=3, truncations=truncations, purged_to=7, buckets=hashed)
     noted(stores(), *old_rows(entry))
     assert opened(stores()).entry == entry
 
