@@ -25,7 +25,9 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.processes import PROGRAM
+from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.in_tasks import shares_of, write_shares
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
@@ -116,16 +118,19 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
         assert (wrong.returncode, told in wrong.stderr) == (2, True), wrong.stderr
 
 
-@pytest.mark.promise("sinks.dead-letters")
+@pytest.mark.promise("sinks.dead-letters", "tasks.letters")
 @pytest.mark.long
+@pytest.mark.parametrize("by_tasks", [False, True])
 def test_the_command_replays_into_every_kind_of_sink(
-    kafka: LocalKafka, cassandra: LocalCassandra, prefix: str, tmp_path: Path
+    kafka: LocalKafka, cassandra: LocalCassandra, prefix: str, tmp_path: Path, by_tasks: bool
 ) -> None:
-    """Kafka, files, Delta, both of Cassandra: what had no schema is there once, and none of it waits."""
+    """PostgreSQL, Kafka, files, Delta, both of Cassandra: what had no schema is there once, and none of it waits."""
     copies, logs = (f"{kind}{uuid4().hex[:8]}" for kind in ("copies", "logs"))
+    url = new_database()
     node = f'contact_points = ["{cassandra.address}"]\nport = {cassandra.port}\nrequest_timeout_seconds = 60\n'
     (tmp_path / "tailrace.toml").write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+        f'[sink.rows]\ntype = "sql"\nurl = "{url}"\n'
         f'[sink.topics]\ntype = "kafka"\ntopic = "out-{prefix}.{{table}}"\npartitions = 1\n'
         f'[sink.files]\ntype = "files"\npath = "{tmp_path}/files"\n'
         f'[sink.delta]\ntype = "delta"\npath = "{tmp_path}/delta"\n'
@@ -140,10 +145,19 @@ def test_the_command_replays_into_every_kind_of_sink(
             create_keyspace(session, keyspace)
         feed.announce()
         places = [RecordId(feed.topic(PLAIN), 0, offset) for offset in range(2)]
-        found = tuple(DeadLetter(place, "what schema?", value) for place, value in zip(places, values, strict=True))
+        pieces = [
+            Piece(
+                (), tuple(DeadLetter(place, "what schema?", value) for place, value in zip(places, values, strict=True))
+            )
+        ]
         for name, section in settings.sink.items():
             with closing(open_sink(name, section, prefix, kafka=settings.kafka.reveal())) as sink:
-                sink.write([Piece((), found)])
+                tasks = sink.capabilities.tasks
+                assert tasks is not None
+                if by_tasks:
+                    write_shares(tasks, pieces, shares_of(pieces))
+                else:
+                    sink.write(pieces)
         feed.add(PLAIN)
         for name in settings.sink:
             listed = letters("list", name, place=tmp_path)
@@ -151,6 +165,13 @@ def test_the_command_replays_into_every_kind_of_sink(
             taken = letters("replay", name, place=tmp_path)
             assert (taken.returncode, "2 taken in, 0 set aside again" in taken.stderr) == (0, True), taken.stderr
             assert letters("list", name, place=tmp_path).stdout == ""
+        engine = sa.create_engine(url)
+        with engine.connect() as connection:
+            assert sorted(connection.execute(sa.text("SELECT id, v FROM shop_plain")).all()) == [
+                (0, "late"),
+                (1, "late"),
+            ]
+        engine.dispose()
         assert sorted(session.execute(f"SELECT id, v FROM {copies}.plain")) == [(0, "late"), (1, "late")]
         rows = list(session.execute(f'SELECT id, "cdc$stream_id" FROM {logs}.plain_scylla_cdc_log'))
         assert sorted(row[0] for row in rows) == [0, 1]
