@@ -43,6 +43,7 @@ HOT_PATH = (
     "connector/tailrace/publish/record.py",
     "connector/tailrace/publish/routing.py",
     "spark/tailrace_spark/rowstate/*.py",
+    "spark/tailrace_spark/sinks/changelog/json_plan.py",
     "spark/tailrace_spark/merge/batch_changes.py",
     "spark/tailrace_spark/merge/by_table.py",
     "spark/tailrace_spark/merge/erasure.py",

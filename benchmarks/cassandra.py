@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from cassandra.concurrent import execute_concurrent
 from cassandra.query import BoundStatement
 
-from benchmarks.sql import ORDERS, PIECE, STREAM, WRITTEN, key_of, values_of
+from benchmarks.sql import ORDERS, PIECE, STREAM, WRITTEN, insert_of, key_of
 from tailrace.local import LocalCassandra
 from tailrace_common.build import describe
 from tailrace_common.settings import Settings
@@ -66,7 +66,7 @@ def main(changes: int = 20_000, rounds: int = 3) -> None:
 
 def _round(node: LocalCassandra, keyspace: str, changes: int) -> Iterator[tuple[str, Cost]]:
     log = Log(ORDERS)
-    inserted = [log.insert(*key_of(n), WRITTEN + n, **values_of(n)) for n in range(changes)]
+    inserted = [insert_of(log, n, WRITTEN + n) for n in range(changes)]
     updated = [log.update(*key_of(n), WRITTEN + changes + n, cents=n, note=f"changed {n}") for n in range(changes)]
     with cql(node) as session:
         create_keyspace(session, keyspace)

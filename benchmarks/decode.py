@@ -90,7 +90,7 @@ def _stages(tables: dict[UUID, Table]) -> dict[str, Stage]:
         return sum(1 for _ in frames(section))
 
     def objects(version: int, section: Section) -> int:
-        return sum(1 for frame in frames(section) if decode_mutation(frame.payload, version, tables.get))
+        return len([decode_mutation(frame.payload, version, tables.get) for frame in frames(section)])
 
     def through_objects(version: int, section: Section) -> int:
         count = 0

@@ -67,7 +67,7 @@ def main(changes: int = 200_000, rounds: int = 2) -> None:
 
 def _round(root: Path, changes: int) -> Iterator[tuple[str, Cost]]:
     log = Log(ORDERS)
-    inserted = [log.insert(*_key(n), WRITTEN + n, **_values(n)) for n in range(changes)]
+    inserted = [_insert(log, n) for n in range(changes)]
     history = DeltaStore(DeltaSinkSettings(path=str(root / "history")))
     with closing(ChangeLogSink(LakeHistory(history))) as sink:
         yield "history: each change a row", _timed(sink, inserted)
@@ -87,6 +87,11 @@ def _round(root: Path, changes: int) -> Iterator[tuple[str, Cost]]:
     keys = {_ROWS: ("__bucket", "__key", "__clustering"), _STATES: ("bucket", "key", "clustering")}
     costs = (_merged(*one, keys[name]) for name, one in bare.items())
     yield "bare deltalake merges the rows and their states", _sum(costs)
+
+
+def _insert(log: Log, number: int) -> Change:
+    key, clustering = _key(number)
+    return log.insert(key, clustering, WRITTEN + number, **_values(number))
 
 
 def _key(number: int) -> tuple[tuple[str], tuple[int]]:
@@ -130,7 +135,12 @@ def _merged(path: Path, like: str, named_by: Sequence[str]) -> Cost:
         merging.when_matched_update_all().when_not_matched_insert_all().execute()
 
     batches = _batches(like)
-    return _cost(lambda: [merge(batch) for batch in batches])
+
+    def merge_all() -> None:
+        for batch in batches:
+            merge(batch)
+
+    return _cost(merge_all)
 
 
 def _batches(like: str) -> list[Any]:

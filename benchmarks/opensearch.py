@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx2
 
-from benchmarks.delta import STREAM, _key, _pieces, _values
+from benchmarks.delta import STREAM, _insert, _key, _pieces, _values
 from benchmarks.sql import ORDERS, WRITTEN
 from tailrace_common.build import describe
 from tailrace_schemas.change import Change
@@ -52,7 +52,7 @@ def _round(url: str, prefix: str, changes: int) -> Iterator[tuple[str, float]]:
     settings = OpensearchSinkSettings(
         url=url, index=prefix + ".{keyspace}.{table}", shards=1, replicas=0, bulk_documents=BULK
     )
-    inserted = [log.insert(*_key(n), WRITTEN + n, **_values(n)) for n in range(changes)]
+    inserted = [_insert(log, n) for n in range(changes)]
     with closing(OpensearchSink(SearchClient("bench", settings), settings)) as sink:
         yield "new rows", _timed(sink, inserted)
         yield "the same again, nothing changes", _timed(sink, inserted)

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from benchmarks.sql import ORDERS, PIECE, STREAM, WRITTEN, key_of, values_of
+from benchmarks.sql import ORDERS, PIECE, STREAM, WRITTEN, insert_of, key_of
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tailrace_common.build import describe
 from tailrace_common.settings import Settings
@@ -219,7 +219,7 @@ def _rates(target: Target, servers: Servers, seconds: float) -> Iterator[Rate | 
 
     def inserted() -> Iterator[list[Piece]]:
         for at in count(1, BATCH):
-            yield pieces(log.insert(*key_of(n), WRITTEN + n, **values_of(n)) for n in range(at, at + BATCH))
+            yield pieces(insert_of(log, n, WRITTEN + n) for n in range(at, at + BATCH))
 
     def updated() -> Iterator[list[Piece]]:
         for at in range(1, there, BATCH):
@@ -229,7 +229,7 @@ def _rates(target: Target, servers: Servers, seconds: float) -> Iterator[Rate | 
     opened = partial(open_sink, "bench", settings.sink["bench"], "t")
     with contextlib.redirect_stdout(io.StringIO()), closing(opened()) as sink:
         sink.reach()
-        sink.write(pieces([log.insert(*key_of(0), WRITTEN, **values_of(0))]))  # what is made for a table is there
+        sink.write(pieces([insert_of(log, 0, WRITTEN)]))  # what is made for a table is there
         rate = _rate(sink, inserted(), seconds)
         yield rate
         there = rate.done
@@ -251,4 +251,4 @@ def _rate(sink: Sink, batches: Iterable[list[Piece]], seconds: float) -> Rate:
 
 
 if __name__ == "__main__":
-    main(*(float(word) for word in sys.argv[1:2]), *sys.argv[2:])
+    main(float((sys.argv[1:2] or ["5"])[0]), *sys.argv[2:])

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -23,10 +23,13 @@ from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.record import Record
 from tailrace.state.resume import Resume
-from tailrace_common.kafka import Sizes
+from tailrace_common.kafka import Pace, Sizes
 from tailrace_common.settings import TopicSettings
+from tailrace_schemas.avro import Encoder
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
+from tests.unit.spark.cassandra import Log
+from tests.unit.tables import table
 
 TABLES: tuple[int, ...] = (1, 10, 200)
 PARTITIONS = 3
@@ -121,7 +124,8 @@ class Stage:
 
 
 def _publish(publisher: KafkaPublisher, way: Way, records: Iterator[Record]) -> Run:
-    transaction = Transaction(publisher, way.limits, HealthBoard(time.monotonic), time.monotonic)
+    health, pace = HealthBoard(time.monotonic), Pace(60, 600, time.monotonic)
+    transaction = Transaction(publisher, way.limits, health, time.monotonic, lambda: time.time_ns() // 1_000_000, pace)
     run, open_changes = Run(), 0
 
     def commit() -> None:
@@ -144,7 +148,12 @@ def _publish(publisher: KafkaPublisher, way: Way, records: Iterator[Record]) -> 
 
 def _records(names: Sequence[str]) -> Iterator[Record]:
     """A change of each table in turn; what it says does not matter to Kafka, how long it is does."""
-    value = os.urandom(BYTES)
+    of = table({"id": "int"}, regular={"v": "blob"}, keyspace="ks", name="t")
+    change = Log(of).insert((1,), (), time.time_ns() // 1000, v=b"")
+    encoder = Encoder(of, "bench")
+    value = encoder.value(change)
+    [cell] = change.cells
+    value = encoder.value(replace(change, cells=(replace(cell, value=os.urandom(max(0, BYTES - len(value)))),)))
     for number in range(CHANGES):
         yield Record(names[number % len(names)], (number // len(names)) % PARTITIONS, value[:16], value)
 

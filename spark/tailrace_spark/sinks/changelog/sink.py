@@ -5,36 +5,74 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tailrace_schemas.change import Change
-from tailrace_schemas.change_json import ChangeForms, plain
+from tailrace_schemas.avro.names import avro_name
+from tailrace_schemas.change import Change, record_times
+from tailrace_schemas.change_json import ChangeJson, plain
 from tailrace_schemas.streams import Assignment
+from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
+from tailrace_spark.sinks.changelog.json_plan import JsonPlan
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
 
 
-@dataclass(frozen=True)
-class OutgoingRecord:
-    """One change as it goes out: its place, its stream, and its Avro record (docs/contracts.md 3), nulls left out.
+class RecordForm:
+    """How the changes of one definition go out."""
 
-    What a store makes of it is `value`, or its text, `json`, made once. `message` is Kafka's value that it was read
-    from, for a dead letter. `images` are there where the sink was asked
-    for them (docs/images.md).
+    def __init__(self, table: Table) -> None:
+        self.change = ChangeJson(table)
+        self.plan = JsonPlan(table)
+
+
+class RecordForms:
+    """The forms of several definitions, each made once. Tables are told apart by identity: to hash one takes longer."""
+
+    def __init__(self) -> None:
+        self._forms: dict[int, RecordForm] = {}
+
+    def of(self, table: Table) -> RecordForm:
+        """The form of a definition's changes."""
+        form = self._forms.get(id(table))
+        if form is None:
+            form = self._forms[id(table)] = RecordForm(table)  # which keeps the table, and so its id
+        return form
+
+
+@dataclass(slots=True)
+class OutgoingRecord:
+    """One change as it goes out: its place, its stream, and the form that makes its Avro record, and JSON of it.
+
+    What a store makes of it is `value`, or its text, `json`. `message` is Kafka's value that it was read from, for a
+    dead letter. `images` are there where the sink was asked for them (docs/images.md). All raise what the form does
+    where the change cannot be written.
     """
 
     record_id: RecordId
     change: Change
     assignment: Assignment | None
-    record: dict[str, object]
+    form: RecordForm
     message: bytes = b""
     images: Imaged | None = None
+    _record: dict[str, object] | None = field(default=None, init=False, repr=False, compare=False)
+    _json: bytes | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def record(self) -> dict[str, object]:
+        """The Avro record (docs/contracts.md 3), nulls left out; made once."""
+        if self._record is None:
+            self._record = self.form.change.record(self.change)
+        return self._record
+
+    @property
+    def written(self) -> int:
+        """The record's write time, in microseconds."""
+        return record_times(self.change)[0]
 
     @property
     def value(self) -> dict[str, object]:
@@ -47,10 +85,15 @@ class OutgoingRecord:
             **({} if self.images is None else self.images.value()),
         }
 
-    @cached_property
+    @property
     def json(self) -> bytes:
-        """`value` as `encoded`."""
-        return encoded(self.value)
+        """`value` as `encoded`; made once."""
+        if self._json is None:
+            text = None
+            if self.images is None:
+                text = self.form.plan.text(self.record_id, self.change, self.assignment)
+            self._json = encoded(self.value) if text is None else text.encode()
+        return self._json
 
 
 class Batch(Protocol):
@@ -113,7 +156,7 @@ class ChangeLogSink:
     def __init__(self, outlet: Outlet, imaging: Imaging | None = None) -> None:
         self._outlet = outlet
         self._imaging = imaging
-        self._forms = ChangeForms()
+        self._forms = RecordForms()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -156,9 +199,9 @@ class ChangeLogSink:
         """Put a change, or set it aside; `refused` gets why, by table."""
         message, images = delivered.message, delivered.images
         try:
-            record = self._forms.of(delivered.change.table).record(delivered.change)
+            form = self._forms.of(delivered.change.table)
             batch.put(
-                OutgoingRecord(delivered.record_id, delivered.change, delivered.assignment, record, message, images)
+                OutgoingRecord(delivered.record_id, delivered.change, delivered.assignment, form, message, images)
             )
         except BaseException as error:
             if not is_of_table(error):
@@ -184,10 +227,13 @@ def key_of(record: OutgoingRecord, *, whole: bool) -> bytes | None:
 
     None for a truncation. In a `whole` key what a deletion does not say of the clustering columns is null.
     """
+    text = record.form.plan.key(record.change, whole=whole)
+    if text is not None:
+        return text.encode()
     key: Any = plain(record.record["key"])
     if key is None:
         return None
-    names = {column.name for column in record.change.table.partition_key}
+    names = {avro_name(column.name) for column in record.change.table.partition_key}
     return encoded(key if whole else {name: value for name, value in key.items() if name in names})
 
 

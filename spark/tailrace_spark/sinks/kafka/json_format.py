@@ -59,7 +59,7 @@ def event_headers(record: OutgoingRecord, content_type: str) -> Headers:
 
 def _attributes(record: OutgoingRecord) -> dict[str, str]:
     """`id` is the change's place, `source` its topic, `time` its write time."""
-    record_id, written = record.record_id, record.record["written"]
+    record_id, written = record.record_id, record.written
     attributes = {
         "specversion": "1.0",
         "id": f"{record_id.partition}/{record_id.offset}",
@@ -68,5 +68,5 @@ def _attributes(record: OutgoingRecord) -> dict[str, str]:
         "subject": str(record.change.table),
     }
     with suppress(OverflowError):  # before year 1 or after 9999, which RFC 3339 cannot say; the change itself has it
-        attributes["time"] = (_EPOCH + timedelta(microseconds=int(str(written)))).isoformat()
+        attributes["time"] = (_EPOCH + timedelta(microseconds=written)).isoformat()
     return attributes

@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any, Final
 from urllib.parse import quote
 
-from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
@@ -18,7 +17,7 @@ from tailrace_spark.sinks.arrow.change_batch import change_batch
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import DAY, grown, history_schema
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, RecordForms
 from tailrace_spark.sinks.lake.history_table import (
     DEAD_LETTERS,
     LETTERS,
@@ -63,7 +62,7 @@ class LakeHistory:
         self.limits = limits
         self.store = store
         self._routes: dict[int, Route] = {}
-        self._forms = ChangeForms()
+        self._forms = RecordForms()
         self._lettered: dict[tuple[str, int], int] = {}
 
     def reach(self) -> None:
@@ -100,9 +99,7 @@ class LakeHistory:
 
     def record(self, one: Delivered) -> OutgoingRecord:
         """The record of a change."""
-        return OutgoingRecord(
-            one.record_id, one.change, one.assignment, self._forms.of(one.change.table).record(one.change)
-        )
+        return OutgoingRecord(one.record_id, one.change, one.assignment, self._forms.of(one.change.table))
 
     def lettered(self, topic: str, partition: int) -> int:
         """The offset behind the last dead letter of a partition of Kafka; 0: there is none."""

@@ -50,7 +50,7 @@ def identity(record_id: RecordId) -> str:
 
 def timestamp(record: OutgoingRecord) -> int | None:
     """The second of its write time; None for times that AMQP cannot say."""
-    seconds = int(str(record.record["written"])) // 1_000_000
+    seconds = record.written // 1_000_000
     return seconds if 0 <= seconds <= _LATEST else None
 
 

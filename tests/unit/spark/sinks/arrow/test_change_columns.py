@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
-from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.cql.numeric import minimal
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, join_key
@@ -25,7 +24,7 @@ from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, Ends, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import history_schema
 from tailrace_spark.sinks.arrow.values import array_of
-from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OutgoingRecord
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink, OutgoingRecord, RecordForm
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
@@ -37,7 +36,7 @@ from tests.unit.spark.cassandra import Log
 
 NUMBERS = arrow_schema(TABLE)
 ROUTE = Route(TABLE, NUMBERS, NUMBERS, history_schema(NUMBERS), "ks.t")
-FORM = ChangeJson(TABLE)
+FORM = RecordForm(TABLE)
 LARGE = 1 << 20
 SIMPLE = [column for column in COLUMNS.values() if not column.type.multicell]
 NAN = bytes.fromhex("7ff8000000000000")
@@ -110,9 +109,7 @@ def delivered(changes: Sequence[Change]) -> list[Delivered]:
 
 def rows(some: Sequence[Delivered]) -> pa.RecordBatch:
     """What is there of changes, made of their records."""
-    return rows_of(
-        ROUTE, [OutgoingRecord(one.record_id, one.change, one.assignment, FORM.record(one.change)) for one in some]
-    )
+    return rows_of(ROUTE, [OutgoingRecord(one.record_id, one.change, one.assignment, FORM) for one in some])
 
 
 def said(batch: pa.RecordBatch) -> tuple[str, list[object]]:

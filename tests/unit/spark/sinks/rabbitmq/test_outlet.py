@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import RecordId
-from tailrace_spark.sinks.changelog.sink import OutgoingRecord
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord, RecordForm
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, messages_of, routing_key
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
@@ -36,9 +35,7 @@ TRUNCATION = Change(
 
 def record(change: Change, place: RecordId | None = None) -> OutgoingRecord:
     """As the sink gives it to its outlet."""
-    return OutgoingRecord(
-        place or RecordId("t.shop.plain", 2, 7), change, STREAM, ChangeForms().of(change.table).record(change)
-    )
+    return OutgoingRecord(place or RecordId("t.shop.plain", 2, 7), change, STREAM, RecordForm(change.table))
 
 
 def test_a_change_is_a_message_that_says_what_and_from_where() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+from tailrace_spark.sinks.cassandra.cluster import CassandraStore
+from tailrace_spark.sinks.cassandra.log.sink import LogOpener, LogTablesSink
+from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
 from tailrace_spark.sinks.cassandra.task import CassandraTask
 from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.tasks.updates import UpdateReading
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.test_sink import (
     LOG,
@@ -170,3 +174,14 @@ def test_an_attempt_in_the_middle_of_another_leaves_the_rows_of_one(cluster: Clu
     task.write(PARTITION, pieces())
     assert len(before) == 12
     assert cluster.rows[ORDERS_LOG] == before
+
+
+def test_tasks_show_no_secret() -> None:
+    """Neither the sink's own, nor Kafka's, by which the rest of updates is read."""
+    section = LogTablesSinkSettings.model_validate({"contact_points": ["h"], "username": "u", "password": "sesame"})
+    opener = LogOpener("log", "t", section)
+    task = planned(opener.sink(CassandraStore(section, "sink.log"), opener))
+    reading = UpdateReading(LogTablesSink.write_times, {"sasl.password": "sesame"})
+    copied: tuple[CassandraTask, UpdateReading] = pickle.loads(pickle.dumps((task, reading)))  # noqa: S301 - our own
+    assert copied == (task, reading)
+    assert "sesame" not in repr(copied) + str(copied)
