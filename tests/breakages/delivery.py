@@ -269,11 +269,22 @@ BREAKAGES: Final = (
         file="common/tailrace_common/kafka/outgoing.py",
         old='            "queue.buffering.max.kbytes": buffer,\n',
         new='            "queue.buffering.max.kbytes": 1 << 20,\n',
-        needs=Needs.NODE,
-        reds=(
-            Red(PUBLISHING, "test_a_buffer_that_stays_full_is_said", r"assert 5 <= taken < 15"),
-            Red(DELIVERY, "test_memory_is_bounded_while_kafka_stands_still[400]", r"MiB when it was ready"),
+        needs=Needs.KAFKA,
+        # The agent's memory does not show it: the bytes of a transaction are bounded too, by 16 MiB.
+        reds=(Red(PUBLISHING, "test_a_buffer_that_stays_full_is_said", r"assert 5 <= taken < 15"),),
+    ),
+    Breakage(
+        name="what-was-sent-is-kept",
+        promise="memory is bounded while Kafka takes nothing",
+        file="connector/tailrace/agent/transaction.py",
+        old="            self._publisher.send_all(records)\n",
+        new=(
+            "            self._publisher.send_all(records)\n"
+            '            self._sent = [*getattr(self, "_sent", ()), *records]\n'
         ),
+        needs=Needs.NODE,
+        session="agent",
+        reds=(Red(DELIVERY, "test_memory_is_bounded_while_kafka_stands_still[400]", r"MiB when it was ready"),),
     ),
     Breakage(
         name="progress-runs-ahead",

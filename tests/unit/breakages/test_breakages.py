@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +49,21 @@ def test_their_tests_exist_and_what_they_say_is_a_pattern() -> None:
     for red in REDS:
         assert red.function in there.get(red.file, ()), red.node
         re.compile(red.says)
+
+
+@pytest.mark.slow
+def test_their_tests_have_these_parameters() -> None:
+    """Otherwise the breakage runs nothing, and only whoever runs it hears of it."""
+    nodes = {red.node for red in REDS if red.node.endswith("]")}
+    files = sorted({node.partition("::")[0] for node in nodes})
+    collected = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert nodes - set(collected.stdout.splitlines()) == set()
 
 
 def test_unit_tests_are_of_no_shared_session() -> None:
