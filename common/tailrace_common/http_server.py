@@ -100,8 +100,9 @@ class _Server(ThreadingHTTPServer):
         try:
             return super().get_request()
         except OSError as error:
-            _LOG.debug("a connection could not be accepted: %s", error)
-            self._ended.wait(_REFUSED_SECONDS)
+            if not self._ended.is_set():
+                _LOG.debug("a connection could not be accepted: %s", error)
+                self._ended.wait(_REFUSED_SECONDS)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -131,9 +132,15 @@ class _Server(ThreadingHTTPServer):
         del request
         _LOG.debug("no answer to %s", client_address, exc_info=True)
 
+    def shutdown(self) -> None:
+        """Accept no more connections. `serve_forever` looks for that twice a second, unless something wakes it."""
+        self._ended.set()
+        with suppress(OSError):  # where a listening socket cannot be shut down, it is not woken
+            self.socket.shutdown(socket.SHUT_RDWR)
+        super().shutdown()
+
     def server_close(self) -> None:
         """End every connection too."""
-        self._ended.set()
         with self._lock:
             for connection in self._connections.values():
                 _cut(connection)

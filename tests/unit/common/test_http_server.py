@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
+from http.server import ThreadingHTTPServer
 
 import pytest
 
@@ -57,6 +58,18 @@ def read(port: int, path: str = "/health/live") -> int:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
         status: int = answer.status
         return status
+
+
+def test_its_end_does_not_wait_until_it_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks once an hour here."""
+    serve = ThreadingHTTPServer.serve_forever
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", lambda server: serve(server, 3600.0))
+    server = WebServer(answered, "127.0.0.1", 0, setting="x")
+    assert read(server.port) == HTTPStatus.OK
+    closing = threading.Thread(target=server.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
 
 
 @pytest.mark.promise("commands.health-endpoint")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -317,20 +317,23 @@ class Definitions:
 
     def __init__(self) -> None:
         self.log = Log()
+        self._read: list[SchemaEntry] = []
+
+    def _entries(self) -> Sequence[SchemaEntry]:
+        """Of each record in the topic's order; each is read once."""
+        self._read += [entry_from_record(key, value) for key, value in self.log.records[len(self._read) :]]
+        return self._read
 
     @property
     def entries(self) -> dict[bytes, SchemaEntry]:
         """What a reader has of it: of a repeated record the later offset."""
-        return {
-            key: replace(entry_from_record(key, value), announced=offset)
-            for offset, (key, value) in enumerate(self.log.records)
-        }
+        read = zip(self.log.records, self._entries(), strict=True)
+        return {key: replace(entry, announced=offset) for offset, ((key, _), entry) in enumerate(read)}
 
     @property
     def names(self) -> list[str]:
         """The name of the clustering key in each record of a value's schema, in the topic's order."""
-        entries = (entry_from_record(key, value) for key, value in self.log.records)
-        return [entry.table.clustering[0].name for entry in entries if entry.part == "value"]
+        return [entry.table.clustering[0].name for entry in self._entries() if entry.part == "value"]
 
     def agent(self, newest: list[Table]) -> Router:
         """One that starts now. The last of `newest` is the definition of its history."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Final
 
 import httpx2
@@ -18,6 +19,8 @@ from tailrace_spark.sinks.retry import Backoff, RetryableError, RetryPolicy, ret
 
 _TRIED_AGAIN: Final = frozenset({408, 429})
 _SHOWN: Final = 200
+# Reading the system's authorities takes 30 ms of CPU, which each task of a batch would pay again.
+_system_trust: Final = cache(httpx2.create_ssl_context)
 
 
 class RefusedError(Exception):
@@ -39,7 +42,7 @@ class HttpSender:
         self._client = httpx2.Client(
             headers={} if token is None else {"Authorization": f"Bearer {token.get_secret_value()}"},
             timeout=settings.timeout_seconds,
-            verify=ca_file is None or tls_context(f"sink.{name}", ca_file),
+            verify=_system_trust() if ca_file is None else tls_context(f"sink.{name}", ca_file),
             limits=httpx2.Limits(max_connections=settings.lanes, max_keepalive_connections=settings.lanes),
         )
 

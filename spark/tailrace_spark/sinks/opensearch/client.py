@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -27,6 +28,8 @@ _REFUSED: Final = 400  # every request is about one table
 _SHOWN: Final = 300
 _SCROLL: Final = "5m"
 _PAGE: Final = 1000
+# Reading the system's authorities takes 30 ms of CPU, which each task of a batch would pay again.
+_system_trust: Final = cache(httpx2.create_ssl_context)
 
 Version = tuple[int, int]
 """(sequence number, primary term): what names one version of a document to the concurrency check."""
@@ -75,7 +78,7 @@ class SearchClient:
         self._client = httpx2.Client(
             headers=_authorization(settings),
             timeout=settings.timeout_seconds,
-            verify=ca_file is None or tls_context(f"sink.{name}", ca_file),
+            verify=_system_trust() if ca_file is None else tls_context(f"sink.{name}", ca_file),
         )
 
     def reach(self) -> None:
