@@ -1,0 +1,77 @@
+"""How fast a task reads: rows of a page, waits between pages, and what follows a failed request. No clock, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+_FIRST_ROWS: Final = 200
+_GROWTH: Final = 4
+_LEAST_ROWS: Final = 10
+
+
+class Fault(Enum):
+    """Why a request failed."""
+
+    TIMEOUT = "timeout"
+    """A node or the driver waited too long: smaller pages may help."""
+    OVERLOADED = "overloaded"
+    """A node asks for patience."""
+    UNREACHABLE = "unreachable"
+    """There is no connection, or too few replicas live: another replica may answer."""
+
+
+class PageSize:
+    """How many rows the next page is to have: as many as asked for, while they have few bytes and come in time.
+
+    It begins small, as nobody knows the rows' size yet. A timeout halves it, and it grows again later.
+    """
+
+    def __init__(self, most_rows: int, most_octets: int) -> None:
+        self._most_rows = most_rows
+        self._most_octets = most_octets
+        self.rows = min(most_rows, _FIRST_ROWS)
+
+    def took(self, rows: int, octets: int) -> None:
+        """A page came with so many rows and bytes."""
+        fitting = self._most_octets * rows // octets if rows and octets else self._most_rows
+        self.rows = max(1, min(self._most_rows, fitting, self.rows * _GROWTH))
+
+    def timed_out(self) -> None:
+        """It did not come in time."""
+        self.rows = max(min(_LEAST_ROWS, self.rows), self.rows // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a page is asked for in vain, and the seconds between: doubled each time, up to the longest."""
+
+    attempts: int = 8
+    first_seconds: float = 0.25
+    longest_seconds: float = 30.0
+
+    def wait(self, failures: int, fault: Fault) -> float | None:
+        """Seconds until the next attempt after so many failures in a row; None: there is none.
+
+        An overloaded node is left alone for four times as long.
+        """
+        if failures >= self.attempts:
+            return None
+        seconds = self.first_seconds * float(2 ** (failures - 1)) * (4 if fault is Fault.OVERLOADED else 1)
+        return min(self.longest_seconds, seconds)
+
+
+class RowRate:
+    """Keeps a task to so many rows a second, from its start on; None: as many as come."""
+
+    def __init__(self, rows_per_second: float | None, start: float) -> None:
+        self._rate = rows_per_second
+        self._due = start
+
+    def wait(self, rows: int, now: float) -> float:
+        """Seconds to wait after so many rows at this time. Time in which nobody read is not made up for."""
+        if self._rate is None:
+            return 0.0
+        self._due = max(self._due, now - 1.0) + rows / self._rate
+        return max(0.0, self._due - now)

@@ -1,0 +1,46 @@
+"""The rows of a page as the native protocol has them, taken apart into columns of Cassandra's bytes.
+
+It is all that is computed for each value that is read, so it is compiled.
+"""
+
+from __future__ import annotations
+
+from librt.strings import read_i32_be
+from mypy_extensions import i64
+
+from tailrace_schemas.errors import CorruptError, TruncatedError
+
+
+def read_columns(data: bytes, columns: int) -> list[list[bytes | None]]:
+    """The columns of `i32 rows`, then for each row and column `i32 length, bytes`; a negative length is null.
+
+    Native protocol 4 and 5, 4.2.5.2 "Rows". Raises TruncatedError where the bytes end too early, CorruptError
+    where they go on.
+    """
+    size: i64 = len(data)
+    if size < 4:
+        raise TruncatedError("a page of rows has 4 bytes or more")
+    rows = i64(read_i32_be(data, 0))
+    offset: i64 = 4
+    if rows < 0 or rows * columns * 4 > size - 4:
+        raise TruncatedError(f"a page of {rows} rows in {size} bytes")
+    parsed: list[list[bytes | None]] = [[] for _ in range(columns)]
+    row: i64 = 0
+    while row < rows:
+        for values in parsed:
+            start: i64 = offset + 4
+            if start > size:
+                raise TruncatedError("a value's length is cut", offset=offset)
+            length = i64(read_i32_be(data, offset))
+            if length < 0:
+                values.append(None)
+                offset = start
+                continue
+            offset = start + length
+            if offset > size:
+                raise TruncatedError(f"a value of {length} bytes is cut", offset=start)
+            values.append(data[start:offset])
+        row += 1
+    if offset != size:
+        raise CorruptError(f"{size - offset} bytes after the rows of a page", offset=offset)
+    return parsed

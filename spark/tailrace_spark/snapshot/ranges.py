@@ -1,0 +1,200 @@
+"""Token ranges: the ring cut into pieces that are read one by one, and the pieces dealt to tasks. No I/O."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, TypeVar
+
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
+
+Item = TypeVar("Item")
+_WIDTH: Final = MAX_TOKEN - MIN_TOKEN
+_MOST_CUTS: Final = 10_000
+"""Pieces of one range of the ring: estimates may be wrong, and each piece costs a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRange:
+    """The tokens above `start`, up to and including `end`, as Cassandra's ranges are. It never wraps: start < end."""
+
+    start: int = MIN_TOKEN
+    end: int = MAX_TOKEN
+
+    def __post_init__(self) -> None:
+        if not MIN_TOKEN <= self.start < self.end <= MAX_TOKEN:
+            raise ValueError(f"({self.start}, {self.end}] is no range of tokens")
+
+    @property
+    def width(self) -> int:
+        """How many tokens it has."""
+        return self.end - self.start
+
+    def shared_width(self, other: TokenRange) -> int:
+        """How many tokens both have."""
+        return max(0, min(self.end, other.end) - max(self.start, other.start))
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range that is read by itself, its replicas (the one to ask first is first), and its estimated bytes."""
+
+    range: TokenRange
+    replicas: tuple[str, ...]
+    octets: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How a read is cut: bytes of a piece, pieces of the whole ring at the least, and how many are read at once.
+
+    `at_once`: of all nodes; `at_once_per_node`: of each node. None: as many as Spark has cores for.
+    """
+
+    piece_octets: int
+    least_pieces: int = 1
+    at_once: int | None = None
+    at_once_per_node: int | None = None
+
+
+def unwrapped(start: int, end: int) -> tuple[TokenRange, ...]:
+    """The range from `start`, exclusive, to `end`: two where it wraps; start = end is the whole ring."""
+    if start < end:
+        return (TokenRange(start, end),)
+    upper = (TokenRange(start, MAX_TOKEN),) if start < MAX_TOKEN else ()
+    lower = (TokenRange(MIN_TOKEN, end),) if end > MIN_TOKEN else ()
+    return (*upper, *lower)
+
+
+def parse_range(text: str) -> tuple[TokenRange, ...]:
+    """The ranges of `START,END` (start exclusive, end inclusive; it may wrap). Raises SettingsError."""
+    try:
+        start, end = (int(token) for token in text.split(","))
+    except ValueError:
+        raise SettingsError(f"token_range is START,END, such as -100,100, not {text!r}") from None
+    if not (MIN_TOKEN <= start <= MAX_TOKEN and MIN_TOKEN <= end <= MAX_TOKEN):
+        raise SettingsError(f"token_range has tokens from {MIN_TOKEN} to {MAX_TOKEN}, not {text!r}")
+    return unwrapped(start, end)
+
+
+def ring_ranges(tokens: Iterable[int]) -> Iterator[tuple[TokenRange, int]]:
+    """The ranges of a ring in its order, each with the token whose node has it. They cover each token once."""
+    ordered = sorted(set(tokens))
+    for previous, token in zip([MIN_TOKEN, *ordered[:-1]], ordered, strict=True):
+        if previous < token:
+            yield TokenRange(previous, token), token
+    if ordered and ordered[-1] < MAX_TOKEN:
+        yield TokenRange(ordered[-1], MAX_TOKEN), ordered[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What nodes estimate of a table: ranges in order, and the bytes in each.
+
+    Each node estimates its own primary ranges, of what it has flushed (system.size_estimates). Ranges that no node
+    told of count as the others on average.
+    """
+
+    ranges: tuple[TokenRange, ...] = ()
+    octets: tuple[float, ...] = ()
+    _starts: tuple[int, ...] = field(init=False, repr=False)
+    _density: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_starts", tuple([token_range.start for token_range in self.ranges]))
+        width = sum([token_range.width for token_range in self.ranges])
+        object.__setattr__(self, "_density", sum(self.octets) / width if width else 0.0)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[int, int, int, int]]) -> Estimates:
+        """Of rows (range_start, range_end, mean_partition_size, partitions_count); ranges may wrap."""
+        octets_by_range: dict[TokenRange, float] = {}
+        for start, end, size, partitions in rows:
+            ranges = unwrapped(start, end)
+            width = sum([token_range.width for token_range in ranges])
+            for token_range in ranges:
+                octets_by_range[token_range] = max(0, size) * max(0, partitions) * (token_range.width / width)
+        ordered = sorted(octets_by_range, key=lambda token_range: token_range.start)
+        return cls(tuple(ordered), tuple([octets_by_range[token_range] for token_range in ordered]))
+
+    def octets_of(self, token_range: TokenRange) -> float:
+        """The estimated bytes in a range."""
+        octets, covered = 0.0, 0
+        index = max(0, bisect_right(self._starts, token_range.start) - 1)
+        while index < len(self.ranges) and self.ranges[index].start < token_range.end:
+            shared = self.ranges[index].shared_width(token_range)
+            octets += self.octets[index] * (shared / self.ranges[index].width)
+            covered += shared
+            index += 1
+        return octets + max(0, token_range.width - covered) * self._density
+
+
+def cut(
+    owned: Iterable[tuple[TokenRange, tuple[str, ...]]],
+    estimates: Estimates,
+    limits: Limits,
+    within: Sequence[TokenRange] = (TokenRange(),),
+) -> list[Piece]:
+    """The pieces of a ring's ranges (with their replicas) that lie `within` ranges which do not overlap.
+
+    None has more bytes than the limit, by the estimates. In their order they cover each token once.
+    """
+    pieces: list[Piece] = []
+    for token_range, replicas in owned:
+        for limit_range in within:
+            if not token_range.shared_width(limit_range):
+                continue
+            common = TokenRange(max(token_range.start, limit_range.start), min(token_range.end, limit_range.end))
+            octets = estimates.octets_of(common)
+            by_width = -(-limits.least_pieces * common.width // _WIDTH)
+            by_octets = min(_MOST_CUTS, int(-(-octets // limits.piece_octets)))
+            count = min(common.width, max(by_width, by_octets, 1))
+            pieces += [Piece(split, replicas, octets / count) for split in _parts(common, count)]
+    return pieces
+
+
+def _parts(token_range: TokenRange, count: int) -> Iterator[TokenRange]:
+    start, width = token_range.start, token_range.width
+    bounds = [start + width * index // count for index in range(count + 1)]
+    for lower, upper in pairwise(bounds):
+        yield TokenRange(lower, upper)
+
+
+def deal(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
+    """The pieces of each task, which reads them one after the other: all of one node, where that is possible.
+
+    Without limits on what is read at once, small pieces go together until they have a piece's bytes, or its share of
+    the ring. With limits there are as many tasks as may run at once, and each node is asked by no more than its limit.
+    """
+    by_node: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        by_node.setdefault(piece.replicas[0] if piece.replicas else "", []).append(piece)
+    if limits.at_once is None and limits.at_once_per_node is None:
+        return [task for node in by_node.values() for task in _together(node, limits)]
+    per_node = limits.at_once_per_node or limits.at_once or 1
+    tasks = [tuple(dealt) for node in by_node.values() for dealt in _round_robin(node, per_node)]
+    if limits.at_once is not None and len(tasks) > limits.at_once:
+        merged = _round_robin(tasks, limits.at_once)
+        tasks = [tuple([piece for task in some for piece in task]) for some in merged]
+    return tasks
+
+
+def _together(pieces: Iterable[Piece], limits: Limits) -> Iterator[tuple[Piece, ...]]:
+    collected: list[Piece] = []
+    weight = 0.0
+    for piece in pieces:
+        share = max(piece.octets / limits.piece_octets, piece.range.width * limits.least_pieces / _WIDTH)
+        if collected and weight + share > 1.000001:
+            yield tuple(collected)
+            collected, weight = [], 0.0
+        collected.append(piece)
+        weight += share
+    if collected:
+        yield tuple(collected)
+
+
+def _round_robin(items: Sequence[Item], count: int) -> list[list[Item]]:
+    return [list(items[first::count]) for first in range(min(count, len(items)))]

@@ -1,0 +1,147 @@
+"""Reads a task's ranges page by page, gently: one request at a time, of a replica, again where that may help."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.snapshot.pace import Fault, PageSize, Patience, RowRate
+from tailrace_spark.snapshot.ranges import Piece, TokenRange
+
+log = logging.getLogger("tailrace_spark")
+
+
+class PageError(Exception):
+    """A page did not come, and may come later."""
+
+    def __init__(self, fault: Fault, reason: str) -> None:
+        super().__init__(reason)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows as columns of Cassandra's bytes, in the order selected, and where the next page begins; None: nowhere."""
+
+    columns: Sequence[Sequence[bytes | None]]
+    octets: int
+    next_page: bytes | None
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return len(self.columns[0])
+
+
+class PendingPage(Protocol):
+    """A page that was asked for."""
+
+    def get(self) -> Page:
+        """Wait for it. Raises PageError where asking again may help."""
+        ...
+
+
+class PageSource(Protocol):
+    """What pages are asked of."""
+
+    def request(
+        self, statement: str, token_range: TokenRange, rows: int, paging_state: bytes | None, host: str | None
+    ) -> PendingPage:
+        """Ask for a page of a range; `host` is a node's id, None for any node. Raises as `PendingPage.get`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time in seconds, and how to wait."""
+
+    now: Callable[[], float]
+    wait: Callable[[float], None]
+
+
+class RangeReader:
+    """Reads ranges one after the other; of one task."""
+
+    def __init__(
+        self, source: PageSource, statement: str, size: PageSize, rate: RowRate, patience: Patience, clock: Clock
+    ) -> None:
+        self._source = source
+        self._statement = statement
+        self._size = size
+        self._rate = rate
+        self._patience = patience
+        self._clock = clock
+
+    def pages(self, pieces: Iterable[Piece]) -> Iterator[Page]:
+        """The pages of the pieces that have rows. Raises ServiceError where one does not come after all attempts."""
+        for piece in pieces:
+            yield from self._piece(piece)
+
+    def _piece(self, piece: Piece) -> Iterator[Page]:
+        hosts = _Hosts(piece.replicas)
+        pending: PendingPage | None = None
+        state: bytes | None = None
+        while True:
+            page = self._page(piece.range, state, hosts, pending)
+            pending, state = None, page.next_page
+            self._size.took(page.rows, page.octets)
+            seconds = self._rate.wait(page.rows, self._clock.now())
+            if state is not None and not seconds:
+                # The node reads the next page while this one is made into Arrow: still one request at a time.
+                pending = self._ahead(piece.range, state, hosts)
+            if page.rows:
+                yield page
+            if seconds:
+                self._clock.wait(seconds)
+            if state is None:
+                return
+
+    def _ahead(self, token_range: TokenRange, state: bytes, hosts: _Hosts) -> PendingPage | None:
+        try:
+            return self._source.request(self._statement, token_range, self._size.rows, state, hosts.current)
+        except PageError:
+            return None  # asked again where it is needed, which then waits and reports
+
+    def _page(self, token_range: TokenRange, state: bytes | None, hosts: _Hosts, pending: PendingPage | None) -> Page:
+        failures = 0
+        while True:
+            try:
+                if pending is None:
+                    size = self._size.rows
+                    pending = self._source.request(self._statement, token_range, size, state, hosts.current)
+                return pending.get()
+            except PageError as error:
+                pending, failures = None, failures + 1
+                if error.fault is Fault.TIMEOUT:
+                    self._size.timed_out()
+                if error.fault is Fault.UNREACHABLE:
+                    hosts.next()
+                seconds = self._patience.wait(failures, error.fault)
+                if seconds is None:
+                    raise ServiceError(
+                        f"tokens ({token_range.start}, {token_range.end}] cannot be read after {failures} attempts: "
+                        f"{error}; the task fails, and Spark may run it again"
+                    ) from error
+                log.warning(
+                    "tokens (%d, %d] are read again in %.2f s, %d rows a page: %s",
+                    token_range.start, token_range.end, seconds, self._size.rows, error,
+                )  # fmt: skip
+                self._clock.wait(seconds)
+
+
+class _Hosts:
+    """Whom to ask for a range: a replica; while it cannot be reached the next one; in the end any node."""
+
+    def __init__(self, replicas: tuple[str, ...]) -> None:
+        self._choices: tuple[str | None, ...] = (*replicas, None)
+        self._index = 0
+
+    @property
+    def current(self) -> str | None:
+        return self._choices[self._index]
+
+    def next(self) -> None:
+        self._index = (self._index + 1) % len(self._choices)

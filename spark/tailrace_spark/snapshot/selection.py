@@ -1,0 +1,96 @@
+"""What is selected of a table, column by column, and the statement that selects it. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tailrace_schemas.cql.types import quote_identifier
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.table import Column, ColumnKind, Table
+
+Kind = Literal["value", "writetime", "ttl"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """One column of the result: a column's value, or its WRITETIME or TTL.
+
+    `elements`: WRITETIME and TTL are lists, one of each element or field.
+    """
+
+    column: Column
+    kind: Kind = "value"
+    elements: bool = False
+
+    @property
+    def cql(self) -> str:
+        """The selector."""
+        name = quote_identifier(self.column.name)
+        return name if self.kind == "value" else f"{self.kind.upper()}({name})"
+
+
+def columns_of(table: Table, names: Sequence[str] | None) -> tuple[Column, ...]:
+    """The named columns, in this order; None: all of them, key first. Raises SettingsError for unknown names."""
+    columns = (*table.key, *table.columns)
+    if names is None:
+        return columns
+    by_name = {column.name: column for column in columns}
+    unknown = [name for name in names if name not in by_name]
+    if unknown or not names:
+        raise SettingsError(
+            f"columns: {table} has no column {', '.join(map(repr, unknown)) or 'of no name'}; "
+            f"its columns are {', '.join(by_name)}"
+        )
+    return tuple([by_name[name] for name in dict.fromkeys(names)])
+
+
+def has_times(column: Column, release: tuple[int, int]) -> bool:
+    """Whether a release, such as (5, 0), can tell the column's WRITETIME and TTL.
+
+    None tells those of keys and counters. Those of elements and fields are told from 5.0 on (CASSANDRA-8877).
+    """
+    if column.kind in (ColumnKind.PARTITION_KEY, ColumnKind.CLUSTERING) or column.type.kind == "counter":
+        return False
+    return not column.type.multicell or release >= (5, 0)
+
+
+def selection(columns: Sequence[Column], release: tuple[int, int], *, times: bool) -> tuple[Selected, ...]:
+    """The result's columns: the values, then with `times` WRITETIME and TTL of each column that has them."""
+    values = tuple([Selected(column) for column in columns])
+    if not times:
+        return values
+    timed = [column for column in columns if has_times(column, release)]
+    written = [Selected(column, "writetime", column.type.multicell) for column in timed]
+    return (*values, *written, *[Selected(column, "ttl", column.type.multicell) for column in timed])
+
+
+def statement(
+    table: Table, selected: Sequence[Selected], condition: str | None = None, *, allow_filtering: bool = False
+) -> str:
+    """The SELECT of a range of tokens, whose two values are the range's start (exclusive) and end (inclusive).
+
+    `condition` is CQL that rows have to meet besides. Raises SettingsError where it is more than a condition.
+    """
+    key = ", ".join([quote_identifier(column.name) for column in table.partition_key])
+    parts = [
+        f"SELECT {', '.join([item.cql for item in selected])}",
+        f"FROM {quote_identifier(table.keyspace)}.{quote_identifier(table.name)}",
+        f"WHERE token({key}) > ? AND token({key}) <= ?",
+    ]
+    if condition is not None:
+        parts.append(f"AND {_checked(condition)}")
+    if allow_filtering:
+        parts.append("ALLOW FILTERING")
+    return " ".join(parts)
+
+
+def _checked(condition: str) -> str:
+    text = condition.strip()
+    outside = "".join(text.replace("''", "").replace('""', "").split("'")[::2])
+    if not text or ";" in outside or "?" in outside:
+        raise SettingsError(
+            "filter is a CQL condition without question marks and semicolons, such as \"status = 'open'\""
+        )
+    return text

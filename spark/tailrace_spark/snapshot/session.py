@@ -1,0 +1,325 @@
+"""A cluster that is read: its ring, estimates and definitions for the driver, pages of rows for tasks.
+
+The one module of this package that imports cassandra-driver. A worker process keeps its connections for later tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cassandra import ConsistencyLevel, OperationTimedOut, ReadTimeout, Unavailable
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.connection import ConnectionException
+from cassandra.policies import (
+    ConstantReconnectionPolicy,
+    DCAwareRoundRobinPolicy,
+    FallthroughRetryPolicy,
+    NoSpeculativeExecutionPolicy,
+)
+from cassandra.protocol import (
+    IsBootstrappingErrorMessage,
+    OverloadedErrorMessage,
+    ResultMessage,
+    _ProtocolHandler,
+)
+from cassandra.query import BoundStatement, PreparedStatement, dict_factory
+
+from tailrace_common.secrets import redact
+from tailrace_schemas.definitions import tables_from_rows
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.table import Table
+from tailrace_spark.snapshot.pace import Fault
+from tailrace_spark.snapshot.page import read_columns
+from tailrace_spark.snapshot.ranges import Estimates, TokenRange, ring_ranges
+from tailrace_spark.snapshot.reading import Page, PageError
+from tailrace_spark.snapshot.settings import SnapshotSettings
+
+log = logging.getLogger("tailrace_spark")
+_MURMUR3: Final = "Murmur3Partitioner"
+_TIMEOUTS: Final = (OperationTimedOut, ReadTimeout)
+_UNREACHABLE: Final = (NoHostAvailable, Unavailable, ConnectionException, IsBootstrappingErrorMessage)
+
+
+class PendingPage:
+    """A page that was asked for."""
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    def get(self) -> Page:
+        """Wait for it. Raises PageError where asking again may help, ServiceError where it does not."""
+        try:
+            [page] = self._future.result().current_rows
+        except Exception as error:
+            raise _page_error(error) from error
+        columns, octets = page
+        return Page(columns, octets, self._future._paging_state)  # noqa: SLF001 - ResultSet has it under a longer way
+
+
+class _Columns(ResultMessage):  # type: ignore[misc]  # the driver has no types
+    """Rows as the node sent them: nothing of the driver decodes a value."""
+
+    def recv_results_rows(
+        self, f: Any, protocol_version: int, user_type_map: Any, result_metadata: Any, policy: Any = None
+    ) -> None:
+        """Take a page apart into columns; `parsed_rows` has one item, the columns and how many bytes they had."""
+        del protocol_version, policy
+        self.recv_results_metadata(f, user_type_map)
+        columns = self.column_metadata or result_metadata
+        self.column_names = [column[2] for column in columns]
+        self.column_types = [column[3] for column in columns]
+        data = f.read()
+        self.parsed_rows = [(read_columns(bytes(data), len(columns)), len(data))]
+
+
+class _ColumnsHandler(_ProtocolHandler):  # type: ignore[misc]  # the driver has no types
+    message_types_by_opcode: Final = {**_ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: _Columns}
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """What a read is planned by: ranges with the ids of their replicas' hosts, those first that are up."""
+
+    owned: tuple[tuple[TokenRange, tuple[str, ...]], ...]
+    estimates: Estimates
+
+
+class ClusterView:
+    """The driver's connection to a cluster: what is to be read, and where it is. Closed by `close`."""
+
+    def __init__(self, settings: SnapshotSettings) -> None:
+        self._settings = settings
+        self._cluster = _driver(settings, metadata=True)
+        self._session = _connected(self._cluster, settings)
+
+    def close(self) -> None:
+        """End the driver's threads and connections."""
+        self._cluster.shutdown()
+
+    def table(self) -> Table:
+        """The definition of the table that is read. Raises SettingsError where there is none."""
+        keyspace, name = self._settings.name
+        rows = {
+            table: self._rows(f"SELECT * FROM system_schema.{table} WHERE keyspace_name = %s", keyspace)  # noqa: S608
+            for table in ("tables", "views", "columns", "types")
+        }
+        definitions = tables_from_rows(**rows)
+        for table in definitions.tables:
+            if (table.keyspace, table.name) == (keyspace, name):
+                return table
+        for problem in definitions.problems:
+            if problem.table == f"{keyspace}.{name}":
+                raise SettingsError(f"the definition of {problem}")
+        raise SettingsError(f"Cassandra at {_where(self._settings)} has no table {self._settings.table}")
+
+    def check(self, statement: str) -> None:
+        """Have the cluster look at a statement before tasks run it. Raises ServiceError where it refuses it."""
+        try:
+            self._session.prepare(statement)
+        except Exception as error:
+            raise _page_error(error) from error
+
+    def ring(self) -> Ring:
+        """The ring as it is now. Raises SettingsError where its tokens are not murmur3's, or nobody is up."""
+        metadata = self._cluster.metadata
+        if not str(metadata.partitioner).endswith(_MURMUR3):
+            raise SettingsError(f"the cluster has {metadata.partitioner}; only tables of {_MURMUR3} are read")
+        keyspace = self._settings.name[0]
+        token_map = metadata.token_map
+        replicas = {token.value: token_map.get_replicas(keyspace, token) for token in token_map.ring}
+        owned = [(token_range, self._ordered(replicas[token])) for token_range, token in ring_ranges(replicas)]
+        return Ring(tuple(owned), self._estimates())
+
+    def release(self) -> tuple[int, int]:
+        """The oldest release of any node, such as (5, 0)."""
+        versions = [str(host.release_version) for host in self._cluster.metadata.all_hosts() if host.release_version]
+        parsed = [tuple(int(digits) for digits in release.split("-")[0].split(".")[:2]) for release in versions]
+        oldest = min(parsed, default=(0, 0))
+        return oldest[0], oldest[1]
+
+    def _ordered(self, hosts: Sequence[Any]) -> tuple[str, ...]:
+        """The ids of a range's replicas in the datacenter that is read, in the ring's order, those down last."""
+        local = [host for host in hosts if host.datacenter == self._datacenter]
+        return tuple([str(host.host_id) for host in sorted(local, key=lambda host: host.is_up is False)])
+
+    @property
+    def _datacenter(self) -> str:
+        return self._settings.datacenter or str(self._cluster.get_control_connection_host().datacenter)
+
+    def _estimates(self) -> Estimates:
+        keyspace, name = self._settings.name
+        query = (
+            "SELECT range_start, range_end, mean_partition_size, partitions_count FROM system.size_estimates "
+            "WHERE keyspace_name = %s AND table_name = %s"
+        )
+        sizes: list[tuple[int, int, int, int]] = []
+        for host in self._cluster.metadata.all_hosts():
+            if host.datacenter != self._datacenter or host.is_up is False:
+                continue
+            try:
+                rows = self._session.execute(query, (keyspace, name), host=host)
+            except Exception as error:
+                log.warning("%s tells no sizes, its ranges count as the others: %s", host.address, _reason(error))
+                continue
+            sizes += [
+                (int(row["range_start"]), int(row["range_end"]), row["mean_partition_size"], row["partitions_count"])
+                for row in rows
+            ]
+        return Estimates.of(sizes)
+
+    def _rows(self, query: str, *values: str) -> list[Any]:
+        try:
+            return list(self._session.execute(query, values))
+        except Exception as error:
+            raise ServiceError(f"Cassandra at {_where(self._settings)}: {_reason(error)}") from error
+
+
+class PageSource:
+    """A worker process's connection to a cluster, which gives pages. Tasks of a process use it one after the other."""
+
+    def __init__(self, settings: SnapshotSettings) -> None:
+        self._settings = settings
+        self._cluster = _driver(settings, metadata=False)
+        self._session = _connected(self._cluster, settings)
+        self._session.client_protocol_handler = _ColumnsHandler
+        self._session.default_fetch_size = None
+        self._prepared: dict[str, PreparedStatement] = {}
+
+    def close(self) -> None:
+        """End the driver's threads and connections."""
+        self._cluster.shutdown()
+
+    def request(
+        self, statement: str, token_range: TokenRange, rows: int, paging_state: bytes | None, host: str | None
+    ) -> PendingPage:
+        """Ask for a page: of the node with this host id, or for None, or where it is not known, of any."""
+        bound = BoundStatement(self._prepare(statement), fetch_size=rows)
+        bound.values = [token.to_bytes(8, "big", signed=True) for token in (token_range.start, token_range.end)]
+        try:
+            future = self._session.execute_async(bound, paging_state=paging_state, host=self._node(host))
+        except Exception as error:
+            raise _page_error(error) from error
+        return PendingPage(future)
+
+    def _node(self, host: str | None) -> Any:
+        hosts = self._cluster.metadata.all_hosts() if host is not None else ()
+        return next((node for node in hosts if str(node.host_id) == host), None)
+
+    def _prepare(self, statement: str) -> PreparedStatement:
+        prepared = self._prepared.get(statement)
+        if prepared is None:
+            try:
+                prepared = self._prepared[statement] = self._session.prepare(statement)
+            except Exception as error:
+                raise _page_error(error) from error
+        return prepared
+
+
+class _Sources:
+    """The connections of this process, by settings; a process of Spark serves few applications."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: list[tuple[SnapshotSettings, PageSource]] = []
+
+    def of(self, settings: SnapshotSettings) -> PageSource:
+        """That of a cluster, made when it is first asked for. Raises ServiceError."""
+        with self._lock:
+            for earlier, source in self._opened:
+                if _contact(earlier) == _contact(settings):
+                    return source
+            source = PageSource(settings)
+            self._opened.append((settings, source))
+            return source
+
+
+SOURCES: Final = _Sources()
+
+
+def _contact(settings: SnapshotSettings) -> tuple[object, ...]:
+    """What makes a connection another one."""
+    names = (
+        "contact_points", "port", "username", "password", "protocol_version", "connect_timeout_seconds",
+        "request_timeout_seconds", "tls", "tls_ca_file", "tls_certificate_file", "tls_key_file", "tls_key_password",
+        "tls_verify_host", "datacenter", "consistency",
+    )  # fmt: skip
+    return tuple([getattr(settings, name) for name in names])
+
+
+def _where(settings: SnapshotSettings) -> str:
+    return f"{settings.contact_points[0]}:{settings.port}"
+
+
+def _connected(cluster: Cluster, settings: SnapshotSettings) -> Session:
+    try:
+        return cluster.connect()
+    except Exception as error:
+        cluster.shutdown()
+        raise ServiceError(f"Cassandra at {_where(settings)}: {_reason(error)}") from error
+
+
+def _driver(settings: SnapshotSettings, *, metadata: bool) -> Cluster:
+    profile = ExecutionProfile(
+        load_balancing_policy=DCAwareRoundRobinPolicy(local_dc=settings.datacenter or ""),
+        consistency_level=ConsistencyLevel.name_to_value[settings.consistency],
+        request_timeout=settings.request_timeout_seconds,
+        # Whether, where and with how many rows a page is asked for again is decided in `reading`.
+        retry_policy=FallthroughRetryPolicy(),
+        speculative_execution_policy=NoSpeculativeExecutionPolicy(),
+        row_factory=dict_factory if metadata else _unchanged,
+    )
+    auth = None
+    if settings.username is not None and settings.password is not None:
+        auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
+    protocol = {} if settings.protocol_version is None else {"protocol_version": settings.protocol_version}
+    logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
+    return Cluster(
+        list(settings.contact_points),
+        port=settings.port,
+        auth_provider=auth,
+        ssl_context=settings.tls_context("tailrace-snapshot"),
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
+        connect_timeout=settings.connect_timeout_seconds,
+        schema_metadata_enabled=metadata,
+        token_metadata_enabled=metadata,
+        **protocol,
+    )
+
+
+def _unchanged(names: Sequence[str], rows: Any) -> Any:
+    del names
+    return rows
+
+
+def _page_error(error: Exception) -> Exception:
+    """PageError where asking again may help, else ServiceError."""
+    fault = _fault_of(error)
+    if fault is not None:
+        return PageError(fault, _reason(error))
+    advice = "; allow_filtering = true adds it" if "ALLOW FILTERING" in str(error) else ""
+    return ServiceError(f"Cassandra refuses to read: {_reason(error)}{advice}")
+
+
+def _fault_of(error: Exception) -> Fault | None:
+    """What a failed request says of the next one; None: it would fail again."""
+    if isinstance(error, _TIMEOUTS):
+        return Fault.TIMEOUT
+    if isinstance(error, OverloadedErrorMessage):
+        return Fault.OVERLOADED
+    return Fault.UNREACHABLE if isinstance(error, (*_UNREACHABLE, OSError)) else None
+
+
+def _reason(error: Exception) -> str:
+    """In one line, without secrets."""
+    return redact(" ".join(str(error).split()) or type(error).__name__)[:500]
+
+
+def _not_downgrading(record: logging.LogRecord) -> bool:
+    """The driver warns of each protocol version that it tries in vain: that is how it negotiates."""
+    return not str(record.msg).startswith("Downgrading core protocol version")

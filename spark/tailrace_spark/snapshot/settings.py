@@ -1,0 +1,137 @@
+"""The options of the data source `tailrace-snapshot`, read and checked.
+
+Spark shows options in plans and its web pages, so no secret is one: they come from files or from the environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from tailrace_common.secrets import is_secret_name, redact
+from tailrace_common.sections.cassandra import CassandraSettings
+from tailrace_common.sections.section import Positive, Seconds
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.snapshot.ranges import Limits, TokenRange, parse_range
+
+_SECRETS: Final = ("password", "tls_key_password")
+_LISTS: Final = ("contact_points", "columns")
+_MEBIBYTE: Final = 1 << 20
+
+
+class SnapshotSettings(CassandraSettings):
+    """What is read, and how gently. `table` is KEYSPACE.TABLE."""
+
+    table: str = Field(description="Table or view to read, KEYSPACE.TABLE, as Cassandra stores the names")
+    columns: tuple[str, ...] | None = Field(default=None, description="Columns to read, in this order. Unset: all")
+    details: bool = Field(
+        default=True, description="Read WRITETIME and TTL of each cell too, and bytes Spark cannot hold"
+    )
+    detail_prefix: str = Field(default="", description="Stands before the names writetime, ttl and raw")
+    token_range: str | None = Field(default=None, description="Read only these tokens: START,END (after START, to END)")
+    filter: str | None = Field(default=None, description="CQL condition that rows have to meet, checked by Cassandra")
+    allow_filtering: bool = Field(default=False, description="Add ALLOW FILTERING: nodes then read more than they give")
+    datacenter: str | None = Field(default=None, description="Datacenter to read in. Unset: the first contact point's")
+    consistency: Literal["ONE", "TWO", "THREE", "QUORUM", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"] = Field(
+        default="LOCAL_QUORUM", description="Consistency level"
+    )
+    page_rows: Positive = Field(default=5000, description="Most rows of a page")
+    page_mebibytes: Positive = Field(default=8, description="Most bytes of a page, as far as earlier pages tell")
+    range_mebibytes: Positive = Field(default=64, description="Estimated bytes of a token range that is read as one")
+    ranges: Positive = Field(default=32, description="Least number of token ranges of the whole ring")
+    concurrent_ranges: Positive | None = Field(
+        default=None, description="Most ranges read at once. Unset: Spark's cores"
+    )
+    requests_per_node: Positive | None = Field(default=None, description="Most requests under way at a node at once")
+    rows_per_second: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="Most rows a second, of all tasks together. Needs concurrent_ranges"
+    )
+    attempts: Positive = Field(default=8, description="How often a page is asked for before the task fails")
+    retry_seconds: Seconds = Field(default=0.25, description="Wait before the second attempt; doubled each time")
+
+    @field_validator("table")
+    @classmethod
+    def _check_table(cls, value: str) -> str:
+        keyspace, _, name = value.partition(".")
+        if not keyspace or not name:
+            raise ValueError("must be KEYSPACE.TABLE")
+        return value
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if self.rows_per_second is not None and self.concurrent_ranges is None:
+            raise ValueError("rows_per_second needs concurrent_ranges: each of them gets its share")
+        return self
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Keyspace and table."""
+        keyspace, _, name = self.table.partition(".")
+        return keyspace, name
+
+    @property
+    def within(self) -> tuple[TokenRange, ...]:
+        """The ranges to read. Raises SettingsError."""
+        return (TokenRange(),) if self.token_range is None else parse_range(self.token_range)
+
+    @property
+    def limits(self) -> Limits:
+        """How the read is cut."""
+        octets = self.range_mebibytes * _MEBIBYTE
+        return Limits(octets, self.ranges, self.concurrent_ranges, self.requests_per_node)
+
+    @property
+    def page_octets(self) -> int:
+        """Most bytes of a page."""
+        return self.page_mebibytes * _MEBIBYTE
+
+    @property
+    def task_rate(self) -> float | None:
+        """Most rows a second of one task."""
+        if self.rows_per_second is None or self.concurrent_ranges is None:
+            return None
+        return self.rows_per_second / self.concurrent_ranges
+
+
+def settings_of(options: Mapping[str, str], environ: Mapping[str, str]) -> SnapshotSettings:
+    """The settings of a data source's options. Raises SettingsError, one line per fault, without any secret.
+
+    `password_env` and `tls_key_password_env` name variables of `environ` that hold the secrets.
+    """
+    named: dict[str, Any] = {name.lower(): value for name, value in options.items()}
+    if "path" in named:  # `load("shop.orders")`
+        named.setdefault("table", named.pop("path"))
+    for name in _SECRETS:
+        if name in named:
+            raise SettingsError(
+                f"Spark shows options to everybody: give {name}_file, a file, or {name}_env, the name of a variable"
+            )
+        variable = named.pop(f"{name}_env", None)
+        if variable is not None:
+            if variable not in environ:
+                raise SettingsError(f"{name}_env: there is no variable {variable} in the environment of Spark's driver")
+            named[name] = environ[variable]
+    for name in _LISTS:
+        if name in named:
+            named[name] = tuple([item.strip() for item in str(named[name]).split(",") if item.strip()])
+    try:
+        return SnapshotSettings(**named)
+    except ValidationError as error:
+        lines = [_explained(fault) for fault in error.errors(include_input=False, include_url=False)]
+        raise SettingsError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _explained(fault: Any) -> str:
+    name = ".".join(map(str, fault["loc"]))
+    if fault["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, SnapshotSettings.model_fields, n=1)
+        names = ", ".join(name for name in SnapshotSettings.model_fields if not is_secret_name(name))
+        return f"unknown option {name}; " + (f"did you mean {near[0]}?" if near else f"options are {names}")
+    message = redact(str(fault["msg"]).removeprefix("Value error, "))
+    return f"option {name}: {message}" if name else message
+
+
+__all__ = ["SnapshotSettings", "settings_of"]

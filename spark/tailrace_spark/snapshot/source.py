@@ -1,0 +1,121 @@
+"""The data source `tailrace-snapshot` for `spark.read`: a table of Cassandra by token ranges, on the executors."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_spark.snapshot.pace import PageSize, Patience, RowRate
+from tailrace_spark.snapshot.ranges import Piece, cut, deal
+from tailrace_spark.snapshot.reading import Clock, RangeReader
+from tailrace_spark.snapshot.rows import RowShape
+from tailrace_spark.snapshot.selection import columns_of, selection, statement
+from tailrace_spark.snapshot.session import SOURCES, ClusterView
+from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
+from tailrace_spark.streams.worker_imports import forget_archives
+
+FORMAT = "tailrace-snapshot"
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session know `spark.read.format("tailrace-snapshot")`; executors need this package too."""
+    spark.dataSource.register(SnapshotSource)
+
+
+class SnapshotSource(DataSource):
+    """A table of Cassandra. Its options are the fields of `SnapshotSettings` (docs/snapshots.md)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """The DataFrame's columns, as the table is now. Raises SettingsError and ServiceError."""
+        settings = settings_of(self.options, os.environ)
+        with closing(ClusterView(settings)) as view:
+            shape = _shape(settings, view.table(), view.release())
+        return from_arrow_schema(shape.schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the table as it is now. Raises SettingsError where that is not `schema`'s any more."""
+        settings = settings_of(self.options, os.environ)
+        with closing(ClusterView(settings)) as view:
+            table, release = view.table(), view.release()
+            view.check(_query(settings, table, _shape(settings, table, release)))
+            ring = view.ring()
+        if from_arrow_schema(_shape(settings, table, release).schema).fieldNames() != schema.fieldNames():
+            raise SettingsError(f"{table} has other columns than the DataFrame: load it again")
+        tasks = deal(cut(ring.owned, ring.estimates, settings.limits, settings.within), settings.limits)
+        return SnapshotReader(settings, json.dumps(table_to_json(table)), release, tasks)
+
+
+class RangePartition(InputPartition):
+    """The ranges of a task."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        super().__init__(tuple(pieces))
+
+
+class SnapshotReader(DataSourceReader):
+    """Reads ranges in tasks. Pickled it has secrets, but not the tasks: each gets its own."""
+
+    def __init__(
+        self,
+        settings: SnapshotSettings,
+        definition: str,
+        release: tuple[int, int],
+        tasks: Sequence[Sequence[Piece]] = (),
+    ) -> None:
+        self._settings = settings
+        self._definition = definition
+        self._release = release
+        self._tasks = tasks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SnapshotReader, (self._settings, self._definition, self._release)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each task."""
+        return [RangePartition(task) for task in self._tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The RecordBatches of a task's ranges. Raises ServiceError where one cannot be read."""
+        forget_archives()
+        settings = self._settings
+        table = table_from_json(json.loads(self._definition))
+        shape = _shape(settings, table, self._release)
+        clock = Clock(time.monotonic, time.sleep)
+        rate = settings.task_rate
+        most_rows = settings.page_rows if rate is None else min(settings.page_rows, max(1, int(rate)))
+        reader = RangeReader(
+            SOURCES.of(settings),
+            _query(settings, table, shape),
+            PageSize(most_rows, settings.page_octets),
+            RowRate(rate, clock.now()),
+            Patience(settings.attempts, settings.retry_seconds),
+            clock,
+        )
+        for page in reader.pages(partition.value):
+            yield shape.batch(page.columns)
+
+
+def _shape(settings: SnapshotSettings, table: Table, release: tuple[int, int]) -> RowShape:
+    columns = columns_of(table, settings.columns)
+    return RowShape(selection(columns, release, times=settings.details), settings.details, settings.detail_prefix)
+
+
+def _query(settings: SnapshotSettings, table: Table, shape: RowShape) -> str:
+    return statement(table, shape.selected, settings.filter, allow_filtering=settings.allow_filtering)

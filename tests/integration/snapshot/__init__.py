@@ -1,0 +1,1 @@
+"""Tables read by Spark, from real nodes."""

@@ -1,0 +1,276 @@
+"""`tailrace-snapshot` on real nodes: what it gives is what SELECT gives, by the driver's own reading of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from cassandra.cluster import Session
+from cassandra.protocol import _ProtocolHandler
+from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, Time
+
+from tailrace.local import CassandraSettings, LocalCassandra
+from tailrace_spark.snapshot import register
+from tests.integration.agents import cql, create_keyspace
+from tests.services.choice import Means
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PROGRAM = Path(__file__).with_name("dying_reader.py")
+SCALARS = {
+    "ascii": "'a'", "bigint": "-5", "blob": "0xcafe", "boolean": "true", "date": "'2024-05-01'", "decimal": "1.50",
+    "double": "1.5", "duration": "1mo2d3ns", "float": "2.5", "inet": "'10.0.0.1'", "int": "7", "smallint": "-7",
+    "text": "'é'", "time": "'08:12:54.123456789'", "timestamp": "'2024-05-01T12:00:00.123Z'",
+    "timeuuid": "2be43760-e57f-11f1-8599-73518cff440e", "tinyint": "-1", "uuid": "6f1d8a3a-9d34-4d1c-9a6f-0c3b1a7f0001",
+    "varint": "123456789012345678901234567890",
+}  # fmt: skip
+NESTED = {
+    "l": ("list<int>", "[3, 1, 3]"),
+    "s": ("set<text>", "{'b', 'a'}"),
+    "m": ("map<text, int>", "{'k': 1, 'j': 2}"),
+    "u": ("addr", "{street: 'x', zip: 5}"),
+    "fl": ("frozen<list<frozen<set<int>>>>", "[{1, 2}, {}]"),
+    "fu": ("frozen<addr>", "{street: 'x'}"),
+    "tu": ("frozen<tuple<int, text>>", "(1, 'one')"),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A node with a keyspace of the test's own, and Spark."""
+
+    node: LocalCassandra
+    session: Session
+    keyspace: str
+    spark: SparkSession
+    elements: bool
+
+    def frame(self, table: str, **options: object) -> DataFrame:
+        reader = self.spark.read.format("tailrace-snapshot").option("contact_points", self.node.address)
+        options = {"port": self.node.port, "ranges": 4, "consistency": "ONE", **options}
+        return reader.options(**{name: str(value) for name, value in options.items()}).load(f"{self.keyspace}.{table}")
+
+    def rows(self, table: str, **options: object) -> list[dict[str, Any]]:
+        rows = [row.asDict(recursive=True) for row in self.frame(table, **options).collect()]
+        return sorted(rows, key=in_order)
+
+    def run(self, statement: str) -> list[Any]:
+        return list(self.session.execute(statement.replace("KS.", f"{self.keyspace}.")))
+
+
+@pytest.fixture(params=["5.0", pytest.param("4.1", marks=pytest.mark.long)])
+def source(
+    request: pytest.FixtureRequest, means: Means, tmp_path: Path, keyspace_name: str, spark: SparkSession
+) -> Iterator[Source]:
+    with contextlib.ExitStack() as stack:
+        if request.param == "5.0":
+            node = request.getfixturevalue("cassandra")
+        elif means is Means.CONTAINERS:
+            pytest.skip("other versions are run as child processes")
+        else:
+            node = stack.enter_context(LocalCassandra(tmp_path / "node", CassandraSettings(release=request.param)))
+        session = stack.enter_context(cql(node, seconds=60))
+        # The driver's own reading in Python: its compiled one fails at lists with nulls, as TTLs of elements are.
+        session.client_protocol_handler = _ProtocolHandler
+        create_keyspace(session, keyspace_name)
+        stack.callback(session.execute, f"DROP KEYSPACE {keyspace_name}")
+        register(spark)
+        yield Source(node, session, keyspace_name, spark, request.param == "5.0")
+
+
+def in_order(row: Mapping[str, Any]) -> tuple[Any, str]:
+    return row.get("k", 0), str(row.get("c"))
+
+
+def plain(value: Any) -> Any:
+    """A value of the driver's as the DataFrame has it."""
+    match value:
+        case UUID() | Decimal():
+            return str(value)
+        case Date():
+            return date.fromordinal(value.days_from_epoch + date(1970, 1, 1).toordinal())
+        case Time():
+            return value.nanosecond_time
+        case Duration():
+            return {"months": value.months, "days": value.days, "nanoseconds": value.nanoseconds}
+        case OrderedMapSerializedKey():
+            return [{"key": plain(key), "value": plain(element)} for key, element in value.items()]
+        case SortedSet() | list():
+            return [plain(element) for element in value]
+        case tuple() if hasattr(value, "_asdict"):
+            return {name: plain(field) for name, field in value._asdict().items()}
+        case tuple():
+            return {f"f{index}": plain(field) for index, field in enumerate(value)}
+        case datetime() | int() | float() | str() | bytes() | None:
+            return value
+    raise TypeError(type(value))
+
+
+def expected(source: Source, table: str, columns: Mapping[str, bool]) -> list[dict[str, Any]]:
+    """SELECT's rows: values, and WRITETIME and TTL of the columns that have them."""
+    timed = [name for name, has_times in columns.items() if has_times]
+    selectors = ", ".join(
+        [*columns, *[f"{kind}({name}) AS {kind}_{name}" for kind in ("writetime", "ttl") for name in timed]]
+    )
+    rows = []
+    for row in source.run(f"SELECT {selectors} FROM KS.{table}"):
+        values = {name: plain(value) for name, value in row._asdict().items()}
+        shown = {name: str(values[name]) if name == "c_varint" and values[name] else values[name] for name in columns}
+        rows.append(shown | {kind: {name: values[f"{kind}_{name}"] for name in timed} for kind in ("writetime", "ttl")})
+    return sorted(rows, key=in_order)
+
+
+def without_seconds(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows in which a TTL is only one: seconds pass between two reads."""
+
+    def lasting(ttl: Any) -> Any:
+        return [lasting(element) for element in ttl] if isinstance(ttl, list) else ttl is not None
+
+    return [row | {"ttl": {name: lasting(ttl) for name, ttl in row["ttl"].items()}, "raw": None} for row in rows]
+
+
+def test_every_type_is_read_as_select_gives_it(source: Source) -> None:
+    source.run("CREATE TYPE KS.addr (street text, zip int)")
+    columns = {f"c_{kind}": (kind, literal) for kind, literal in SCALARS.items()} | NESTED
+    source.run(
+        "CREATE TABLE KS.t (k int, c text, st text STATIC, fs frozen<set<int>> STATIC, "
+        f"{', '.join(f'{name} {kind}' for name, (kind, _) in columns.items())}, PRIMARY KEY (k, c))"
+    )
+    literals = ", ".join(literal for _, literal in columns.values())
+    for key in range(12):
+        source.run(
+            f"INSERT INTO KS.t (k, c, st, fs, {', '.join(columns)}) "
+            f"VALUES ({key}, 'c', 's{key}', {{{key}}}, {literals}) USING TIMESTAMP {1000 + key}"
+        )
+    source.run("INSERT INTO KS.t (k, c, c_text) VALUES (1, 'nulls and an empty text', '')")
+    source.run(
+        "UPDATE KS.t USING TTL 50000 SET s = s + {'z'}, m['k'] = 9, u.zip = null, c_int = 8 WHERE k = 2 AND c = 'c'"
+    )
+    source.run("INSERT INTO KS.t (k, st) VALUES (77, 'a partition without rows')")
+    source.run("DELETE FROM KS.t WHERE k = 3")
+    timed = {name: source.elements or name not in ("l", "s", "m", "u") for name in columns}
+    rows = source.rows("t")
+    columns_read = {"k": False, "c": False, "st": True, "fs": True, **timed}
+    for row, selected in zip(without_seconds(rows), without_seconds(expected(source, "t", columns_read)), strict=True):
+        assert [(name, row[name]) for name in selected if row[name] != selected[name]] == []
+        assert row.keys() == selected.keys()
+    assert len(rows) == 13
+    assert all(row["raw"] is None for row in rows)
+    [updated] = [row for row in rows if row["k"] == 2]
+    assert 49_000 < updated["ttl"]["c_int"] <= 50_000
+
+
+def test_null_and_empty_values_are_told_apart_and_what_spark_cannot_hold_is_exact(source: Source) -> None:
+    source.run("CREATE TABLE KS.e (k int PRIMARY KEY, t text, v int, at timestamp)")
+    source.run("INSERT INTO KS.e (k, t, v, at) VALUES (1, '', blobAsInt(0x), 9223372036854775807) USING TIMESTAMP 5")
+    source.run("INSERT INTO KS.e (k, t) VALUES (2, null)")
+    source.run("INSERT INTO KS.e (k) VALUES (3)")
+    shown = {row["k"]: row for row in source.rows("e")}
+    assert shown[1]["raw"] == {"v": b"", "at": b"\x7f" + b"\xff" * 7}
+    assert shown[1]["writetime"] == {"t": 5, "v": 5, "at": 5}
+    assert (shown[1]["t"], shown[1]["v"], shown[1]["at"]) == ("", None, None)
+    for key in (2, 3):
+        assert shown[key] == {
+            "k": key, "t": None, "v": None, "at": None, "raw": None,
+            "writetime": {"t": None, "v": None, "at": None}, "ttl": {"t": None, "v": None, "at": None},
+        }  # fmt: skip
+
+
+def test_counters_come_by_value(source: Source) -> None:
+    source.run("CREATE TABLE KS.n (k int PRIMARY KEY, n counter, o counter)")
+    source.run("UPDATE KS.n SET n = n + 5 WHERE k = 1")
+    source.run("UPDATE KS.n SET n = n - 7 WHERE k = 1")
+    assert source.rows("n") == [{"k": 1, "n": -2, "o": None, "raw": None}]
+
+
+def test_columns_filters_and_token_ranges_are_read_alone(source: Source) -> None:
+    source.run("CREATE TABLE KS.o (k int, c int, v text, w int, PRIMARY KEY (k, c))")
+    for key in range(30):
+        source.run(f"INSERT INTO KS.o (k, c, v, w) VALUES ({key}, {key % 3}, 'v{key}', {key})")
+    assert source.frame("o", columns="w, k", details=False).columns == ["w", "k"]
+    third = source.rows("o", columns="w", filter="c = 2", allow_filtering=True)
+    assert sorted(row["w"] for row in third) == list(range(2, 30, 3))
+    with pytest.raises(Exception, match="allow_filtering = true adds it"):
+        source.rows("o", columns="w", filter="c = 2")
+    tokens = {row.k: row.t for row in source.run("SELECT k, token(k) AS t FROM KS.o")}
+    middle, upper = sorted(tokens.values())[10], sorted(tokens.values())[20]
+    for start, end in ((middle, upper), (upper, middle)):
+        inside = {
+            key for key, token in tokens.items()
+            if (start < token <= end if start < end else token > start or token <= end)
+        }  # fmt: skip
+        assert {row["k"] for row in source.rows("o", token_range=f"{start},{end}")} == inside
+
+
+def test_a_wide_partition_comes_in_many_pages_and_estimates_cut_what_is_flushed(source: Source) -> None:
+    source.run("CREATE TABLE KS.w (k int, c int, v text, s text STATIC, PRIMARY KEY (k, c))")
+    insert = source.session.prepare(f"INSERT INTO {source.keyspace}.w (k, c, v) VALUES (?, ?, ?)")
+    futures = [source.session.execute_async(insert, (number % 2, number, "v" * 50)) for number in range(8000)]
+    for future in futures:
+        future.result()
+    source.run("UPDATE KS.w SET s = 'static' WHERE k = 1")
+    rows = source.frame("w", page_rows=100).collect()
+    assert sorted(row.c for row in rows) == list(range(8000))
+    assert {(row.k, row.s) for row in rows} == {(0, None), (1, "static")}
+    limited = source.frame("w", ranges=64, requests_per_node=2)
+    assert limited.rdd.getNumPartitions() == 2
+    assert limited.count() == 8000
+
+
+def test_no_secret_is_in_the_plan_in_the_log_or_in_an_error(source: Source, tmp_path: Path, caplog: Any) -> None:
+    secret = "tr0ub4dor"  # noqa: S105 - the node asks for none
+    file = tmp_path / "password"
+    file.write_text(secret)
+    source.run("CREATE TABLE KS.p (k int PRIMARY KEY)")
+    frame = source.frame("p", username="u", password_file=file)
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        frame.explain(True)
+        frame.explain("formatted")
+    assert frame.count() == 0
+    with pytest.raises(Exception, match="Spark shows options to everybody") as refused:
+        source.frame("p", username="u", password=secret)
+    assert "tailrace-snapshot" in shown.getvalue()
+    for text in (shown.getvalue(), str(refused.value), caplog.text):
+        assert secret not in text
+
+
+@pytest.mark.parametrize("source", ["5.0"], indirect=True)
+def test_a_task_whose_process_is_killed_in_the_middle_is_read_again(source: Source, tmp_path: Path) -> None:
+    source.run("CREATE TABLE KS.d (k int PRIMARY KEY, v text)")
+    for key in range(300):
+        source.run(f"INSERT INTO KS.d (k, v) VALUES ({key}, 'v{key}')")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    program = [
+        sys.executable,
+        str(PROGRAM),
+        source.node.address,
+        str(source.node.port),
+        f"{source.keyspace}.d",
+        str(marks),
+    ]
+    ended = subprocess.run(
+        program, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert ended.stdout.split() == ["300", str(sum(range(300)))]
+    assert len(list(marks.iterdir())) == 2
+
+
+def test_a_table_that_is_not_there_is_named(source: Source) -> None:
+    with pytest.raises(Exception, match=rf"has no table {source.keyspace}\.missing"):
+        source.frame("missing")

@@ -1,0 +1,169 @@
+"""A task's reading: pages in order, one request at a time, again after faults, and no faster than asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.snapshot.pace import Fault, PageSize, Patience, RowRate
+from tailrace_spark.snapshot.ranges import Piece, TokenRange
+from tailrace_spark.snapshot.reading import Clock, Page, PageError, RangeReader
+
+PIECES = [Piece(TokenRange(0, 100), ("a", "b")), Piece(TokenRange(100, 200), ("b",))]
+
+
+@dataclass
+class Time:
+    """A clock that only waits move."""
+
+    seconds: float = 0.0
+    waits: list[float] = field(default_factory=list)
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.seconds += seconds
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.seconds, self.wait)
+
+
+@dataclass
+class Request:
+    """A page that was asked for."""
+
+    cluster: Cluster
+    begin: int
+    end: int
+    rows: int
+    host: str | None
+
+    def get(self) -> Page:
+        self.cluster.pending -= 1
+        self.cluster.fail(self)
+        stop = min(self.end, self.begin + self.rows)
+        values = [str(key).encode() for key in range(self.begin, stop)]
+        return Page([values], self.cluster.row_octets * len(values), str(stop).encode() if stop < self.end else None)
+
+
+@dataclass
+class Cluster:
+    """Has a row for each number; `faults` happen to the requests that come next, None lets one pass."""
+
+    faults: list[Fault | None] = field(default_factory=list)
+    down: set[str | None] = field(default_factory=set)
+    row_octets: int = 100
+    requests: list[Request] = field(default_factory=list)
+    pending: int = 0
+    most_pending: int = 0
+
+    def request(
+        self, statement: str, token_range: TokenRange, rows: int, paging_state: bytes | None, host: str | None
+    ) -> Request:
+        assert statement == "SELECT"
+        self.pending += 1
+        self.most_pending = max(self.pending, self.most_pending)
+        begin = token_range.start if paging_state is None else int(paging_state)
+        self.requests.append(Request(self, begin, token_range.end, rows, host))
+        return self.requests[-1]
+
+    def fail(self, request: Request) -> None:
+        fault = self.faults.pop(0) if self.faults else None
+        if request.host in self.down:
+            fault = Fault.UNREACHABLE
+        if fault is not None:
+            raise PageError(fault, "in vain")
+
+
+def reader(
+    cluster: Cluster, time: Time, rows: int = 10, rate: float | None = None, octets: int = 1 << 20
+) -> RangeReader:
+    size = PageSize(rows, octets)
+    return RangeReader(cluster, "SELECT", size, RowRate(rate, time.seconds), Patience(4, 1.0, 5.0), time.clock())
+
+
+def numbers(pages: Iterable[Page]) -> list[int]:
+    return [int(value or b"") for page in pages for value in page.columns[0]]
+
+
+def test_all_rows_come_in_order_with_one_request_at_a_time() -> None:
+    cluster, time = Cluster(), Time()
+    assert numbers(reader(cluster, time).pages(PIECES)) == list(range(200))
+    assert cluster.most_pending == 1
+    assert {request.host for request in cluster.requests if request.begin < 100} == {"a"}
+    assert {request.host for request in cluster.requests if request.begin >= 100} == {"b"}
+    assert time.waits == []
+
+
+def test_the_next_page_is_asked_for_before_the_rows_of_one_are_taken() -> None:
+    cluster = Cluster()
+    pages = reader(cluster, Time()).pages(PIECES)
+    next(pages)
+    assert [request.begin for request in cluster.requests] == [0, 10]
+
+
+def test_a_timeout_halves_the_page_and_asks_for_the_same_one_again() -> None:
+    cluster, time = Cluster([None, Fault.TIMEOUT, Fault.TIMEOUT, None]), Time()
+    assert numbers(reader(cluster, time, rows=80).pages(PIECES)) == list(range(200))
+    assert [(request.begin, request.rows) for request in cluster.requests[:4]] == [
+        (0, 80),
+        (80, 80),
+        (80, 40),
+        (80, 20),
+    ]
+    assert time.waits == [1.0, 2.0]
+
+
+def test_an_overloaded_node_is_left_alone_for_longer() -> None:
+    cluster, time = Cluster([Fault.OVERLOADED, Fault.OVERLOADED]), Time()
+    assert numbers(reader(cluster, time).pages(PIECES)) == list(range(200))
+    assert time.waits == [4.0, 5.0]
+    assert {request.rows for request in cluster.requests} == {10}
+
+
+@pytest.mark.parametrize(("down", "hosts"), [({"a"}, {"b"}), ({"a", "b"}, {None})])
+def test_a_range_of_a_dead_node_is_read_at_the_next_replica_and_in_the_end_anywhere(
+    down: set[str | None], hosts: set[str | None]
+) -> None:
+    cluster = Cluster(down=down)
+    assert numbers(reader(cluster, Time()).pages(PIECES[:1])) == list(range(100))
+    assert {request.host for request in cluster.requests[2:]} == hosts
+
+
+def test_after_all_attempts_the_task_fails_and_names_the_range() -> None:
+    cluster, time = Cluster([None, *[Fault.TIMEOUT] * 4]), Time()
+    with pytest.raises(ServiceError, match=r"tokens \(0, 100\] cannot be read after 4 attempts: in vain"):
+        numbers(reader(cluster, time).pages(PIECES))
+    assert time.waits == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("rate", [5.0, 50.0, 1000.0])
+def test_rows_come_no_faster_than_asked_for(rate: float) -> None:
+    time = Time()
+    rows = len(numbers(reader(Cluster(), time, rate=rate).pages(PIECES)))
+    assert time.seconds == pytest.approx(rows / rate, rel=0.01)
+
+
+def test_pages_have_few_bytes_whatever_their_rows_have() -> None:
+    cluster = Cluster(row_octets=1000)
+    numbers(reader(cluster, Time(), rows=5000, octets=20_000).pages([Piece(TokenRange(0, 3000), ("a",))]))
+    assert cluster.requests[0].rows == 200
+    assert {request.rows for request in cluster.requests[1:]} == {20}
+
+
+def size_after(*events: Callable[[PageSize], None]) -> int:
+    size = PageSize(5000, 1 << 20)
+    for event in events:
+        event(size)
+    return size.rows
+
+
+def test_pages_grow_fourfold_up_to_what_was_asked_for() -> None:
+    def page(size: PageSize) -> None:
+        size.took(size.rows, size.rows * 10)
+
+    assert [size_after(*[page] * count) for count in range(5)] == [200, 800, 3200, 5000, 5000]
+    assert size_after(*[PageSize.timed_out] * 9) == 10
+    assert size_after(*[PageSize.timed_out] * 9, page) == 40
