@@ -9,6 +9,7 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 PLAIN: Final = "unit/spark/rowstate/test_plain.py"
 ROWS: Final = "unit/spark/sinks/lake/test_fast_rows.py"
 READING: Final = "unit/spark/sinks/lake/test_state_reader.py"
+CURRENT_TASKS: Final = "unit/spark/sinks/lake/test_current_tasks.py"
 COLUMNS: Final = "unit/spark/sinks/arrow/test_change_columns.py"
 
 BREAKAGES: Final = (
@@ -136,6 +137,48 @@ BREAKAGES: Final = (
         new="by_token=True)",
         needs=Needs.NOTHING,
         reds=(Red("unit/spark/sinks/lake/test_buckets.py", "test_an_entry_notes_its_buckets[False]", ASSERTED),),
+    ),
+    Breakage(
+        name="tasks-files-are-committed-on-another-state",
+        promise="two attempts of Spark at a task come out as one",
+        file="spark/tailrace_spark/sinks/lake/current_plans.py",
+        old=" or table.version_of(BATCH) != batch:\n",
+        new=":\n",
+        needs=Needs.NOTHING,
+        reds=(Red(CURRENT_TASKS, "test_two_attempts_at_a_partition_come_out_as_one[delta]", "not its any more"),),
+    ),
+    Breakage(
+        name="files-that-were-compacted-are-replaced",
+        promise="two attempts of Spark at a task come out as one",
+        file="spark/tailrace_spark/sinks/delta/store.py",
+        old="        if missing := [path for path in paths if path not in existing]:\n",
+        new="        paths = [path for path in paths if path in existing]\n        if missing := list[str]():\n",
+        needs=Needs.NOTHING,
+        reds=(Red(CURRENT_TASKS, "test_files_that_were_compacted_meanwhile_are_not_replaced[delta]", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="new-tables-have-the-buckets-of-the-setting",
+        promise="a task replaces files of its own Kafka partition's keys alone",
+        file="spark/tailrace_spark/sinks/lake/current_plans.py",
+        old="_multiple(self._buckets, topic_partitions))",
+        new="self._buckets)",
+        needs=Needs.NOTHING,
+        reds=(Red(CURRENT_TASKS, "test_a_task_replaces_files_of_its_own_buckets_alone[delta]", "DriverOnlyError"),),
+    ),
+    Breakage(
+        name="tasks-go-on-where-the-state-is-ahead",
+        promise="a table is healed after a crash between any two commits",
+        file="spark/tailrace_spark/sinks/lake/current_task.py",
+        old=" and noted == followed.state.batch:\n",
+        new=":\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                CURRENT_TASKS,
+                "test_a_driver_that_dies_around_its_commits_leaves_what_the_batch_makes_good[delta-2]",
+                "DID NOT RAISE",
+            ),
+        ),
     ),
     Breakage(
         name="a-later-versions-record-is-read",

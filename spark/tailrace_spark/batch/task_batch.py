@@ -23,11 +23,14 @@ class PartitionResult:
     """What became of a batch's records of one Kafka partition; Spark brings it to the driver.
 
     `detail` is what the sink's `commit` needs of its task, such as files that count from then on. It can be pickled.
+    `of_plan`: it holds for the plan of its task alone, so the partition is written again where the batch is planned
+    again.
     """
 
     partition: KafkaPartition
     summary: Summary
     detail: object = field(default=None, repr=False)
+    of_plan: bool = False
 
 
 class ForDriverError(Exception):

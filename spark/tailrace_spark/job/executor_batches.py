@@ -17,7 +17,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.job.checkpoint_files import Files
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.shaping import Shape
@@ -70,25 +70,23 @@ class ExecutorBatches:
         self._may_write = True
         batch = TaskBatch(self._id(), number, ends)
         partitions = _counts(ends)
-        results: list[PartitionResult] = []
-        counts = RecordCounts()
+        written: list[Written] = []
         prepared: set[bytes] = set()
         while True:
             task = self._sink.plan(batch, self._definitions(prepared))
             schemas = dict(self._schemas)
-            finished = frozenset(result.partition for result in results)
+            written = [outcome for outcome in written if not outcome.result.of_plan]
+            finished = frozenset(outcome.result.partition for outcome in written)
             try:
                 outcomes = self._runner.run(frame, task, table, schemas, partitions, finished)
             except PythonException as error:
                 raise missing_packages(error) from error
             _require_written(outcomes)
-            for outcome in outcomes:
-                if isinstance(outcome, Written):
-                    results.append(outcome.result)
-                    counts += outcome.counts
+            written += [outcome for outcome in outcomes if isinstance(outcome, Written)]
             unprepared = _unprepared(outcomes, schemas)
             if not any(isinstance(outcome, Unprepared) for outcome in outcomes):
-                return self._sink.commit(batch, results), counts
+                summary = self._sink.commit(batch, [outcome.result for outcome in written])
+                return summary, sum((outcome.counts for outcome in written), RecordCounts())
             if unprepared <= prepared:
                 tables = ", ".join(sorted({str(schemas[schema_id].table) for schema_id in unprepared}))
                 raise ServiceError(f"the sink does not make ready what it needs for {tables}")

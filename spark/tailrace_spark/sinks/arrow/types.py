@@ -95,6 +95,11 @@ def conform(batch: Any, schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def conform_table(rows: Any, schema: Any) -> Any:
+    """As `conform` a pyarrow Table, which has no slices."""
+    return pa.Table.from_batches([conform(batch, schema) for batch in rows.combine_chunks().to_batches()], schema)
+
+
 def conformed(array: Any, of: Any) -> Any:
     """`array` in another type; it is no slice."""
     if array.type == of:

@@ -24,3 +24,16 @@ class DeltaSinkSettings(LakeSettings):
                 "before. Remove the line, and stop every stream that still writes these tables through Spark"
             )
         return data
+
+
+def storage_options(settings: DeltaSinkSettings, patience: Mapping[str, str]) -> dict[str, str]:
+    """What S3's client of delta-rs is told; what is not said it finds as AWS's own tools do."""
+    secret = settings.secret_key
+    options = {
+        "AWS_ACCESS_KEY_ID": None if settings.access_key is None else settings.access_key.get_secret_value(),
+        "AWS_SECRET_ACCESS_KEY": None if secret is None else secret.get_secret_value(),
+        "AWS_REGION": settings.region,
+        "AWS_ENDPOINT_URL": settings.endpoint,
+        "AWS_ALLOW_HTTP": "true" if (settings.endpoint or "").startswith("http://") else None,
+    }
+    return {**patience, **{name: value for name, value in options.items() if value is not None}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
@@ -20,12 +20,14 @@ from deltalake.exceptions import (
     TableNotFoundError,
 )
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.arrow.types import conform_table
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings, storage_options
 from tailrace_spark.sinks.lake.local_root import directories, local_files, require_writable
+from tailrace_spark.sinks.lake.named_rows import not_among
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
 from tailrace_spark.sinks.lake.store import Condition, plain_type
 from tailrace_spark.sinks.protocol import DriverOnlyError
@@ -46,6 +48,7 @@ _UNCHECKED: Final = frozenset(
     ("appendOnly", "checkConstraints", "deletionVectors", "domainMetadata", "inCommitTimestamp", "invariants",
      "timestampNtz", "v2Checkpoint")
 )  # fmt: skip
+_GONE: Final = "gone"
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -58,7 +61,7 @@ class DeltaStore:
         if "://" in settings.path and not self._remote:
             raise SettingsError(f"a delta sink's path is a directory or begins with {_S3}, unlike {settings.path}")
         self._root = settings.path.rstrip("/") if self._remote else os.path.abspath(settings.path)
-        self._options = _options(settings, patience) if self._remote else {}
+        self._options = storage_options(settings, patience) if self._remote else {}
         self._file_bytes = settings.file_mebibytes << 20
 
     def reach(self) -> None:
@@ -220,24 +223,45 @@ class DeltaStore:
         uri = self.uri(name)
         with _answering(uri):
             table.require_unchecked()
-            files = fs.PyFileSystem(DeltaStorageHandler(uri, self._options)) if self._remote else local_files(uri)
-            return write_files(files, batches, batches.schema, table.partitioned_by, self._file_bytes)
+            return self._files(uri, table, batches, batches.schema)
+
+    def stage_merge(
+        self, name: str, table: StoredTable, rows: Any, named_by: Sequence[str]
+    ) -> tuple[Sequence[ParquetFile], Sequence[str]]:
+        """Write rows, and what stays of files with some of these, as files below the table: see LakeStore."""
+        uri = self.uri(name)
+        with _answering(uri):
+            table.require_unchecked()
+            added = conform_table(rows.filter(pc.invert(rows[_GONE])).drop_columns([_GONE]), table.schema)
+            unchanged, replaced = table.without(rows.select(list(named_by)))
+            staged = pa.concat_tables([added, *unchanged])
+            return self._files(uri, table, staged.to_batches(), table.schema), replaced
+
+    def _files(self, uri: str, table: StoredTable, batches: Iterable[Any], schema: Any) -> Sequence[ParquetFile]:
+        files = fs.PyFileSystem(DeltaStorageHandler(uri, self._options)) if self._remote else local_files(uri)
+        return write_files(files, batches, schema, table.partitioned_by, self._file_bytes)
 
     def commit_staged(
-        self, name: str, table: StoredTable, files: Sequence[ParquetFile], versions: Mapping[str, int]
+        self,
+        name: str,
+        table: StoredTable,
+        files: Sequence[ParquetFile],
+        versions: Mapping[str, int],
+        replaced: Sequence[str] = (),
     ) -> None:
-        """Add the rows of staged files: see LakeStore."""
+        """Add the rows of staged files, in place of others: see LakeStore."""
         if not self._remote:
             require_files(self.uri(name), [(file.path, file.size) for file in files])
         now = int(time.time() * 1000)
         adds = [AddAction(file.path, file.size, file.partition, now, True, file.stats) for file in files]
         with _answering(self.uri(name)):
+            removes = table.removals(replaced, now)
             table.delta.create_write_transaction(
-                list(adds),
+                [*adds, *removes],
                 "append",
                 table.delta.schema(),
                 table.delta.metadata().partition_columns,
-                commit_properties=_noting(versions),
+                commit_properties=_noting(versions, only_now=bool(replaced)),
             )
 
 
@@ -267,16 +291,48 @@ class StoredTable:
         named = None if keys is None else pa.array(list(keys), pa.binary())
         tables, waiting, rows = list[Any](), list[Any](), 0
         with _answering(self.delta.table_uri):
-            if self._dataset is None:  # to list all of its files takes as long as to read a few
-                # In plain types from the start: to make these of views costs more than to ask for them.
-                self._dataset = self.delta.to_pyarrow_dataset(schema=schema, filesystem=self._files)
-            for batch in self._dataset.to_batches(columns=list(columns), filter=which.arrow):
+            for batch in self._opened().to_batches(columns=list(columns), filter=which.arrow):
                 waiting.append(pa.Table.from_batches([batch]).cast(read_schema))
                 rows += len(batch)
                 if rows >= _LOOKED_AT:
                     tables.append(_those(waiting, named))
                     waiting, rows = [], 0
         return pa.concat_tables([*tables, _those([read_schema.empty_table(), *waiting], named)])
+
+    def without(self, named: Any) -> tuple[list[Any], list[str]]:
+        """What stays of files that have some of these rows, pyarrow Tables, and the paths of these files.
+
+        `named` has the columns that name a row, first the one that the table is partitioned by.
+        """
+        schema, dataset = self.schema, self._opened()
+        parts = named[named.column_names[0]].combine_chunks().unique()
+        unchanged, paths = list[Any](), list[str]()
+        for fragment in dataset.get_fragments(filter=pc.field(named.column_names[0]).isin(parts)):
+            names = fragment.to_table(schema=dataset.schema, columns=named.column_names).cast(named.schema)
+            stays = not_among(names, named)
+            if stays is not None:
+                unchanged.append(fragment.to_table(schema=dataset.schema).filter(stays).cast(schema))
+                paths.append(fragment.path)
+        return unchanged, paths
+
+    def removals(self, paths: Sequence[str], now: int) -> list[RemoveAction]:
+        """What removes files of the table, at a time in milliseconds. Raises ServiceError where it has one no more."""
+        if not paths:
+            return []
+        files = pa.table(self.delta.get_add_actions())
+        existing = dict(zip(files["path"].to_pylist(), files["partition"].to_pylist(), strict=True))
+        if missing := [path for path in paths if path not in existing]:
+            raise ServiceError(f"{self.delta.table_uri}: another writer came first: {missing[0]} is not its any more")
+        return [
+            RemoveAction(path, True, now, None, {name: str(value) for name, value in existing[path].items()})
+            for path in paths
+        ]
+
+    def _opened(self) -> Any:
+        if self._dataset is None:  # to list all of its files takes as long as to read a few
+            # In plain types from the start: to make these of views costs more than to ask for them.
+            self._dataset = self.delta.to_pyarrow_dataset(schema=self.schema, filesystem=self._files)
+        return self._dataset
 
     def version_of(self, application: str) -> int | None:
         """What was last noted for an application id; None: nothing."""
@@ -312,8 +368,11 @@ def _those(tables: Sequence[Any], keys: Any | None) -> Any:
     return rows if keys is None else rows.filter(pc.is_in(rows.column(0), keys))
 
 
-def _noting(versions: Mapping[str, int]) -> CommitProperties:
-    return CommitProperties(app_transactions=[Transaction(app, version) for app, version in sorted(versions.items())])
+def _noting(versions: Mapping[str, int], *, only_now: bool = False) -> CommitProperties:
+    """`only_now`: behind any other commit this one fails."""
+    noted = [Transaction(app, version) for app, version in sorted(versions.items())]
+    # delta-rs would make a commit again that removes files which another one, such as a compaction's, has removed.
+    return CommitProperties(app_transactions=noted, max_commit_retries=0 if only_now else None)
 
 
 @contextmanager
@@ -335,16 +394,3 @@ def _said(error: Exception) -> str:
     """A message in one line, without colours and without rows of the table."""
     words = str(error).split(_ROWS)[0]
     return " ".join(_COLOURS.sub("", words).replace("↳", "").split())
-
-
-def _options(settings: DeltaSinkSettings, patience: Mapping[str, str]) -> dict[str, str]:
-    """What S3's client of delta-rs is told; what is not said it finds as AWS's own tools do."""
-    secret = settings.secret_key
-    options = {
-        "AWS_ACCESS_KEY_ID": None if settings.access_key is None else settings.access_key.get_secret_value(),
-        "AWS_SECRET_ACCESS_KEY": None if secret is None else secret.get_secret_value(),
-        "AWS_REGION": settings.region,
-        "AWS_ENDPOINT_URL": settings.endpoint,
-        "AWS_ALLOW_HTTP": "true" if (settings.endpoint or "").startswith("http://") else None,
-    }
-    return {**patience, **{name: value for name, value in options.items() if value is not None}}

@@ -38,10 +38,10 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.arrow.types import conform
+from tailrace_spark.sinks.lake.named_rows import not_among
 from tailrace_spark.sinks.lake.store import Comparison, Condition, plain_type
 
 _COMPARE: Final[dict[str, Any]] = {"=": EqualTo, "<>": NotEqualTo, "<=": LessThanOrEqual, ">": GreaterThan}
-_ROW: Final = "__row"
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 
@@ -122,12 +122,8 @@ def _require_same_columns(table: Table, task: FileScanTask, stored: Any) -> None
 def without(table: Table, file: FileScanTask, named: Any) -> Any | None:
     """The rows of a file but those that `named` names: its columns are equal. None where the file has none of these."""
     names = read_rows(table, [file], named.schema.names)
-    numbers = pa.array(range(len(names)), pa.int64())
-    joined = names.append_column(_ROW, numbers).join(named, named.schema.names, join_type="left semi")
-    if not len(joined):
-        return None
-    is_other = pc.invert(pc.is_in(numbers, joined[_ROW].combine_chunks()))
-    return read_rows(table, [file]).filter(is_other)
+    stays = not_among(names, named)
+    return None if stays is None else read_rows(table, [file]).filter(stays)
 
 
 def write_rows(metadata: TableMetadata, io: FileIO, rows: Any, file_bytes: int) -> list[DataFile]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,8 +19,9 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.transforms import IdentityTransform
 
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.sinks.arrow.types import conform, grown
+from tailrace_spark.sinks.arrow.types import conform, conform_table
 from tailrace_spark.sinks.iceberg.catalog import DATABASE, IcebergCatalog
+from tailrace_spark.sinks.iceberg.changes import change_files, data_files, replace_columns, widen
 from tailrace_spark.sinks.iceberg.files import expression, plain_schema, read_rows, without, write_rows
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.local_root import require_writable
@@ -147,7 +147,7 @@ class IcebergStore:
             self._make(name, rows, versions, partitioned_by, says)
             return
         with self._changing(name, table, versions) as transaction:
-            _widen(transaction, table.schema, rows.schema)
+            widen(transaction, table.schema, rows.schema)
             if len(rows) or versions:
                 self._commit_files(transaction, table, rows, [])
 
@@ -168,7 +168,7 @@ class IcebergStore:
             return
         with self._changing(name, table, versions) as transaction:
             removed = [task.file for task in table.iceberg.scan().plan_files()]
-            _replace_columns(transaction, table.schema, rows.schema)
+            replace_columns(transaction, table.schema, rows.schema)
             self._commit_files(transaction, table, rows, removed)
 
     def merge(
@@ -179,18 +179,22 @@ class IcebergStore:
         Only the files that have some of these rows are written again.
         """
         with self._changing(name, table, versions) as transaction:
-            named = rows.select(list(named_by)).combine_chunks()
-            touched = Number(named_by[0]).among(sorted(set(named[named_by[0]].to_pylist())))
-            schema, iceberg = table.schema, table.iceberg
-            added = rows.filter(pc.invert(rows[_GONE])).drop_columns([_GONE])
-            parts, removed = [self._conformed(added, schema)], list[DataFile]()
-            for task in iceberg.scan(row_filter=expression(touched)).plan_files() if len(rows) else ():
-                kept_rows = without(iceberg, task, named)
-                if kept_rows is not None:
-                    removed.append(task.file)
-                    parts.append(kept_rows)
-            if removed or len(added) or versions:
-                self._commit_files(transaction, table, pa.concat_tables(parts), removed)
+            changed, removed = self._replacing(table, rows, named_by)
+            if removed or len(changed) or versions:
+                self._commit_files(transaction, table, changed, removed)
+
+    def _replacing(self, table: IcebergTable, rows: Any, named_by: Sequence[str]) -> tuple[Any, list[DataFile]]:
+        """What `merge` writes, a pyarrow Table, and the files in whose place it does."""
+        named = rows.select(list(named_by)).combine_chunks()
+        touched = Number(named_by[0]).among(sorted(set(named[named_by[0]].to_pylist())))
+        added = rows.filter(pc.invert(rows[_GONE])).drop_columns([_GONE])
+        parts, removed = [conform_table(added, table.schema)], list[DataFile]()
+        for task in table.iceberg.scan(row_filter=expression(touched)).plan_files() if len(rows) else ():
+            kept_rows = without(table.iceberg, task, named)
+            if kept_rows is not None:
+                removed.append(task.file)
+                parts.append(kept_rows)
+        return pa.concat_tables(parts), removed
 
     def stage(self, name: str, table: IcebergTable, batches: Any) -> Sequence[DataFile]:
         """Write rows as data files of the table: see LakeStore."""
@@ -198,19 +202,33 @@ class IcebergStore:
         with self.catalog.answering(self.uri(name)):
             return write_rows(table.iceberg.metadata, table.iceberg.io, rows, self._file_bytes)
 
+    def stage_merge(
+        self, name: str, table: IcebergTable, rows: Any, named_by: Sequence[str]
+    ) -> tuple[Sequence[DataFile], Sequence[str]]:
+        """Write rows, and what stays of files with some of these, as data files of the table: see LakeStore."""
+        with self.catalog.answering(self.uri(name)):
+            changed, removed = self._replacing(table, rows, named_by)
+            files = write_rows(table.iceberg.metadata, table.iceberg.io, changed, self._file_bytes)
+            return files, [file.file_path for file in removed]
+
     def commit_staged(
-        self, name: str, table: IcebergTable, files: Sequence[DataFile], versions: Mapping[str, int]
+        self,
+        name: str,
+        table: IcebergTable,
+        files: Sequence[DataFile],
+        versions: Mapping[str, int],
+        replaced: Sequence[str] = (),
     ) -> None:
-        """Add the rows of staged files: see LakeStore."""
+        """Add the rows of staged files, in place of others: see LakeStore."""
         if not self._remote:
             require_files("", [(file.file_path.removeprefix("file://"), file.file_size_in_bytes) for file in files])
         with self._changing(name, table, versions) as transaction:
-            _change_files(transaction, files, [])
+            self._commit_data_files(transaction, table, files, data_files(table.iceberg, table.uri, replaced))
 
     def commit_compacted(self, table: IcebergTable, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
         """Put files in place of others that have the same rows, in one commit."""
         with self._transaction(table, ()) as transaction:
-            _change_files(transaction, added, removed)
+            change_files(transaction, added, removed)
 
     def _make(self, name: str, rows: Any, versions: Mapping[str, int], partitioned_by: str | None, says: str) -> None:
         """A new table of these rows: it is made without any, and then written in one commit."""
@@ -263,22 +281,21 @@ class IcebergStore:
     ) -> None:
         """Have the transaction remove files, and add rows in new ones."""
         added = write_rows(transaction.table_metadata, table.iceberg.io, rows, self._file_bytes)
-        _change_files(transaction, added, removed)
+        self._commit_data_files(transaction, table, added, removed)
+
+    def _commit_data_files(
+        self, transaction: Transaction, table: IcebergTable, added: Sequence[DataFile], removed: Sequence[DataFile]
+    ) -> None:
+        change_files(transaction, added, removed)
         newest = transaction.table_metadata.current_snapshot()
         if removed and newest is not None and len(newest.manifests(table.iceberg.io)) >= self._manifests:
-            _change_files(transaction, [], [])  # pyiceberg merges manifests where it appends, and only there
+            change_files(transaction, [], [])  # pyiceberg merges manifests where it appends, and only there
 
     def _rows(self, batches: Any) -> Any:
         """A pyarrow Table of a RecordBatchReader's rows, in types that Iceberg has."""
         schema = self.typed(batches.schema)
         parts = [conform(batch, schema) for batch in batches]
         return pa.Table.from_batches(parts) if parts else schema.empty_table()
-
-    def _conformed(self, rows: Any, schema: Any) -> Any:
-        """A pyarrow Table in the columns of a table, which may have more than it."""
-        rows = rows.combine_chunks()
-        parts = [conform(batch, schema) for batch in rows.to_batches()]
-        return pa.Table.from_batches(parts, schema)
 
     def _catalog_exists(self) -> bool:
         """Whether there is something to ask: a directory's catalog is made with its first table."""
@@ -345,42 +362,6 @@ class IcebergTable:
 
 def _noted(versions: Mapping[str, int]) -> dict[str, str]:
     return {application: str(version) for application, version in versions.items()}
-
-
-def _change_files(transaction: Transaction, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
-    """Make one snapshot with files in place of others. The commit asks for the snapshot that was read."""
-    changes = transaction.update_snapshot()
-    with changes.overwrite() if removed else changes.merge_append() as snapshot:
-        for file in removed:
-            snapshot.delete_data_file(file)
-        for file in added:
-            snapshot.append_data_file(file)
-
-
-def _widen(transaction: Transaction, schema: Any, wanted: Any) -> None:
-    """Add the columns, and fields of columns, that only `wanted` has."""
-    wider = grown(schema, wanted)
-    if wider is not None and wider != schema:
-        with transaction.update_schema() as update:
-            update.union_by_name(wider)
-
-
-def _replace_columns(transaction: Transaction, schema: Any, wanted: Any) -> None:
-    """Have these columns alone, in this order; one of another type than before is another column."""
-    replaced = [field.name for field in schema if field.name not in wanted.names or wanted.field(field.name) != field]
-    if replaced:
-        with transaction.update_schema(allow_incompatible_changes=True) as update:
-            for name in replaced:
-                update.delete_column((name,))
-    stays = [name for name in schema.names if name not in replaced]
-    if set(wanted.names) - set(stays):
-        with transaction.update_schema() as update:
-            update.union_by_name(wanted)
-    if [field.name for field in transaction.table_metadata.schema().fields] != wanted.names:
-        with transaction.update_schema() as update:
-            update.move_first((wanted.names[0],))
-            for previous, name in pairwise(wanted.names):
-                update.move_after((name,), (previous,))
 
 
 def _folders(path: str) -> list[str]:

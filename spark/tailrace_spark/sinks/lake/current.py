@@ -8,33 +8,24 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from itertools import count
 from typing import Final
 from uuid import UUID
 
-from tailrace_schemas.change import Op
-from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.gc_pause import gc_paused
-from tailrace_spark.merge.batch_changes import gather
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
-from tailrace_spark.merge.partition import mergeable
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.table_record import define, truncate
-from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, state_name
-from tailrace_spark.sinks.lake.fast_rows import Buckets
-from tailrace_spark.sinks.lake.history import LakeHistory, table_name
-from tailrace_spark.sinks.lake.names import Names
-from tailrace_spark.sinks.lake.state import (
-    StateTable,
-    TableEntry,
-)
-from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, read_now, reading
+from tailrace_spark.sinks.lake.current_plans import CurrentPlans
+from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable
+from tailrace_spark.sinks.lake.current_task import CurrentTask
+from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_with, with_names
+from tailrace_spark.sinks.lake.history import LakeHistory
+from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore
-from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 
@@ -78,7 +69,8 @@ class LakeCurrent:
         self._purge_limit = purge_limit
         self._worth_a_part = worth_a_part
         self._swept = self._purged = 0.0
-        self._names: dict[UUID, str] = {}
+        self._followed = FollowedTables(store)
+        self._plans = CurrentPlans(store, self._followed, buckets, ring_delay, clock)
 
     def reach(self) -> None:
         """See that the root may be written."""
@@ -86,7 +78,7 @@ class LakeCurrent:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self)
+        return Capabilities(sweeping=self, tasks=self)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the store does not answer."""
@@ -113,6 +105,20 @@ class LakeCurrent:
                 letters += refused
         self._bury(letters)
         return summary + Summary(dead_letters=len(letters)), letters
+
+    def fence(self, stream: str) -> None:
+        """As TaskSink says: no file of a task counts before a commit, and none is made behind another one's."""
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> CurrentTask:
+        """As TaskSink says."""
+        return self._plans.plan(batch, definitions)
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        """As TaskSink says: one commit of each table that has changes, its state first."""
+        del batch
+        summary, letters = self._plans.commit(results)
+        self._bury(letters)
+        return summary
 
     def sweep(self) -> int:
         """Show again what has expired; how many rows that changed.
@@ -160,49 +166,24 @@ class LakeCurrent:
 
     def _table(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         table, announced = newest_definition(changes)
-        name, followed = self._followed(table)
+        name, followed = self._followed.find(table)
         if followed is None:
-            entry = TableEntry(table, announced, buckets=Buckets(self._buckets), names={})
-            followed = CurrentTable(self._store, name, StateTable(self._store.open(state_name(name))), entry, new=True)
-        else:
+            followed = self._followed.new(name, table, announced, self._buckets)
             entry = followed.entry
-            entry = define(entry, table, announced)
+        else:
+            entry = define(followed.entry, table, announced)
         entry, truncated = truncate(entry, changes, self._ring_delay)
         changes, late = split(truncated.left, entry.purged_to)
         refused += late
         if not changes and entry.truncations == followed.entry.truncations:
             return 0
-        entry = replace(entry, names=_names(entry))
-        now = int(self._clock())
-        with gc_paused():
-            try:
-                keys = _keys_of(changes)
-                with reading(followed.state, keys, entry.buckets, self._worth_a_part) as stored:
-                    return followed.merge(gather(changes), entry, truncated.erased, now, stored)
-            except DecodeError:
-                good = mergeable(changes, LakeRowRenderer(entry.definition, entry.buckets, entry.names), refused)
-                stored = read_now(followed.state, _keys_of(good), entry.buckets)
-                return followed.merge(gather(good), entry, truncated.erased, now, stored)
+        entry = with_names(entry)
+        now, merging = int(self._clock()), followed
 
-    def _followed(self, table: Table) -> tuple[str, CurrentTable | None]:
-        """The name under which a source table stands, or is to be made: the first of NAME, NAME-2, ... that is its."""
-        known_name = self._names.get(table.id)
-        if known_name is not None and (followed := CurrentTable.open(self._store, known_name)) is not None:
-            return known_name, followed
-        base = table_name(table)
-        for suffix in count(1):
-            name = base if suffix == 1 else f"{base}-{suffix}"
-            followed = CurrentTable.open(self._store, name)
-            if followed is None:
-                if self._store.open(name) is not None:
-                    raise SettingsError(
-                        f"{self._store.uri(name)} is a table of another kind: give this sink another path"
-                    )
-                break
-            if followed.entry.definition.id == table.id:
-                break
-        self._names[table.id] = name
-        return name, followed
+        def merge(batch: BatchChanges, stored: StateReading) -> int:
+            return merging.merge(batch, entry, truncated.erased, now, stored)
+
+        return merged_with(followed, entry, changes, refused, self._worth_a_part, merge)
 
     def _bury(self, letters: Sequence[DeadLetter]) -> None:
         if letters:
@@ -214,19 +195,3 @@ class LakeCurrent:
             except BaseException:
                 batch.abandon()
                 raise
-
-
-def _keys_of(changes: Sequence[Delivered]) -> set[bytes]:
-    """The keys of the partitions that changes are of."""
-    return {
-        delivered.change.key
-        for delivered in changes
-        if delivered.change.key is not None and delivered.change.op is not Op.TRUNCATE
-    }
-
-
-def _names(entry: TableEntry) -> Names:
-    """What a table calls its columns and fields now, by what it called them before."""
-    if entry.names is None:  # an older version made it
-        entry = replace(entry, names=LakeRowRenderer(entry.definition, entry.buckets, None).names)
-    return LakeRowRenderer(entry.definition, entry.buckets, entry.names).names

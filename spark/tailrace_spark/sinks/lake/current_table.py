@@ -24,7 +24,7 @@ from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPa
 from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow, state_row
 from tailrace_spark.merge.table_record import purge
-from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import Buckets, FastRows, bucket_of
 from tailrace_spark.sinks.lake.row_changes import VisibleChanges, rows_of, visible_changes
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.state import (
@@ -47,13 +47,27 @@ from tailrace_spark.sinks.naming import CLUSTERING, KEY
 log = logging.getLogger("tailrace_spark")
 
 STATE_SUFFIX: Final = "-state"
-_NAMED_BY: Final = (BUCKET, KEY, CLUSTERING)
+NAMED_BY: Final = (BUCKET, KEY, CLUSTERING)
+"""The columns that name a visible row."""
 _MICROS: Final = 1_000_000
 
 
 def state_name(name: str) -> str:
     """The name of the state of a table."""
     return name + STATE_SUFFIX
+
+
+@dataclass(frozen=True, slots=True)
+class MergedRows:
+    """What a merge puts into both tables: states, a pyarrow Table of WITH_GONE, and what is visible of them.
+
+    `count`: of how many rows the states changed.
+    """
+
+    renderer: LakeRowRenderer
+    state: Any
+    changes: VisibleChanges
+    count: int
 
 
 @dataclass(slots=True)
@@ -107,10 +121,20 @@ class CurrentTable:
     def merge(
         self, batch: BatchChanges, entry: TableEntry, erased: Deletion | None, now: int, stored: StateReading
     ) -> int:
-        """Merge a batch by the table's entry of now; how many rows' states changed.
+        """As `merged`, and written; how many rows' states changed. Raises DecodeError before anything is written."""
+        merged = self.merged(batch, entry, erased, now, stored)
+        former, created = self.state.batch, self.state.stored is None
+        changed = self._write_state(merged, entry, erases=erased is not None)
+        self._show(merged.renderer, merged.changes, changed, former, now, created=created)
+        return merged.count
+
+    def merged(
+        self, batch: BatchChanges, entry: TableEntry, erased: Deletion | None, now: int, stored: StateReading
+    ) -> MergedRows:
+        """What merging a batch by the table's entry of now puts into both tables; nothing is written.
 
         `erased` is what truncations take of the stored rows before. `stored` are the partitions of the batch, and
-        perhaps others, in which what has expired by `now` is merged. Raises DecodeError before anything is written.
+        perhaps others, in which what has expired by `now` is merged. Raises DecodeError.
         """
         renderer = LakeRowRenderer(entry.definition, entry.buckets, entry.names)
         fast = FastRows(entry.definition, entry.buckets, len(batch.rows))
@@ -128,10 +152,21 @@ class CurrentTable:
             left, erasing = erase_partitions(renderer, partitions, erased, now)
         result = erasing.then(PartitionMerge(renderer, now).merge(left, batch))
         changes = visible_changes(renderer, fast, result, stored.parts, now)
-        former, created = self.state.batch, self.state.stored is None
-        changed = self._write_state(result, fast, entry, changes.new, erases=erased is not None)
-        self._show(renderer, changes, changed, former, now, created=created)
-        return result.rows + len(fast.keys)
+        batch_number = self.state.batch + 1
+        rows = pa.Table.from_pylist(
+            state_rows(result.stored, result.removed, batch_number, entry.buckets), schema=WITH_GONE
+        )
+        state = pa.concat_tables([fast_state_rows(fast, batch_number), rows])
+        return MergedRows(renderer, state, changes, result.rows + len(fast.keys))
+
+    def prepare(self, entry: TableEntry, now: int) -> None:
+        """Have both tables there, by an entry, and the visible one show what the state has, for tasks to go on."""
+        former = self.state.batch
+        self.merge(BatchChanges(), entry, None, now, read_now(self.state, (), entry.buckets))
+        visible = self.store.open(self.name)
+        if visible is not None and visible.version_of(BATCH) == former < self.state.batch:
+            no_rows = pa.RecordBatchReader.from_batches(visible.schema, [])
+            self.store.append(self.name, visible, no_rows, {BATCH: self.state.batch})
 
     def _merge_fast(
         self, fast: FastRows, batch: BatchChanges, now: int, stored: StateReading
@@ -148,26 +183,20 @@ class CurrentTable:
             left |= slow_rows
         return partitions, left
 
-    def _write_state(
-        self, result: MergeResult[list[object]], fast: FastRows, entry: TableEntry, new: bool, *, erases: bool
-    ) -> bool:
-        """Commit the stored rows that changed; whether any did. `new`: none of them was stored before.
-
-        `erases`: a truncation took stored rows.
-        """
-        batch = self.state.batch + 1
-        rows = state_rows(result.stored, result.removed, batch, entry.buckets)
+    def _write_state(self, merged: MergedRows, entry: TableEntry, *, erases: bool) -> bool:
+        """Commit the stored rows that changed; whether any did. `erases`: a truncation took stored rows."""
+        batch, new, rows = self.state.batch + 1, merged.changes.new, list[dict[str, Any]]()
         if self.new or entry != self.entry:
             if self.new or erases or not _widens(self.entry, entry):
                 entry = replace(entry, since=batch)
-            rows += entry_rows(entry)
+            rows = entry_rows(entry)
             new = False
-        if not rows and not fast.keys:
+        table = pa.concat_tables([merged.state, pa.Table.from_pylist(rows, schema=WITH_GONE)])
+        if not len(table):
             return False
         name, stored = state_name(self.name), self.state.stored
-        table = pa.concat_tables([fast_state_rows(fast, batch), pa.Table.from_pylist(rows, schema=WITH_GONE)])
         if stored is None or new:
-            batches = table.filter(pc.invert(table["gone"])).drop_columns(["gone"]).to_reader()
+            batches = without_gone(table).to_reader()
             says = f"State of {entry.definition}"
             self.store.append(name, stored, batches, {BATCH: batch}, partitioned_by="bucket", says=says)
         else:
@@ -222,13 +251,8 @@ class CurrentTable:
             batches = pa.RecordBatchReader.from_batches(renderer.schema, changes.rows)
             self.store.append(self.name, visible, batches, {BATCH: self.state.batch})
             return
-        keys = [
-            {KEY: key, CLUSTERING: clustering, BUCKET: bucket_of(key, self.entry.buckets)}
-            for key, clustering in changes.hidden
-        ]
-        hidden = pa.RecordBatch.from_pylist(keys, schema=renderer.schema)
-        rows = pa.Table.from_batches([*(_marked(batch, False) for batch in changes.rows), _marked(hidden, True)])
-        self.store.merge(self.name, visible, rows, _NAMED_BY, {BATCH: self.state.batch})
+        rows = marked_rows(renderer, changes, self.entry.buckets)
+        self.store.merge(self.name, visible, rows, NAMED_BY, {BATCH: self.state.batch})
 
     def _show_since(self, renderer: LakeRowRenderer, visible: LakeTable, batch: int, now: int) -> None:
         """Show the partitions again that were stored after a batch."""
@@ -267,6 +291,18 @@ class CurrentTable:
         versions = {BATCH: self.state.batch}
         says = f"{renderer.table}, followed"
         self.store.rewrite(self.name, visible, rows, versions, partitioned_by=BUCKET, says=says)
+
+
+def without_gone(rows: Any) -> Any:
+    """Those of a pyarrow Table's rows that are to be there, without the column that says so."""
+    return rows.filter(pc.invert(rows["gone"])).drop_columns(["gone"])
+
+
+def marked_rows(renderer: LakeRowRenderer, changes: VisibleChanges, buckets: Buckets) -> Any:
+    """A pyarrow Table of visible rows, and of the names of those that go, with `gone`."""
+    keys = [{KEY: key, CLUSTERING: clustering, BUCKET: bucket_of(key, buckets)} for key, clustering in changes.hidden]
+    hidden = pa.RecordBatch.from_pylist(keys, schema=renderer.schema)
+    return pa.Table.from_batches([*(_marked(batch, False) for batch in changes.rows), _marked(hidden, True)])
 
 
 def _row_key(row: tuple[RowKey, RowChanges]) -> RowKey:

@@ -23,6 +23,7 @@ from tailrace_spark.sinks.arrow.types import DAY, grown
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
 from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory
 from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS, LETTERS, REPLAYS, HistoryTable, Route
+from tailrace_spark.sinks.lake.opened_tables import OpenedTables
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.shared_directory import mark_of, require_same
@@ -177,23 +178,6 @@ class _PlannedHistory(LakeHistory):
         return route
 
 
-class _Opened:
-    """A store each table of which is opened once, so that all tasks of a process see it as it was then."""
-
-    def __init__(self, store: LakeStore) -> None:
-        self._store = store
-        self._tables: dict[str, LakeTable | None] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def open(self, name: str) -> LakeTable | None:
-        """The table as it was when it was first asked for."""
-        if name not in self._tables:
-            self._tables[name] = self._store.open(name)
-        return self._tables[name]
-
-
 class _Planned:
     """What a worker process knows of the newest plan that it had a task of."""
 
@@ -207,7 +191,7 @@ class _Planned:
         with self._lock:
             outlet = self._outlet
             if outlet is None or self._plan != task.plan:
-                opened: Any = _Opened(task.store)
+                opened: Any = OpenedTables(task.store)
                 outlet = self._outlet = _PlannedHistory(opened)
                 self._plan = task.plan
                 for name, reason in task.refused.items():

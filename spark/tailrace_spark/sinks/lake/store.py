@@ -161,8 +161,22 @@ class LakeStore(Protocol):
         RecordBatchReader of the table's columns. Raises DriverOnlyError for a table whose rows only `append` checks.
         """
 
-    def commit_staged(self, name: str, table: Any, files: Sequence[Any], versions: Mapping[str, int]) -> None:
-        """Add the rows of staged files, as `append`. Raises SettingsError where the files are not to be seen here."""
+    def stage_merge(
+        self, name: str, table: Any, rows: Any, named_by: Sequence[str]
+    ) -> tuple[Sequence[Any], Sequence[str]]:
+        """As `merge`, in files that no commit names yet: these files, as `stage` has them, and names of those replaced.
+
+        Only files of the values that `rows` has in the first column of `named_by` are read.
+        """
+
+    def commit_staged(
+        self, name: str, table: Any, files: Sequence[Any], versions: Mapping[str, int], replaced: Sequence[str] = ()
+    ) -> None:
+        """Add the rows of staged files, as `append`, in place of the files that are named as `replaced`.
+
+        Raises SettingsError where the files are not to be seen here, ServiceError where a replaced one is not the
+        table's any more.
+        """
 
 
 def _arrow(comparison: Comparison) -> Any:

@@ -9,6 +9,8 @@ from itertools import count
 
 from tailrace_schemas.change import Op
 from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import partition as partition_of
+from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
@@ -113,6 +115,7 @@ def write_shares(sink: TaskSink, pieces: Sequence[Piece], shares: Mapping[KafkaP
     prepared: list[tuple[int, Table]] = []
     while True:
         task = sink.plan(batch, prepared)
+        results = [result for result in results if not result.of_plan]
         finished = {result.partition for result in results}
         unprepared = False
         for partition, share in shares.items():
@@ -159,4 +162,4 @@ def _share(pieces: Iterable[Piece], number: int, partitions: int) -> Iterator[Pi
 
 def _is_of(delivered: Delivered, number: int, partitions: int) -> bool:
     change = delivered.change
-    return change.op is Op.TRUNCATE or sum(change.key or b"") % partitions == number
+    return change.op is Op.TRUNCATE or partition_of(token(change.key or b""), partitions) == number

@@ -25,8 +25,8 @@ from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
-from tailrace_spark.sinks.protocol import DeadLetterSink, Sink
-from tests.unit.spark.sinks.in_tasks import LogInTasks
+from tailrace_spark.sinks.protocol import DeadLetterSink, Sink, SweepingSink
+from tests.unit.spark.sinks.in_tasks import InTasks, LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 WRITTEN_BY_SPARK: Final = Path(__file__).parents[4] / "fixtures/delta"
@@ -181,7 +181,7 @@ class FollowedDelta(DeltaLake, Following):
         *,
         dies_after: int | None = None,
         revives: bool = False,
-    ) -> LakeCurrent:
+    ) -> SweepingSink:
         store = self.opened(dies_after, revives=revives)
         return LakeCurrent(
             store,
@@ -223,6 +223,20 @@ class FollowedDelta(DeltaLake, Following):
     def dead_letters(self) -> int:
         stored = self.store.open(DEAD_LETTERS)
         return 0 if stored is None else stored.delta.to_pyarrow_dataset().count_rows()
+
+
+class DeltaCurrentInTasks(FollowedDelta):
+    """Tables there that follow, written by tasks."""
+
+    def open(
+        self,
+        clock: Callable[[], float] | None = None,
+        ring_delay: float = 0.0,
+        *,
+        dies_after: int | None = None,
+        revives: bool = False,
+    ) -> SweepingSink:
+        return InTasks(super().open(clock, ring_delay, dies_after=dies_after, revives=revives))
 
 
 class LetteredDelta(DeltaLake):

@@ -32,7 +32,7 @@ from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN as CONTRACT_PLAIN
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, FollowedDelta
+from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaCurrentInTasks, FollowedDelta
 from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract, batches, require_select
 from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
@@ -60,6 +60,28 @@ class TestDeltaCurrent(LakeCurrentContract):
     def another(self, tmp_path: Path) -> Callable[[], FollowedDelta]:
         numbers = count()
         return lambda: local(tmp_path / str(next(numbers)))
+
+
+def in_tasks(root: Path) -> DeltaCurrentInTasks:
+    return DeltaCurrentInTasks(DeltaSinkSettings(path=str(root), mode="current", buckets=4))
+
+
+@pytest.mark.promise("delta.current", "stream.execution")
+class TestDeltaCurrentInTasks(LakeCurrentContract):
+    sink = "delta, in tasks"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('deltalake')}, a directory"
+
+    @pytest.fixture
+    def followed(self, tmp_path: Path) -> DeltaCurrentInTasks:
+        return in_tasks(tmp_path)
+
+    @pytest.fixture
+    def another(self, tmp_path: Path) -> Callable[[], DeltaCurrentInTasks]:
+        numbers = count()
+        return lambda: in_tasks(tmp_path / str(next(numbers)))
 
 
 @pytest.mark.promise("delta.current")

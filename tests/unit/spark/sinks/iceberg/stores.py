@@ -21,9 +21,9 @@ from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
-from tailrace_spark.sinks.protocol import DeadLetterSink, Sink
+from tailrace_spark.sinks.protocol import DeadLetterSink, Sink, SweepingSink
 from tests.unit.spark.sinks.delta.stores import Dying, Following
-from tests.unit.spark.sinks.in_tasks import LogInTasks
+from tests.unit.spark.sinks.in_tasks import InTasks, LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 NARROW: Final = {"int8": "int32", "int16": "int32"}
@@ -105,7 +105,7 @@ class FollowedIceberg(Lake, Following):
         *,
         dies_after: int | None = None,
         revives: bool = False,
-    ) -> LakeCurrent:
+    ) -> SweepingSink:
         store = self.opened(dies_after, revives=revives)
         return LakeCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
@@ -138,6 +138,20 @@ class FollowedIceberg(Lake, Following):
 
     def dead_letters(self) -> int:
         return len(self.dead_letter_rows())
+
+
+class IcebergCurrentInTasks(FollowedIceberg):
+    """Tables there that follow, written by tasks."""
+
+    def open(
+        self,
+        clock: Callable[[], float] | None = None,
+        ring_delay: float = 0.0,
+        *,
+        dies_after: int | None = None,
+        revives: bool = False,
+    ) -> SweepingSink:
+        return InTasks(super().open(clock, ring_delay, dies_after=dies_after, revives=revives))
 
 
 class LetteredIceberg(Lake):

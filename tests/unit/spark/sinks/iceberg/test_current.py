@@ -18,7 +18,7 @@ from tailrace_spark.sinks.lake.current import LakeCurrent
 from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
+from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergCurrentInTasks
 from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract
 from tests.unit.spark.sinks.merging_contract import selected, write
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
@@ -51,6 +51,31 @@ class TestIcebergCurrent(LakeCurrentContract):
 
     @pytest.fixture
     def followed(self, another: Stores) -> FollowedIceberg:
+        return another()
+
+
+@pytest.mark.promise("iceberg.current", "stream.execution")
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+class TestIcebergCurrentInTasks(LakeCurrentContract):
+    sink = "iceberg, in tasks"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return f"{package('pyiceberg')}, a directory"
+
+    @pytest.fixture
+    def another(self, tmp_path: Path) -> Callable[[], IcebergCurrentInTasks]:
+        numbers = count()
+
+        def new() -> IcebergCurrentInTasks:
+            path = str(tmp_path / str(next(numbers)))
+            return IcebergCurrentInTasks(IcebergSinkSettings(path=path, mode="current", buckets=2))
+
+        return new
+
+    @pytest.fixture
+    def followed(self, another: Callable[[], IcebergCurrentInTasks]) -> IcebergCurrentInTasks:
         return another()
 
 

@@ -1,0 +1,59 @@
+"""What a commit of an Iceberg table changes: its files, and its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, Transaction
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.arrow.types import grown
+
+
+def data_files(table: Table, uri: str, paths: Sequence[str]) -> list[DataFile]:
+    """The table's data files of these paths; `uri` names it. Raises ServiceError where it has one no more."""
+    if not paths:
+        return []
+    existing = {task.file.file_path: task.file for task in table.scan().plan_files()}
+    if missing := [path for path in paths if path not in existing]:
+        raise ServiceError(f"{uri}: another writer came first: {missing[0]} is not its any more")
+    return [existing[path] for path in paths]
+
+
+def change_files(transaction: Transaction, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
+    """Make one snapshot with files in place of others. The commit asks for the snapshot that was read."""
+    changes = transaction.update_snapshot()
+    with changes.overwrite() if removed else changes.merge_append() as snapshot:
+        for file in removed:
+            snapshot.delete_data_file(file)
+        for file in added:
+            snapshot.append_data_file(file)
+
+
+def widen(transaction: Transaction, schema: Any, wanted: Any) -> None:
+    """Add the columns, and fields of columns, that only `wanted` has."""
+    wider = grown(schema, wanted)
+    if wider is not None and wider != schema:
+        with transaction.update_schema() as update:
+            update.union_by_name(wider)
+
+
+def replace_columns(transaction: Transaction, schema: Any, wanted: Any) -> None:
+    """Have these columns alone, in this order; one of another type than before is another column."""
+    replaced = [field.name for field in schema if field.name not in wanted.names or wanted.field(field.name) != field]
+    if replaced:
+        with transaction.update_schema(allow_incompatible_changes=True) as update:
+            for name in replaced:
+                update.delete_column((name,))
+    stays = [name for name in schema.names if name not in replaced]
+    if set(wanted.names) - set(stays):
+        with transaction.update_schema() as update:
+            update.union_by_name(wanted)
+    if [field.name for field in transaction.table_metadata.schema().fields] != wanted.names:
+        with transaction.update_schema() as update:
+            update.move_first((wanted.names[0],))
+            for previous, name in pairwise(wanted.names):
+                update.move_after((name,), (previous,))

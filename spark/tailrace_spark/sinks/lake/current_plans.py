@@ -1,0 +1,166 @@
+"""The driver's half of current tables by tasks: makes tables ready, and makes one commit of each with all tasks' files.
+
+A commit takes files that were made of the very batch that the table has, in place of files that it still has. So of two
+drivers, or of two attempts at a batch, one commits, and the other one's files have no reader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from math import lcm
+from typing import Final
+from uuid import uuid4
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition, topic_component
+from tailrace_spark.batch.delivery import DeadLetter, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.merge.table_record import define
+from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, state_name
+from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedPartition, StagedRows, fit, require_own_buckets
+from tailrace_spark.sinks.lake.followed_tables import FollowedTables, with_names
+from tailrace_spark.sinks.lake.state import BATCH
+from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
+from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.shared_directory import mark_of
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of
+
+_MOST_BUCKETS: Final = 4096
+
+
+class CurrentPlans:
+    """Plans and commits of one sink."""
+
+    def __init__(
+        self,
+        store: LakeStore,
+        followed: FollowedTables,
+        buckets: int,
+        ring_delay: float,
+        clock: Callable[[], float],
+    ) -> None:
+        """`buckets`: of tables that are made, at least. `ring_delay` and `clock` in seconds."""
+        self._store = store
+        self._followed = followed
+        self._buckets = buckets
+        self._ring_delay = ring_delay
+        self._clock = clock
+        self._existing: dict[str, CurrentTable] | None = None
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> CurrentTask:
+        """The task of a batch, for which these definitions have their tables.
+
+        Raises DriverOnlyError where tasks cannot write one of the tables, ServiceError, SettingsError.
+        """
+        partitions = _counts(batch.ends)
+        self._require_fitting(partitions)
+        now = int(self._clock())
+        for announced, table in definitions:
+            self._prepare(table, announced, partitions, now)
+        directory = self._store.directory
+        mark = None if directory is None else mark_of(directory)
+        prepared = frozenset(table.id for _, table in definitions)
+        return CurrentTask(self._store, uuid4().hex, partitions, prepared, self._ring_delay, now, mark)
+
+    def commit(self, results: Sequence[PartitionResult]) -> tuple[Summary, Sequence[DeadLetter]]:
+        """Commit each table, and give the dead letters.
+
+        Raises ServiceError where one is not committed: the batch comes again, and changes nothing in the others.
+        """
+        staged: dict[str, list[StagedRows]] = {}
+        letters: list[DeadLetter] = []
+        for result in results:
+            if isinstance(result.detail, StagedPartition):
+                letters += [DeadLetter.from_json(json.loads(letter)) for letter in result.detail.letters]
+                for rows in result.detail.tables:
+                    staged.setdefault(rows.name, []).append(rows)
+        for name in sorted(staged):
+            self._commit(name, staged[name])
+        return sum((result.summary for result in results), Summary()), letters
+
+    def _prepare(self, table: Table, announced: int, partitions: Mapping[str, int], now: int) -> None:
+        name, followed = self._followed.find(table)
+        topic_partitions = _partitions_of(table, partitions)
+        try:
+            if followed is None:
+                followed = self._followed.new(name, table, announced, _multiple(self._buckets, topic_partitions))
+                entry = followed.entry
+            else:
+                entry = define(followed.entry, table, announced)
+            if self._existing is not None:
+                self._existing[name] = followed
+            followed.prepare(with_names(entry), now)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            raise DriverOnlyError(f"{name}: {reason_of(error)}") from error
+
+    def _require_fitting(self, partitions: Mapping[str, int]) -> None:
+        """Raise DriverOnlyError for tables of these topics that tasks cannot write, before any task finds that."""
+        if self._existing is None:
+            names = [name for name in self._store.names() if name.endswith(STATE_SUFFIX)]
+            opened = [CurrentTable.open(self._store, name.removesuffix(STATE_SUFFIX)) for name in names]
+            self._existing = {followed.name: followed for followed in opened if followed is not None}
+        for followed in self._existing.values():
+            for topic, count in partitions.items():
+                if _is_topic_of(followed.entry.definition, topic) and not fit(followed.entry.buckets, count):
+                    require_own_buckets(followed, count)
+
+    def _commit(self, name: str, staged: Sequence[StagedRows]) -> None:
+        """Commit the state, then what is visible of it. What a crash leaves between is shown by the next plan."""
+        [batch, *other_batches] = {rows.batch for rows in staged}
+        if other_batches:
+            raise self._overtaken(name)
+        states = state_name(name)
+        try:
+            state = self._opened(states, {rows.state.identity for rows in staged}, batch)
+            visible = self._opened(name, {rows.visible.identity for rows in staged}, batch)
+            versions = {BATCH: batch + 1}
+            files = [file for rows in staged for file in rows.state.files]
+            self._store.commit_staged(
+                states, state, files, versions, [r for rows in staged for r in rows.state.replaced]
+            )
+            files = [file for rows in staged for file in rows.visible.files]
+            self._store.commit_staged(
+                name, visible, files, versions, [r for rows in staged for r in rows.visible.replaced]
+            )
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            raise DriverOnlyError(f"{name}: {reason_of(error)}") from error
+
+    def _opened(self, name: str, identities: set[str], batch: int) -> LakeTable:
+        table = self._store.open(name)
+        if table is None or identities != {table.identity} or table.version_of(BATCH) != batch:
+            raise self._overtaken(name)
+        return table
+
+    def _overtaken(self, name: str) -> ServiceError:
+        return ServiceError(f"{self._store.uri(name)}: another writer came first: the batch is planned again")
+
+
+def _counts(ends: Mapping[KafkaPartition, int]) -> dict[str, int]:
+    """The number of each topic's partitions."""
+    counts: dict[str, int] = {}
+    for topic, partition in ends:
+        counts[topic] = max(counts.get(topic, 0), partition + 1)
+    return counts
+
+
+def _is_topic_of(table: Table, topic: str) -> bool:
+    """Whether a topic's name, which is not shortened, is that of a table (contracts.md 4)."""
+    return topic.endswith(f".{topic_component(table.keyspace)}.{topic_component(table.name)}")
+
+
+def _partitions_of(table: Table, partitions: Mapping[str, int]) -> int:
+    """A number that the partitions of a table's topic divide."""
+    counts = [count for topic, count in partitions.items() if _is_topic_of(table, topic)]
+    return lcm(*(counts or partitions.values()))
+
+
+def _multiple(least: int, of: int) -> int:
+    """The smallest multiple from `least` on; `least` where it would be too many buckets."""
+    buckets = -(-least // of) * of
+    return buckets if buckets <= _MOST_BUCKETS else least

@@ -1,0 +1,249 @@
+"""Current tables by tasks: each merges its Kafka partition's changes with its own buckets' files, and stages files.
+
+A table's buckets are shares of the ring, as Kafka's partitions are. Where these divide the buckets, no other task reads
+or replaces the files of a task's buckets. Nothing counts before the driver's commit, which takes no files that were
+made of another state than the table then has: see `current_plans`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.merge.batch_changes import BatchChanges
+from tailrace_spark.merge.by_table import group_by_table
+from tailrace_spark.merge.definitions import newest_definition
+from tailrace_spark.merge.purge_horizon import split
+from tailrace_spark.merge.table_record import define, truncate
+from tailrace_spark.sinks.arrow.types import conform
+from tailrace_spark.sinks.lake.current_table import (
+    NAMED_BY,
+    CurrentTable,
+    MergedRows,
+    marked_rows,
+    state_name,
+    without_gone,
+)
+from tailrace_spark.sinks.lake.fast_rows import Buckets
+from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_with, with_names
+from tailrace_spark.sinks.lake.opened_tables import OpenedTables
+from tailrace_spark.sinks.lake.state import BATCH, IDENTITY
+from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
+from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
+from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tailrace_spark.sinks.shared_directory import require_same
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
+from tailrace_spark.sinks.without_truncations import without_truncations
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFiles:
+    """Files that a task has staged for one table of the lake, which `identity` names, and those that they replace."""
+
+    identity: str
+    files: tuple[Any, ...] = ()
+    replaced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """What a task has staged of one current table, whose state and visible table both had this `batch`."""
+
+    name: str
+    batch: int
+    state: StagedFiles
+    visible: StagedFiles
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPartition:
+    """All that a task has staged. `letters` are dead letters, each as JSON."""
+
+    tables: tuple[StagedRows, ...]
+    letters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentTask:
+    """Merges and stages a Kafka partition's changes.
+
+    `partitions` counts those of each topic; `prepared` are the ids of tables that were made ready for this plan. What
+    has expired by `now`, in seconds, is gone. `mark` is that of the store's directory, where it has one.
+    """
+
+    store: LakeStore = field(repr=False)
+    plan: str
+    partitions: Mapping[str, int]
+    prepared: frozenset[UUID]
+    ring_delay: float
+    now: int
+    mark: str | None = None
+
+    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        """As PartitionTask says."""
+        if self.store.directory is not None and self.mark is not None:
+            require_same(self.store.directory, self.mark)
+        by_table: dict[UUID, list[Delivered]] = {}
+        letters: list[DeadLetter] = []
+        for piece in without_truncations(pieces):
+            letters += piece.dead_letters
+            group_by_table(piece.changes, by_table)
+        tables = _PLANNED.tables(self)
+        staging = [_Staging(self, partition, tables, changes) for changes in by_table.values()]
+        for table in staging:
+            table.require_prepared()  # of all tables, before anything is staged
+        staged, summary = list[StagedRows](), Summary()
+        for table in staging:
+            summary += table.stage(staged, letters)
+        detail = StagedPartition(tuple(staged), tuple(json.dumps(letter.to_json()) for letter in letters))
+        return PartitionResult(partition, summary + Summary(dead_letters=len(letters)), detail, of_plan=True)
+
+
+class _PlannedTables:
+    """The tables as tasks of one plan see them in one process, each opened once."""
+
+    def __init__(self, store: LakeStore) -> None:
+        opened: Any = OpenedTables(store)
+        self.store: LakeStore = opened
+        self._followed = FollowedTables(opened)
+        self._tables: dict[UUID, CurrentTable] = {}
+
+    def find(self, table: Table) -> CurrentTable:
+        """What follows a source table. Raises UnpreparedError where nothing does, or does not show its state."""
+        followed = self._tables.get(table.id)
+        if followed is None:
+            _, followed = self._followed.find(table)
+            if followed is None:
+                raise UnpreparedError(str(table))
+            self._tables[table.id] = followed
+        return followed
+
+
+class _Planned:
+    """What a worker process knows of the newest plan that it had a task of."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._plan: str | None = None
+        self._tables: _PlannedTables | None = None
+
+    def tables(self, task: CurrentTask) -> _PlannedTables:
+        """The tables of a task's plan, which other tasks of the plan have used."""
+        with self._lock:
+            if self._tables is None or self._plan != task.plan:
+                self._tables, self._plan = _PlannedTables(task.store), task.plan
+            return self._tables
+
+
+_PLANNED: Final = _Planned()
+
+
+class _Staging:
+    """The changes of one table on their way into files."""
+
+    def __init__(
+        self, task: CurrentTask, partition: KafkaPartition, tables: _PlannedTables, changes: Sequence[Delivered]
+    ) -> None:
+        self._task = task
+        self._partition = partition
+        self._store = tables.store
+        self._changes = changes
+        self._table, self._announced = newest_definition(changes)
+        self._followed = tables.find(self._table)
+        self._visible = self._store.open(self._followed.name)
+
+    def require_prepared(self) -> None:
+        """Raises UnpreparedError where the tables are not as these changes need, DriverOnlyError where none can be."""
+        followed = self._followed
+        require_own_buckets(followed, self._task.partitions[self._partition[0]])
+        entry = define(followed.entry, self._table, self._announced)
+        noted = None if self._visible is None else self._visible.version_of(BATCH)
+        if with_names(entry) == followed.entry and noted == followed.state.batch:
+            return
+        if self._table.id in self._task.prepared:
+            raise DriverOnlyError(f"{followed.name} is another than it was made ready to be")
+        raise UnpreparedError(str(self._table))
+
+    def stage(self, staged: list[StagedRows], letters: list[DeadLetter]) -> Summary:
+        """Merge the changes, and stage what comes of them; what cannot be merged is added to `letters`."""
+        try:
+            return self._stage(staged, letters)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            raise DriverOnlyError(f"{self._followed.name}: {reason_of(error)}") from error
+
+    def _stage(self, staged: list[StagedRows], letters: list[DeadLetter]) -> Summary:
+        followed, refused = self._followed, list[DeadLetter]()
+        entry, truncated = truncate(followed.entry, self._changes, self._task.ring_delay)
+        if truncated.erased is not None or entry != followed.entry:
+            raise DriverOnlyError(f"truncations of {self._table}, which are of all keys")
+        changes, late = split(truncated.left, entry.purged_to)
+        refused += late
+
+        def merge(batch: BatchChanges, stored: StateReading) -> MergedRows:
+            return followed.merged(batch, entry, None, self._task.now, stored)
+
+        merged = merged_with(followed, entry, changes, refused, WORTH_A_PART, merge)
+        if len(merged.state):
+            self._require_own(merged)
+            staged.append(self._files(merged))
+        letters += refused
+        count = len(self._changes) - len(refused)
+        return Summary(count, merged.count, refused=refusals_of(self._changes, refused))
+
+    def _require_own(self, merged: MergedRows) -> None:
+        (topic, partition), buckets = self._partition, self._followed.entry.buckets
+        share = buckets.number // self._task.partitions[topic]
+        touched = set(merged.state["bucket"].unique().to_pylist())
+        if not touched <= set(range(partition * share, (partition + 1) * share)):
+            raise DriverOnlyError(f"partition {partition} of {topic} has keys of other partitions' buckets")
+
+    def _files(self, merged: MergedRows) -> StagedRows:
+        followed, changes, visible = self._followed, merged.changes, self._visible
+        state = followed.state.stored
+        if state is None or visible is None:
+            raise UnpreparedError(str(self._table))
+        states = state_name(followed.name)
+        if changes.new:
+            stored = self._added(states, state, without_gone(merged.state).to_batches())
+            visible_files = self._added(followed.name, visible, changes.rows)
+        else:
+            stored = self._merged(states, state, merged.state, IDENTITY)
+            rows = marked_rows(merged.renderer, changes, followed.entry.buckets)
+            visible_files = self._merged(followed.name, visible, rows, NAMED_BY)
+        return StagedRows(followed.name, followed.state.batch, stored, visible_files)
+
+    def _added(self, name: str, table: LakeTable, batches: Sequence[Any]) -> StagedFiles:
+        rows = pa.RecordBatchReader.from_batches(table.schema, (conform(batch, table.schema) for batch in batches))
+        return StagedFiles(table.identity, tuple(self._store.stage(name, table, rows)))
+
+    def _merged(self, name: str, table: LakeTable, rows: Any, named_by: Sequence[str]) -> StagedFiles:
+        if not len(rows):
+            return StagedFiles(table.identity)
+        files, replaced = self._store.stage_merge(name, table, rows, named_by)
+        return StagedFiles(table.identity, tuple(files), tuple(replaced))
+
+
+def require_own_buckets(followed: CurrentTable, partitions: int) -> None:
+    """Raises DriverOnlyError where a bucket of a table may have rows of several of so many Kafka partitions."""
+    if not fit(followed.entry.buckets, partitions):
+        raise DriverOnlyError(
+            f"{followed.name} has {followed.entry.buckets.number} buckets, of which one may have keys of several of "
+            f"{partitions} partitions"
+        )
+
+
+def fit(buckets: Buckets, partitions: int) -> bool:
+    """Whether each bucket has keys of one of so many Kafka partitions."""
+    return buckets.by_token and buckets.number % partitions == 0

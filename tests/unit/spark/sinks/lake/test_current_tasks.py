@@ -1,0 +1,260 @@
+"""Current tables that tasks write, in each lake: whose files they replace, attempts, deaths, the driver's share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import partition, token
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
+from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedPartition
+from tailrace_spark.sinks.lake.fast_rows import Buckets
+from tailrace_spark.sinks.lake.state import StateTable
+from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tests.unit.spark.cassandra import Log, truncate
+from tests.unit.spark.sinks.contract import piece
+from tests.unit.spark.sinks.delta.stores import FollowedDelta
+from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
+from tests.unit.spark.sinks.in_tasks import STREAM, attempt
+from tests.unit.spark.sinks.lake.current_contract import WIDER
+from tests.unit.spark.sinks.merging_contract import selected, write
+from tests.unit.spark.sinks.sql.test_sink import PLAIN
+
+SECONDS = 60
+WEEK = 168  # hours
+TOPIC = "t.shop.plain"
+PARTITIONS = 3
+LOG = Log(PLAIN)
+KEYS = range(24)
+
+Followed = FollowedDelta | FollowedIceberg
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def followed(request: pytest.FixtureRequest, tmp_path: Path) -> Followed:
+    path = str(tmp_path / "lake")
+    if request.param == "delta":
+        return FollowedDelta(DeltaSinkSettings(path=path, mode="current", buckets=5))
+    return FollowedIceberg(IcebergSinkSettings(path=path, mode="current", buckets=5))
+
+
+def sink_of(followed: Followed, dies_after: int | None = None) -> LakeCurrent:
+    """That of a driver of its own."""
+    return LakeCurrent(followed.opened(dies_after), 5, clock=lambda: 0)
+
+
+def batch(partitions: int = PARTITIONS) -> TaskBatch:
+    return TaskBatch(STREAM, 0, {(TOPIC, number): 1 << 40 for number in range(partitions)})
+
+
+def planned(sink: LakeCurrent, *tables: Table) -> CurrentTask:
+    return sink.plan(batch(), list(enumerate(tables)))
+
+
+def inserted(value: str, written: int) -> list[Change]:
+    return [LOG.insert((key,), (), written, v=value) for key in KEYS]
+
+
+def shares(changes: Sequence[Change]) -> dict[KafkaPartition, Piece]:
+    """The changes of each Kafka partition that has some."""
+    numbers = [partition(token(change.key or b""), PARTITIONS) for change in changes]
+    return {
+        (TOPIC, number): piece([change for change, own in zip(changes, numbers, strict=True) if own == number])
+        for number in sorted(set(numbers))
+    }
+
+
+def written(task: CurrentTask, changes: Sequence[Change]) -> list[PartitionResult]:
+    """What a copy of the task brings of each Kafka partition."""
+    results = [attempt(task, name, [share], unprepared=True) for name, share in shares(changes).items()]
+    return [result for result in results if result is not None]
+
+
+def made(followed: Followed) -> LakeCurrent:
+    """A driver whose tasks have written a row of each key."""
+    sink = sink_of(followed)
+    assert sink.commit(batch(), written(planned(sink, PLAIN), inserted("a", 1))).rows == len(KEYS)
+    return sink
+
+
+def shown(followed: Followed) -> set[object]:
+    return {value for _, value in followed.rows(PLAIN, "id", "v")}
+
+
+def staged(result: PartitionResult) -> StagedPartition:
+    assert isinstance(result.detail, StagedPartition)
+    return result.detail
+
+
+@pytest.mark.promise("tasks.own-files")
+def test_a_task_replaces_files_of_its_own_buckets_alone(followed: Followed) -> None:
+    """A new table has as many buckets as the setting says, or more, so that partitions divide them."""
+    sink = made(followed)
+    entry = StateTable(followed.store.open("shop.plain-state")).entry()
+    assert entry is not None
+    assert entry.buckets == Buckets(6)
+    results = written(planned(sink), inserted("b", 2))
+    for result in results:
+        [rows] = staged(result).tables
+        own = {result.partition[1] * 2, result.partition[1] * 2 + 1}
+        for files in (rows.state, rows.visible):
+            assert {int(path.split("bucket=")[1].split("/")[0]) for path in files.replaced} == own
+            assert len(files.replaced) == 2
+    assert shown(followed) == {"a"}
+    assert sink.commit(batch(), results) == Summary(len(KEYS), len(KEYS))
+    assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("b", 2), "id", "v")
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_two_attempts_at_a_partition_come_out_as_one(followed: Followed) -> None:
+    """A repeated task beside the one that Spark has given up, in the middle of its pieces."""
+    sink = made(followed)
+    task, changes = planned(sink), shares(inserted("b", 2))
+    name, share = next(iter(changes.items()))
+    others = [result for other in changes if other != name and (result := attempt(task, other, [changes[other]]))]
+    reached, told = Event(), Event()
+
+    def slow() -> Iterator[Piece]:
+        yield share
+        reached.set()
+        assert told.wait(SECONDS)
+
+    with ThreadPoolExecutor(1) as pool:
+        zombie = pool.submit(task.write, name, slow())
+        assert reached.wait(SECONDS)
+        repeated = task.write(name, [share])
+        assert sink.commit(batch(), [repeated, *others]).rows == len(KEYS)
+        told.set()
+        late = zombie.result(SECONDS)
+    assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("b", 2), "id", "v")
+    with pytest.raises(ServiceError, match="another writer came first"):
+        sink.commit(batch(), [late, *others])
+    assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("b", 2), "id", "v")
+
+
+@pytest.mark.promise("tasks.attempts")
+@pytest.mark.parametrize("step", range(5))
+def test_a_driver_that_dies_around_its_commits_leaves_what_the_batch_makes_good(followed: Followed, step: int) -> None:
+    """Before the state's commit, behind it, before that of what is visible, and behind that."""
+    made(followed)
+    changes = [*inserted("b", 2)[::2], LOG.delete((1,), (), 3)]
+    dying = sink_of(followed, step)
+    results = written(planned(dying), changes)
+    if step < 4:
+        with pytest.raises(ServiceError, match="the process is dead"):
+            dying.commit(batch(), results)
+    else:
+        dying.commit(batch(), results)
+    restarted = sink_of(followed)
+    if step in (2, 3) and shown(followed) == {"a"}:  # the state is ahead
+        with pytest.raises(UnpreparedError):
+            written(planned(restarted), changes)
+    restarted.commit(batch(), written(planned(restarted, PLAIN), changes))
+    wanted = selected(PLAIN, [*inserted("a", 1), *changes], "id", "v")
+    assert followed.rows(PLAIN, "id", "v") == wanted
+    assert restarted.commit(batch(), written(planned(restarted), changes)).rows == 0
+    assert restarted.write([piece(changes)]).rows == 0
+    if step < 4:
+        with pytest.raises(ServiceError, match="another writer came first"):
+            dying.commit(batch(), results)
+    assert followed.rows(PLAIN, "id", "v") == wanted
+
+
+@pytest.mark.promise("tasks.attempts")
+def test_files_that_were_compacted_meanwhile_are_not_replaced(followed: Followed) -> None:
+    sink = made(followed)
+    sink.commit(batch(), written(planned(sink), [LOG.insert((key,), (), 1, v="a") for key in range(100, 120)]))
+    results = written(planned(sink), inserted("b", 2))
+    followed.compact()
+    with pytest.raises(ServiceError, match="another writer came first"):
+        sink.commit(batch(), results)
+    sink.commit(batch(), written(planned(sink), inserted("b", 2)))
+    rows = [*inserted("b", 2), *(LOG.insert((key,), (), 1, v="a") for key in range(100, 120))]
+    assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, rows, "id", "v")
+
+
+def test_what_the_plan_has_not_made_ready_is_asked_for(followed: Followed) -> None:
+    """A table, and a column that it lacks."""
+    sink = sink_of(followed)
+    with pytest.raises(UnpreparedError, match=r"shop\.plain"):
+        written(planned(sink), inserted("a", 1))
+    made(followed)
+    wider = [Log(WIDER).insert((1,), (), 2, x="x")]
+    with pytest.raises(UnpreparedError, match=r"shop\.plain"):
+        written(planned(sink), wider)
+    task = planned(sink, WIDER)
+    earlier = written(task, inserted("b", 3)[:1])
+    assert all(result.of_plan for result in earlier)
+    assert sink.commit(batch(), written(planned(sink, WIDER), wider)).rows == 1
+    assert (1, "x") in followed.rows(PLAIN, "id", "x")
+
+
+def test_the_driver_goes_on_behind_tasks_and_tasks_behind_the_driver(followed: Followed) -> None:
+    sink = made(followed)
+    done = inserted("a", 1)
+    for number in range(2, 6):
+        changes = [LOG.insert((key,), (), number, v=f"{number}") for key in range(number, 40, number)]
+        if number % 2:
+            sink.fence(STREAM)
+            assert sink.write([piece(changes)]).rows == len(changes)
+        else:
+            assert sink.commit(batch(), written(planned(sink, PLAIN), changes)).rows == len(changes)
+        done += changes
+    assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, done, "id", "v")
+
+
+def test_tables_that_tasks_cannot_write_are_the_drivers_before_any_task_runs(followed: Followed) -> None:
+    """Where one bucket has keys of two partitions: the driver has made the table, or the topic has got more."""
+    write(followed, LOG.insert((1,), (), 1, v="a"))
+    with pytest.raises(DriverOnlyError, match=r"shop\.plain has 5 buckets, .* of several of 3 partitions"):
+        planned(sink_of(followed))
+    assert sink_of(followed).plan(batch(5), []).partitions == {TOPIC: 5}
+    others = TaskBatch(STREAM, 0, {("t.shop.other", 2): 1})
+    assert sink_of(followed).plan(others, []).partitions == {"t.shop.other": 3}
+
+
+def test_a_truncation_is_the_drivers(followed: Followed) -> None:
+    sink = made(followed)
+    with pytest.raises(DriverOnlyError, match="a truncation of"):
+        attempt(planned(sink), (TOPIC, 0), [piece([truncate(PLAIN, "a", 5)])])
+
+
+def test_keys_of_another_partition_are_the_drivers(followed: Followed) -> None:
+    sink = made(followed)
+    changes = shares(inserted("b", 2))
+    with pytest.raises(DriverOnlyError, match="has keys of other partitions' buckets"):
+        attempt(planned(sink), (TOPIC, 0), [changes[TOPIC, 1]])
+
+
+def test_files_of_attempts_that_do_not_count_are_removed(followed: Followed, tmp_path: Path) -> None:
+    sink = made(followed)
+    files = _data_files(tmp_path)
+    written(planned(sink), inserted("b", 2))
+    orphans = _data_files(tmp_path) - files
+    assert len(orphans) == 12
+    for path in _data_files(tmp_path):
+        os.utime(path, (0, 0))  # long ago: what no commit names may be of one that is to come
+    for name in ("shop.plain", "shop.plain-state"):
+        if isinstance(followed, FollowedDelta):
+            followed.store.vacuum(name, WEEK, dry_run=False)
+        else:
+            followed.maintenance.expire(name, WEEK, dry_run=False)
+    assert _data_files(tmp_path).isdisjoint(orphans)
+    assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("a", 1), "id", "v")
+
+
+def _data_files(root: Path) -> set[Path]:
+    return {path for path in root.rglob("*.parquet") if "plain" in str(path) and "_delta_log" not in str(path)}
