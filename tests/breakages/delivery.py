@@ -173,8 +173,8 @@ BREAKAGES: Final = (
         new="    def _fenced_(self, doing: str, error: KafkaError) -> Exception:\n",
         needs=Needs.NODE,
         reds=(
-            Red(PUBLISHING, "test_a_transaction_that_kafka_ended_is_done_again", r"another agent has started"),
-            Red(PUBLISHING, "test_a_fence_without_another_agent_is_none", r"another agent has started"),
+            Red(PUBLISHING, "test_a_transaction_that_kafka_ended_is_done_again", r"another producer has started"),
+            Red(PUBLISHING, "test_a_fence_without_another_agent_is_none", r"another producer has started"),
             Red(DELIVERY, "test_an_agent_stopped_for_longer_than_its_transaction_goes_on", r"exit code 5"),
         ),
     ),

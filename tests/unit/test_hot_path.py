@@ -8,6 +8,7 @@ import pytest
 
 from tests.hot_path import ROOT, files_of_tests
 
+pytestmark = pytest.mark.slow  # the imports of every test are read
 UNIT = ROOT / "tests" / "unit"
 
 

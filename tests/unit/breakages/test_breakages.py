@@ -95,6 +95,7 @@ def promises() -> dict[str, set[str]]:
     return shown
 
 
+@pytest.mark.slow
 def test_every_promise_of_an_integration_test_is_shown_broken() -> None:
     live = set().union(*functions("integration").values())
     shown = {red.function for red in REDS}

@@ -90,6 +90,7 @@ def test_where_segments_go_that_leave_cdc_raw(tmp_path: Path) -> None:
     assert [row.name for row in check_directories(load_settings(None, held))] == ["cdc_raw_directory", "segment"]
 
 
+@pytest.mark.slow
 def test_services_that_do_not_answer() -> None:
     settings = load_settings(
         None,

@@ -120,6 +120,7 @@ def test_a_silent_connection_ends() -> None:
 
 
 @pytest.mark.promise("commands.health-endpoint")
+@pytest.mark.slow
 def test_an_answer_that_takes_long_holds_up_no_other_for_good() -> None:
     """All connections wait for their answers: a new one gets none, later ones do."""
     over = threading.Event()

@@ -65,7 +65,10 @@ def test_child_that_ignores_sigterm_is_ended_by_force(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("on_term", "seconds", "said"),
-    [("end", 30.0, ["its parent has ended", "following"]), ("ignore", 2.0, ["its parent has ended"])],
+    [
+        ("end", 30.0, ["its parent has ended", "following"]),
+        pytest.param("ignore", 2.0, ["its parent has ended"], marks=pytest.mark.slow),
+    ],
     ids=["follows", "ended by force"],
 )
 def test_nothing_that_it_started_is_left(tmp_path: Path, on_term: str, seconds: float, said: list[str]) -> None:

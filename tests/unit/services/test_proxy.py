@@ -94,6 +94,7 @@ def test_a_server_that_is_gone_ends_the_connection() -> None:
         assert one.recv(1000) == b""
 
 
+@pytest.mark.slow
 def test_its_end_closes_connections_that_are_being_made(server_address: tuple[str, int]) -> None:
     """Accepted by the system, by the loop, or on the way to the server: none is left to the garbage collector."""
     unraisable: list[str] = []

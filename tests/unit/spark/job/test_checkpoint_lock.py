@@ -52,6 +52,7 @@ def test_a_look_at_the_lock_makes_and_keeps_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("stream.one-per-checkpoint")
+@pytest.mark.slow
 def test_a_process_that_is_killed_leaves_no_lock(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

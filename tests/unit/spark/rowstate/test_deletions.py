@@ -83,6 +83,7 @@ def test_ranges_have_one_form_whatever_their_order(parts: list[RangeDeletion], r
 
 
 @given(partitions, partitions, partitions)
+@pytest.mark.slow
 def test_merging_partitions_is_a_join(a: PartitionState, b: PartitionState, c: PartitionState) -> None:
     assert merge_partitions(a, b) == merge_partitions(b, a)
     assert merge_partitions(a, merge_partitions(b, c)) == merge_partitions(merge_partitions(a, b), c)

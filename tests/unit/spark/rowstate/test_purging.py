@@ -27,6 +27,7 @@ def absorbed(changes: list[Change]) -> RowState:
 
 
 @given(st.lists(row_changes(), max_size=5), st.lists(row_changes(), max_size=3), st.integers(-1, 4))
+@pytest.mark.slow
 def test_what_comes_later_merges_as_if_nothing_had_been_purged(
     known: list[Change], later: list[Change], horizon: int
 ) -> None:

@@ -36,6 +36,7 @@ def test_every_type_says_what_it_is(name: str) -> None:
     assert setting_of("x", kind.settings.model_construct(type=name)) == f"sink.x{'.' if kind.where else ''}{kind.where}"
 
 
+@pytest.mark.slow
 def test_what_types_need_is_imported_when_one_is_opened_and_not_before() -> None:
     """In an interpreter of its own, since this one has long imported all of it."""
     # The bare installation has confluent-kafka: settings ask librdkafka about its properties.

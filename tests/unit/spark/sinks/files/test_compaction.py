@@ -115,6 +115,7 @@ def test_the_command_lists_and_compacts(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("files.compaction")
+@pytest.mark.slow
 def test_what_months_leave_is_short(tmp_path: Path) -> None:
     """A command for each some batches: the manifests are packs, as many as are full, and one more."""
     stored, topic, log = local(tmp_path, format="jsonl"), Topic(), Log(PLAIN)

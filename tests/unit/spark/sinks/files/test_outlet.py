@@ -104,6 +104,7 @@ def test_days(written: int, day: str) -> None:
 
 
 @pytest.mark.promise("files.directories")
+@pytest.mark.slow
 def test_no_reader_of_directories_sees_what_is_not_committed(tmp_path: Path) -> None:
     """Died at any step: of the second batch there is nothing, or all of it after the next start."""
     for step in count():

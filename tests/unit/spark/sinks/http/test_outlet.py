@@ -310,6 +310,7 @@ def test_a_redirect_is_not_followed(posted: Callable[..., Posted]) -> None:
 
 
 @pytest.mark.promise("http.patience")
+@pytest.mark.slow
 def test_retry_after_is_waited_for(posted: Callable[..., Posted]) -> None:
     """All lanes wait: without it the pace is a thousandth of a second."""
     one = posted(retry_seconds=30, lanes=2, batch_records=1)

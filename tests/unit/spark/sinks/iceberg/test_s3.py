@@ -111,6 +111,7 @@ def _follow(followed: FollowedIceberg) -> None:
 
 
 @pytest.mark.promise("iceberg.two-writers")
+@pytest.mark.slow
 def test_of_two_on_s3_one_fails_and_finds_its_batch_done() -> None:
     """By the catalog's own comparison."""
     _one_of_two_fails(IcebergHistory(section()))
