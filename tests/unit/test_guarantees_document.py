@@ -50,6 +50,7 @@ def test_every_row_promises_under_a_name_of_its_own(traceability: Any, names: li
     assert [name for name in names if not re.fullmatch(r"[a-z-]+\.[a-z0-9-]+", name)] == []
 
 
+@pytest.mark.slow
 def test_every_promise_has_tests_and_every_mark_is_of_a_promise(traceability: Any, names: list[str]) -> None:
     marked = {name for test in traceability.marked_tests(ROOT) for name in test.promises}
     assert marked == set(names)

@@ -178,6 +178,7 @@ def test_tables_that_follow_lose_nothing_with_any_request(before: bool) -> None:
             return
 
 
+@pytest.mark.slow
 def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     bucket, named = s3.new_bucket(), catalog()
