@@ -15,12 +15,9 @@ BREAKAGES: Final = (
     Breakage(
         name="images-are-made-again",
         promise="what is delivered again has the images that it had",
-        file=STORE,
-        old="        former = self._given(connection, changes, seen)\n",
-        new=(
-            "        connection.execute(GIVEN.delete().where(GIVEN.c.stream == self._stream))\n"
-            "        former = self._given(connection, changes, seen)\n"
-        ),
+        file="spark/tailrace_spark/sinks/images/given.py",
+        old="            connection.execute(GIVEN.delete().where(of_partition, c.offset < offsets[0]))\n",
+        new="            connection.execute(GIVEN.delete().where(of_partition))\n",
         needs=Needs.NOTHING,
         reds=(
             Red(STORED, "test_a_batch_that_comes_again_has_the_images_that_it_had[sqlite]", ASSERTED),
@@ -44,10 +41,34 @@ BREAKAGES: Final = (
         name="images-of-now",
         promise="rows are looked at as they were when their change was merged",
         file=STORE,
-        old="images[_place(delivered)] = table.maker.of(partition, delivered.change, now)",
-        new="images[_place(delivered)] = table.maker.of(partition, delivered.change, 0)",
+        old="images[place_of(delivered)] = table.maker.of(partition, delivered.change, now)",
+        new="images[place_of(delivered)] = table.maker.of(partition, delivered.change, 0)",
         needs=Needs.NOTHING,
         reds=(Red(STORED, "test_rows_are_looked_at_as_they_are_then", ASSERTED),),
+    ),
+    Breakage(
+        name="a-task-tells-what-expired-elsewhere",
+        promise="what expired is told once, by the task of its key",
+        file="spark/tailrace_spark/sinks/images/state.py",
+        old="                if owns is None or owns(bytes(row.key)[len(self._scope) :])\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(Red("unit/spark/sinks/images/test_tasks.py", "test_the_task_of_its_key_tells_what_expired", ASSERTED),),
+    ),
+    Breakage(
+        name="two-attempts-make-images-at-once",
+        promise="tasks of an earlier plan make no more images",
+        file="spark/tailrace_spark/sinks/images/planning.py",
+        old="            lambda connection: begin_partition(connection, self.batch, self.token, partition),\n",
+        new="            lambda connection: None,\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/sinks/images/test_tasks.py",
+                "test_tasks_of_an_earlier_plan_make_no_more_images",
+                "DID NOT RAISE",
+            ),
+        ),
     ),
     Breakage(
         name="events-of-nothing",

@@ -38,9 +38,9 @@ BREAKAGES: Final = (
     Breakage(
         name="images-know-no-ring-delay",
         promise="what was written behind a truncation has images, whichever host tells of that first",
-        file="spark/tailrace_spark/sinks/images/store.py",
-        old="        ring_delay=around.ring_delay,\n",
-        new="",
+        file="spark/tailrace_spark/sinks/images/planning.py",
+        old="        around.ring_delay,\n",
+        new="        0.0,\n",
         needs=Needs.NOTHING,
         reds=(Red(RING_DELAY, "test_row_images", ASSERTED),),
     ),

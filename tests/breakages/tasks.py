@@ -7,7 +7,7 @@ from typing import Final
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 CASSANDRA_TASKS: Final = "integration/test_cassandra_tasks.py"
-FENCES: Final = "spark/tailrace_spark/sinks/sql/fences.py"
+FENCES: Final = "spark/tailrace_spark/sinks/state_store/fences.py"
 KAFKA_TASKS: Final = "integration/test_kafka_tasks.py"
 SQL_TASKS: Final = "unit/spark/sinks/sql/test_tasks.py"
 

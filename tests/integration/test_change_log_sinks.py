@@ -26,6 +26,7 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests import rabbitmq
 from tests.integration.feed import Feed
+from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Outside, changes_of, once, require_order
 from tests.unit.spark.sinks.delta.stores import DeltaStored
@@ -298,6 +299,57 @@ def test_tasks_write_topics_and_the_driver_goes_on(
     assert len(records) == len(first) + len(second) + len(third)
     assert states(by_key(list(changes_of(records, PLAIN).values()))) == states(by_key([*first, *second, *third]))
     assert sum(batch.summary.dead_letters for batch in batches) == 1
+
+
+@pytest.mark.promise("stream.execution")
+@pytest.mark.parametrize("kind", ["kafka", "http"])
+def test_tasks_give_changes_their_images(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, kind: str
+) -> None:
+    """The same as the driver's, whatever a batch is; what the driver writes in between goes on from them."""
+
+    def section(name: str) -> dict[str, Any]:
+        if kind == "kafka":
+            out = f"{prefix}-{name}.{{table}}"
+            return {"type": "kafka", "topic": out, "kafka": {"bootstrap.servers": kafka.bootstrap}, "images": url}
+        letters = str(tmp_path / name)
+        return {"type": "http", "url": endpoints[name].url, "dead_letters": letters, "images": url}
+
+    url, endpoints = new_database(), {name: Endpoint() for name in ("driver", "tasks")}
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+            "sink": {name: section(name) for name in ("driver", "tasks")},
+        }
+    )
+
+    def run(name: str, execution: str) -> list[Progress]:
+        stream = settings.stream.model_copy(update={"execution": execution})
+        return follow(spark, settings.model_copy(update={"stream": stream}), name)
+
+    def images(name: str) -> dict[tuple[int, int], Any]:
+        if kind == "http":
+            records: list[Any] = list(endpoints[name].taken)
+        else:
+            out = f"{prefix}-{name}.plain"
+            with TopicReader({"bootstrap.servers": kafka.bootstrap}, out, beginning=True) as reader:
+                records = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
+        return {(record["partition"], record["offset"]): record["images"] for record in records}
+
+    feed.announce()
+    for begin, execution in ((10, "executors"), (20, "driver"), (30, "executors")):
+        feed.publish(history(begin))
+        run("driver", "driver")
+        batches = run("tasks", execution)
+        assert {batch.execution for batch in batches} == {execution}
+    made = images("tasks")
+    assert len(made) == 3 * len(history(10))
+    assert made == images("driver")
+    assert all(made.values())
+    for endpoint in endpoints.values():
+        endpoint.close()
 
 
 def same(found: list[Mapping[str, Any]] | list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:

@@ -9,7 +9,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.dead_letters import DeadLetterStore
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.changelog.log_task import LogTask, PartitionOpener, letters_of
+from tailrace_spark.sinks.changelog.log_task import ImagingPlanner, LogTask, PartitionOpener, letters_of
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink, Imaging, Outlet
 from tailrace_spark.sinks.protocol import Capabilities
 
@@ -20,9 +20,9 @@ class StoredDeadLettersSink(ChangeLogSink):
     What is replayed comes behind newer changes of its key, with its own place and write times. It has no images, as
     the rows before and after it are those of another time.
 
-    With an `opener`, and without images, tasks write too, and readers leave out by its place what comes twice. Every
-    attempt at a task writes each key in order, from the batch's beginning on. So the first copies are in order,
-    whatever other attempts do, and there is nothing to fence.
+    With an `opener`, and a `planner` where there are images, tasks write too, and readers leave out by its place what
+    comes twice. Every attempt at a task writes each key in order, from the batch's beginning on. So the first copies
+    are in order, whatever other attempts do, and there is nothing to fence but the images' state.
     """
 
     def __init__(
@@ -31,10 +31,12 @@ class StoredDeadLettersSink(ChangeLogSink):
         store: DeadLetterStore,
         imaging: Imaging | None = None,
         opener: PartitionOpener | None = None,
+        planner: ImagingPlanner | None = None,
     ) -> None:
         super().__init__(outlet, imaging)
         self._store = store
-        self._opener = None if imaging is not None else opener
+        self._planner = planner
+        self._opener = opener if imaging is None or planner is not None else None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -63,16 +65,19 @@ class StoredDeadLettersSink(ChangeLogSink):
 
     def fence(self, stream: str) -> None:
         """As TaskSink says, of what readers see: what a task still writes is a copy of what is written already."""
+        if self._planner is not None:
+            self._planner.fence(stream)
 
     def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> LogTask:
         """As TaskSink says."""
-        del definitions  # each record has its own
         if self._opener is None:
             raise ValueError("a sink without an opener has no tasks: capabilities.tasks says so")
-        return LogTask(self._opener, batch)
+        return LogTask(self._opener, batch, None if self._planner is None else self._planner.plan(batch, definitions))
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
         """As TaskSink says: the dead letters that tasks brought are put into their store."""
         del batch
         self._store.put(letters_of(results))
+        if self._planner is not None:
+            self._planner.commit()
         return sum((result.summary for result in results), Summary())

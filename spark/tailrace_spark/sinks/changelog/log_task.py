@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Piece
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
@@ -47,6 +48,26 @@ class PartitionOutlet(Outlet, Protocol):
         """One Kafka partition's part of a batch; what it sets aside goes to `letters` when it commits."""
 
 
+class PartitionImaging(Protocol):
+    """Gives the changes of a Kafka partition their row images, in a task: `images.planning.ImagingTask`. Pickled."""
+
+    def imaged(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces, which come by offset, with images. Raises UnpreparedError, FencedError, ServiceError."""
+
+
+class ImagingPlanner(Protocol):
+    """The driver's half of images that tasks make: `images.planning.ImagePlanner`."""
+
+    def fence(self, stream: str) -> None:
+        """As TaskSink says."""
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> PartitionImaging:
+        """As TaskSink says."""
+
+    def commit(self) -> None:
+        """All tasks of a batch are done."""
+
+
 Opened = TypeVar("Opened", bound=Outlet)
 OpenedHere = TypeVar("OpenedHere", bound=Outlet, covariant=True)
 
@@ -69,12 +90,15 @@ class LogTask:
 
     opener: PartitionOpener = field(repr=False)
     batch: TaskBatch
+    imaging: PartitionImaging | None = None
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says."""
         letters = TaskLetters()
         outlet, sink = _OUTLETS.of(self.opener)
-        summary = sink.into(outlet.begin_partition(self.batch, partition, letters), without_truncations(pieces))
+        pieces = without_truncations(pieces)
+        imaged = pieces if self.imaging is None else self.imaging.imaged(partition, pieces)
+        summary = sink.into(outlet.begin_partition(self.batch, partition, letters), imaged)
         return PartitionResult(partition, summary, letters.letters)
 
 

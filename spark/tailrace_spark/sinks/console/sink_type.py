@@ -14,10 +14,10 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 def _open(name: str, settings: ConsoleSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.changelog.sink import ChangeLogSink
     from tailrace_spark.sinks.console.outlet import ConsoleOutlet
-    from tailrace_spark.sinks.images.store import images_for
+    from tailrace_spark.sinks.images.planning import images_for
 
     tables = on_terminal() if settings.format == "auto" else settings.format == "table"
-    return ChangeLogSink(ConsoleOutlet(sys.stdout, tables=tables), images_for(name, settings, around))
+    return ChangeLogSink(ConsoleOutlet(sys.stdout, tables=tables), images_for(name, settings, around).store)
 
 
 CONSOLE: Final = SinkType(

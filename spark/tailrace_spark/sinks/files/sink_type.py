@@ -13,9 +13,9 @@ def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> Reach
     from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
     from tailrace_spark.sinks.files.sink import FilesSink
     from tailrace_spark.sinks.files.store import FileStore
-    from tailrace_spark.sinks.images.store import images_for
+    from tailrace_spark.sinks.images.planning import images_for
 
-    return FilesSink(ReplayableFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around))
+    return FilesSink(ReplayableFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around).store)
 
 
 FILES: Final = SinkType(

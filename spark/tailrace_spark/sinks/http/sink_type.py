@@ -15,11 +15,12 @@ def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> Reacha
     from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
     from tailrace_spark.sinks.http.client import HttpSender
     from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
-    from tailrace_spark.sinks.images.store import images_for
+    from tailrace_spark.sinks.images.planning import images_for
 
     letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
     outlet = HttpOutlet(HttpSender(name, settings), settings, letters)
-    return StoredDeadLettersSink(outlet, letters, images_for(name, settings, around), HttpOpener(name, settings))
+    images = images_for(name, settings, around)
+    return StoredDeadLettersSink(outlet, letters, images.store, HttpOpener(name, settings), images.planner)
 
 
 HTTP: Final = SinkType(

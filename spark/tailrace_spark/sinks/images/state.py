@@ -8,7 +8,7 @@ holds all.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
@@ -121,22 +121,33 @@ class ScopeState:
             further = sa.tuple_(c.key, c.clustering) > sa.tuple_(stored[-1].key, stored[-1].clustering)
             stored = connection.execute(query.where(further)).all()
 
-    def due(self, connection: sa.Connection, at: int) -> Iterator[tuple[bytes, Partition, int]]:
+    def due(
+        self, connection: sa.Connection, at: int, owns: Callable[[bytes], bool] | None = None
+    ) -> Iterator[tuple[bytes, Partition, int]]:
         """Rows that read otherwise by `at`, in seconds, by expiry alone. From now on they were looked at then.
 
         Each has its partition key, a partition of its own, and a moment at which it read as when last looked at.
+        `owns` says of which partition keys; None: of all.
         """
         c = STATE.c
         query = self._selected().add_columns(c.next_expiry).where(c.key >= self._scope, c.key < self._above)
         query = query.where(c.next_expiry <= at).order_by(c.next_expiry, c.key, c.clustering).limit(CHUNK)
-        while due_rows := connection.execute(query).all():
+        due_rows = connection.execute(query).all()
+        while due_rows:
             rows = {
-                (bytes(row.key), bytes(row.clustering)): (_partition_row(row), row.next_expiry - 1) for row in due_rows
+                (bytes(row.key), bytes(row.clustering)): (_partition_row(row), row.next_expiry - 1)
+                for row in due_rows
+                if owns is None or owns(bytes(row.key)[len(self._scope) :])
             }
             self._write_rows(connection, {row_key: row for row_key, (row, _) in rows.items()}, at)
             for (key, clustering), (due_row, since) in rows.items():
                 clustering_bytes = None if clustering == STATIC else clustering[len(ROW) :]
                 yield key[len(self._scope) :], Partition(NOTHING_DELETED, {clustering_bytes: due_row}), since
+            last = due_rows[-1]
+            further = sa.tuple_(c.next_expiry, c.key, c.clustering) > sa.tuple_(
+                last.next_expiry, last.key, last.clustering
+            )
+            due_rows = connection.execute(query.where(further)).all()
 
     def erase(self, connection: sa.Connection, floor: Deletion, at: int) -> None:
         """Take away what a truncation took of all rows, deletions too."""

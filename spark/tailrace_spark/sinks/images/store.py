@@ -21,23 +21,23 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace_common.secrets import shown_database
-from tailrace_common.sections.images import ImagesSection
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
-from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImages, images_of_text, images_text
+from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImages
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import late
 from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
 from tailrace_spark.rowstate.truncation import EVERYTHING, absorb, truncation_of
+from tailrace_spark.sinks.images.given import LONGEST_STREAM, STREAM_NAME, given_before, keep_given, place_of
 from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
-from tailrace_spark.sinks.naming import fit
-from tailrace_spark.sinks.sink_type import Surroundings
-from tailrace_spark.sinks.state_store.bulk import insert, overwrite
-from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.state_store.bulk import overwrite
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 from tailrace_spark.sinks.state_store.engine import absent, is_of_one_table, open_engine, remedy, said
+from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS
 from tailrace_spark.sinks.state_store.purge import PURGES, Purges, forget
 from tailrace_spark.sinks.state_store.state_table import StateTable
 from tailrace_spark.sinks.state_store.truncations import TRUNCATIONS, Truncations
@@ -45,29 +45,27 @@ from tailrace_spark.sinks.table_faults import set_aside
 
 _PURGED_AT_ONCE: Final = 2_000  # rows for each micro-batch
 _SCOPE_BYTES: Final = 16
-_LONGEST_STREAM: Final = 100
-_NAME: Final = sa.Text().with_variant(sa.String(_LONGEST_STREAM), MYSQL)
 TABLES: Final = sa.Table(
     "tailrace_images_tables",
     IMAGES,
     sa.Column("scope", sa.Text().with_variant(sa.String(36), MYSQL), primary_key=True),
-    sa.Column("stream", _NAME, nullable=False),
+    sa.Column("stream", STREAM_NAME, nullable=False),
     sa.Column("table_id", sa.Text, nullable=False),
     sa.Column("definition", sa.Text().with_variant(mysql.LONGTEXT(), MYSQL), nullable=False),
     **MYSQL_TABLE,
 )
-GIVEN: Final = sa.Table(
-    "tailrace_images_given",
-    IMAGES,
-    sa.Column("stream", _NAME, primary_key=True),
-    sa.Column("topic", sa.Text().with_variant(sa.String(255), MYSQL), primary_key=True),
-    sa.Column("partition", sa.Integer, primary_key=True),
-    sa.Column("offset", sa.BigInteger, primary_key=True),
-    sa.Column("images", STATE_BYTES),
-    sa.Column("expired", STATE_BYTES),
-    **MYSQL_TABLE,
-)
-_GIVEN: Final = tuple(column.name for column in GIVEN.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a task makes images of: `begin` opens its transactions, `owns` tells the partition keys that are its own.
+
+    `now`: in seconds since the epoch, when all tasks of a plan look at rows.
+    """
+
+    begin: Callable[[sa.Connection], None]
+    owns: Callable[[bytes], bool]
+    now: float
 
 
 @dataclass(slots=True)
@@ -82,7 +80,7 @@ class _ImagedTable:
 
 
 class ImageStore:
-    """Row images for one stream. One thread at a time, and one process for each name of a stream."""
+    """Row images for one stream. One thread at a time, and one process for each name of a stream, tasks apart."""
 
     def __init__(
         self,
@@ -100,8 +98,8 @@ class ImageStore:
         rows are looked at: what has expired by then is gone. Raises SettingsError for a URL of another database,
         ValueError for another name.
         """
-        if not 0 < len(stream.encode()) <= _LONGEST_STREAM:
-            raise ValueError(f"a stream's name has 1 to {_LONGEST_STREAM} bytes")
+        if not 0 < len(stream.encode()) <= LONGEST_STREAM:
+            raise ValueError(f"a stream's name has 1 to {LONGEST_STREAM} bytes")
         self._stream = stream
         self._ring_delay = ring_delay
         self._merge_horizon = merge_horizon
@@ -112,6 +110,7 @@ class ImageStore:
         self._purges = Purges()
         self._followed: dict[UUID, _ImagedTable] = {}
         self._made = False
+        self._share: Share | None = None
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""
@@ -120,6 +119,11 @@ class ImageStore:
         except SQLAlchemyError as error:
             raise ServiceError(f"images in {self._location}: {said(error)}{absent(self._engine)}") from error
 
+    @property
+    def by_tasks(self) -> bool:
+        """Whether tasks can make images of this database beside each other: it locks rows, not ranges of them."""
+        return self._engine.dialect.name == POSTGRESQL
+
     def imaged(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces of one micro-batch, each change with its `images`, a piece at a time.
 
@@ -127,14 +131,49 @@ class ImageStore:
         with. Each piece's state and images are committed before it is given. Raises ServiceError; then the batch is to
         be delivered again, and gets the same images.
         """
+        yield from self._by_piece(pieces, lambda _: None)
+        self.purge()
+
+    def imaged_share(self, pieces: Iterable[Piece], share: Share) -> Iterator[Piece]:
+        """As `imaged`, of a batch's records of one Kafka partition, beside those of others; `prepare` came before.
+
+        Raises UnpreparedError for a definition that `prepare` was not told of, and what `share.begin` does.
+        """
+        self._share, self._made = share, True
+        self._reread()
+        yield from self._by_piece(pieces, share.begin)
+
+    def prepare(self, definitions: Iterable[tuple[int, Table]], before: Callable[[sa.Connection], None]) -> None:
+        """Have tables and definitions ready for `imaged_share`, in one transaction that `before` begins.
+
+        Definitions come with the place at which they were announced (Delivered), in that order.
+        """
+        with self._transaction() as connection:
+            before(connection)
+            self._reread()
+            for announced, table in definitions:
+                self._defined(connection, table, announced)
+
+    def purge(self) -> None:
+        """Forget deletions that are older than the merge horizon; some at a time, so once for each batch."""
+        if self._merge_horizon is not None:
+            with self._transaction() as connection:
+                self._purges.forget()  # tasks have noted none, but another process may have had the stream
+                self._purge(connection, self._merge_horizon)
+
+    def _by_piece(self, pieces: Iterable[Piece], begin: Callable[[sa.Connection], None]) -> Iterator[Piece]:
         started: set[tuple[str, int]] = set()
         for piece in pieces:
             with self._transaction() as connection:
+                begin(connection)
                 changes, letters = self._imaged(connection, piece.changes, started)
             yield replace(piece, changes=changes, dead_letters=(*piece.dead_letters, *letters))
-        if self._merge_horizon is not None and started:
-            with self._transaction() as connection:
-                self._purge(connection, self._merge_horizon)
+
+    def _reread(self) -> None:
+        """Read definitions, truncations and purges again when they are next needed."""
+        self._followed.clear()
+        self._purges.forget()
+        self._state.reload()
 
     def close(self) -> None:
         """Give the connections back."""
@@ -146,14 +185,12 @@ class ImageStore:
             with self._engine.begin() as connection:
                 if not self._made:
                     IMAGES.create_all(connection)
-                    for table in (TRUNCATIONS, PURGES):
+                    for table in (TRUNCATIONS, PURGES, *((FENCES, PARTITIONS) if self.by_tasks else ())):
                         table.create(connection, checkfirst=True)
                 yield connection
         except BaseException as error:
             self._made = False
-            self._followed.clear()
-            self._purges.forget()
-            self._state.reload()
+            self._reread()
             if isinstance(error, SQLAlchemyError):
                 words = f"images in {self._location}: {said(error)}{remedy(error)}; the batch will be delivered again"
                 raise ServiceError(words) from error
@@ -163,13 +200,13 @@ class ImageStore:
     def _imaged(
         self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]
     ) -> tuple[tuple[Delivered, ...], list[DeadLetter]]:
-        former = self._given(connection, changes, seen)
+        former = given_before(connection, self._stream, changes, seen)
         new_images: dict[tuple[str, int, int], RowImages] = {}
         expired: dict[tuple[str, int, int], tuple[RowImage, ...]] = {}
         letters: list[DeadLetter] = []
         shapes: dict[UUID, Table] = {}
         for table_id, some in group_by_table(changes).items():
-            fresh = [delivered for delivered in some if _place(delivered) not in former]
+            fresh = [delivered for delivered in some if place_of(delivered) not in former]
             try:
                 with connection.begin_nested():
                     table, images, expired_images = self._table_images(connection, some, fresh)
@@ -183,19 +220,12 @@ class ImageStore:
             shapes[table_id] = table
             new_images.update(images)
             if expired_images:
-                expired[_place(fresh[0])] = expired_images
-        insert(
-            connection,
-            GIVEN,
-            _GIVEN,
-            [
-                (self._stream, *record_key, images_text(images), images_text(expired.get(record_key)))
-                for record_key, images in new_images.items()
-            ],
-        )
-        former |= {record_key: (images, expired.get(record_key, ())) for record_key, images in new_images.items()}
+                expired[place_of(fresh[0])] = expired_images
+        given_now = {record_key: (images, expired.get(record_key, ())) for record_key, images in new_images.items()}
+        keep_given(connection, self._stream, given_now)
+        former |= given_now
         imaged = tuple(
-            replace(delivered, images=Imaged(shapes[delivered.change.table.id], *former[_place(delivered)]))
+            replace(delivered, images=Imaged(shapes[delivered.change.table.id], *former[place_of(delivered)]))
             for delivered in changes
             if delivered.change.table.id in shapes
         )
@@ -205,41 +235,22 @@ class ImageStore:
         self, connection: sa.Connection, changes: Sequence[Delivered], fresh: Sequence[Delivered]
     ) -> tuple[Table, dict[tuple[str, int, int], RowImages], tuple[RowImage, ...]]:
         """The definition of one table now, the images of its changes that have had none, and of what expired before."""
-        table, now = self._follow(connection, changes), int(self._clock())
+        table = self._follow(connection, changes)
+        now = int(self._clock() if self._share is None else self._share.now)
         expired = self._expire(connection, table, now) if fresh else ()
         return table.maker.table, self._make(connection, table, fresh, now), expired
-
-    def _given(
-        self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]
-    ) -> dict[tuple[str, int, int], tuple[RowImages, tuple[RowImage, ...]]]:
-        """The images that these changes have had, and what had expired when they came.
-
-        Those of before this batch are forgotten, partition by partition.
-        """
-        images: dict[tuple[str, int, int], tuple[RowImages, tuple[RowImage, ...]]] = {}
-        c = GIVEN.c
-        for (topic, partition), some in groupby(
-            changes, key=lambda one: (one.record_id.topic, one.record_id.partition)
-        ):
-            offsets = [delivered.record_id.offset for delivered in some]
-            of_partition = sa.and_(c.stream == self._stream, c.topic == topic, c.partition == partition)
-            if (topic, partition) not in seen:
-                seen.add((topic, partition))
-                connection.execute(GIVEN.delete().where(of_partition, c.offset < offsets[0]))
-            query = sa.select(c.offset, c.images, c.expired)
-            for row in connection.execute(
-                query.where(of_partition, c.offset >= min(offsets), c.offset <= max(offsets))
-            ):
-                expired = images_of_text(row.expired) or ()
-                images[topic, partition, row.offset] = images_of_text(row.images), expired
-        return images
 
     def _follow(self, connection: sa.Connection, changes: Sequence[Delivered]) -> _ImagedTable:
         """A table with the definition that these changes and those before have together."""
         table, announced = newest_definition(changes)
+        return self._defined(connection, table, announced)
+
+    def _defined(self, connection: sa.Connection, table: Table, announced: int) -> _ImagedTable:
         followed = self._followed.get(table.id) or self._load(connection, table.id)
         record = TableRecord(table, announced) if followed is None else define(followed.record, table, announced)
         if followed is None or record != followed.record:
+            if self._share is not None:
+                raise UnpreparedError(f"{table}: a definition that the driver has not made ready for images")
             followed = self._table(connection, record)
             names = ("scope", "stream", "table_id", "definition")
             row = (str(followed.id), self._stream, str(table.id), encode_record(record))
@@ -269,29 +280,30 @@ class ImageStore:
         for truncation, some in groupby(changes, key=lambda one: one.change.op is Op.TRUNCATE):
             if truncation:
                 for delivered in some:
-                    images[_place(delivered)] = self._truncate(connection, table, delivered.change, now)
+                    images[place_of(delivered)] = self._truncate(connection, table, delivered.change, now)
                 continue
             together = list(some)
-            images.update({_place(delivered): None for delivered in together})
+            images.update({place_of(delivered): None for delivered in together})
             purged_to = self._purges.purged_to(connection, table.id)
             merged = []
             for delivered in together:
                 if table.truncations.known.covers(delivered.change, self._ring_delay):
-                    images[_place(delivered)] = ()
+                    images[place_of(delivered)] = ()
                 elif not _untold(delivered.change, purged_to):
                     merged.append(delivered)
             loaded = table.state.load(connection, [delivered.change for delivered in merged])
             for delivered in merged:
                 if delivered.change.key is not None:
                     partition = loaded.partitions[delivered.change.key]
-                    images[_place(delivered)] = table.maker.of(partition, delivered.change, now)
+                    images[place_of(delivered)] = table.maker.of(partition, delivered.change, now)
             table.state.save(connection, loaded, now)
         return images
 
     def _expire(self, connection: sa.Connection, table: _ImagedTable, now: int) -> tuple[RowImage, ...]:
         """One image for each row that reads otherwise because something expired since it was last looked at."""
         images: list[RowImage] = []
-        for key, partition, since in table.state.due(connection, now):
+        owns = None if self._share is None else self._share.owns
+        for key, partition, since in table.state.due(connection, now, owns):
             images += table.maker.expired(key, partition, since, now)
         return tuple(images)
 
@@ -323,23 +335,6 @@ class ImageStore:
                 self._purges.note(connection, UUID(bytes=key[:_SCOPE_BYTES]), written)
 
 
-def images_for(name: str, settings: ImagesSection, around: Surroundings) -> ImageStore | None:
-    """The images that [sink.NAME] asks for; None where it asks for none. Raises SettingsError as ImageStore does."""
-    if settings.images is None:
-        return None
-    return ImageStore(
-        settings.images.get_secret_value(),
-        fit(f"{around.prefix}.sink.{name}", _LONGEST_STREAM),
-        ring_delay=around.ring_delay,
-        merge_horizon=settings.images_horizon_seconds or None,
-    )
-
-
-def _place(delivered: Delivered) -> tuple[str, int, int]:
-    record_id = delivered.record_id
-    return record_id.topic, record_id.partition, record_id.offset
-
-
 def _untold(change: Change, purged_to: int | None) -> bool:
     """Whether a change comes when what it would have met is forgotten, or is too long for the state to hold."""
     return (purged_to is not None and late(change, purged_to)) or too_long(change)
@@ -351,4 +346,4 @@ def _scope(stream: str, table_id: UUID) -> UUID:
     return UUID(bytes=bytes((digest[0] & 0x7F,)) + digest[1:])
 
 
-__all__ = ["GIVEN", "STATE", "TABLES", "ImageStore", "images_for"]
+__all__ = ["STATE", "TABLES", "ImageStore", "Share"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.images.store import images_for
+    from tailrace_spark.sinks.images.planning import images_for
     from tailrace_spark.sinks.kafka.outlet import KafkaTarget
     from tailrace_spark.sinks.kafka.tasks import KafkaLogSink, PlanningKafkaOutlet
 
@@ -42,7 +42,9 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
         raise SettingsError(f"sink.{name}.topic: {settings.topic} is below topics.prefix, and would be read again")
     config = own_kafka or dict(around.kafka)
     outlet = PlanningKafkaOutlet(config, target, registry=_registry(name, settings))
-    return KafkaLogSink(outlet, images_for(name, settings, around), KafkaOpener(name, settings, config, target))
+    images = images_for(name, settings, around)
+    opener = KafkaOpener(name, settings, config, target)
+    return KafkaLogSink(outlet, images.store, opener, images.planner)
 
 
 @dataclass(frozen=True, slots=True)

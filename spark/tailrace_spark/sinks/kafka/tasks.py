@@ -18,7 +18,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.changelog.log_task import Opener, WorkerOutlets
+from tailrace_spark.sinks.changelog.log_task import ImagingPlanner, Opener, PartitionImaging, WorkerOutlets
 from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import Imaging
 from tailrace_spark.sinks.kafka.dead_letters import ReplayableKafkaOutlet
@@ -26,6 +26,7 @@ from tailrace_spark.sinks.kafka.outlet import KafkaBatch, KafkaOutlet, KafkaTarg
 from tailrace_spark.sinks.kafka.progress import Progress, plan_record, progress_record
 from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.sinks.protocol import Capabilities, DriverOnlyError
+from tailrace_spark.sinks.without_truncations import without_truncations
 
 _FENCED_AT_ONCE: Final = 8
 
@@ -48,6 +49,7 @@ class KafkaTask:
     plan: str
     since: int
     next_offsets: Mapping[KafkaPartition, int]
+    imaging: PartitionImaging | None = None
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says."""
@@ -56,7 +58,7 @@ class KafkaTask:
         try:
             progress.read_within(self.plan)
             batch = outlet.begin_partition(partition, progress, self.plan)
-            return PartitionResult(partition, sink.into(batch, pieces))
+            return PartitionResult(partition, sink.into(batch, self._imaged(partition, pieces)))
         except RefusedError as error:
             # The driver remembers what Kafka refuses, and sets it aside.
             raise DriverOnlyError(str(error)) from error
@@ -65,6 +67,10 @@ class KafkaTask:
             raise SupersededError("{}, partition {}: another attempt has begun".format(*partition)) from None
         finally:
             progress.close()
+
+    def _imaged(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> Iterable[Piece]:
+        """A truncation has images of rows of all partitions: it is the driver's."""
+        return pieces if self.imaging is None else self.imaging.imaged(partition, without_truncations(pieces))
 
 
 class KafkaTaskOutlet(KafkaOutlet):
@@ -155,17 +161,19 @@ class PlanningKafkaOutlet(ReplayableKafkaOutlet):
 
 
 class KafkaLogSink(ReplayableLogSink):
-    """As ReplayableLogSink; with an `opener`, and without images, a TaskSink."""
+    """As ReplayableLogSink; with an `opener`, and a `planner` where there are images, a TaskSink."""
 
     def __init__(
         self,
         outlet: PlanningKafkaOutlet,
         imaging: Imaging | None = None,
         opener: Opener[KafkaTaskOutlet] | None = None,
+        planner: ImagingPlanner | None = None,
     ) -> None:
         super().__init__(outlet, imaging)
         self._planning = outlet
-        self._opener = None if imaging is not None else opener
+        self._planner = planner
+        self._opener = opener if imaging is None or planner is not None else None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -173,21 +181,24 @@ class KafkaLogSink(ReplayableLogSink):
 
     def fence(self, stream: str) -> None:
         """As TaskSink says; what tasks have written, the driver leaves out."""
-        del stream  # a sink has one
         self._planning.fence()
+        if self._planner is not None:
+            self._planner.fence(stream)
 
     def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> KafkaTask:
         """As TaskSink says."""
-        del definitions  # each record has its own
         if self._opener is None:
             raise ValueError("a sink without an opener has no tasks: capabilities.tasks says so")
+        imaging = None if self._planner is None else self._planner.plan(batch, definitions)
         plan, since, next_offsets = self._planning.plan(batch.ends)
         some = {partition: offset for partition, offset in next_offsets.items() if partition in batch.ends}
-        return KafkaTask(self._opener, plan, since, some)
+        return KafkaTask(self._opener, plan, since, some, imaging)
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
         """As TaskSink says: each task has committed its own."""
         del batch
+        if self._planner is not None:
+            self._planner.commit()
         return sum((result.summary for result in results), Summary())
 
 

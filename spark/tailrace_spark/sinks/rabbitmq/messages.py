@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Final
 
 from tailrace_spark.batch.delivery import RecordId
-from tailrace_spark.sinks.changelog.sink import OutgoingRecord, encoded, key_of
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord, key_of
 
 _LONGEST_KEY: Final = 255  # a short string of AMQP 0-9-1, in bytes
 _LATEST: Final = 253_402_300_799  # the end of the year 9999, beyond which clients cannot say a date
@@ -45,7 +45,9 @@ def routing_key(record: OutgoingRecord) -> str | None:
 
 def identity(record_id: RecordId) -> str:
     """A change's `message_id`, made of its place alone: 32 hexadecimal digits."""
-    return hashlib.blake2b(encoded(record_id.key), digest_size=16).hexdigest()
+    # A topic's name has no character that JSON escapes.
+    record_key = f'["{record_id.topic}",{record_id.partition},{record_id.offset}]'
+    return hashlib.blake2b(record_key.encode(), digest_size=16).hexdigest()
 
 
 def timestamp(record: OutgoingRecord) -> int | None:

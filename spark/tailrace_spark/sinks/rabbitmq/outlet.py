@@ -64,6 +64,7 @@ class _Messages(Batch):
         """`settle` is called with the dead letters once all is confirmed."""
         self._client = client
         self._settings = settings
+        self._queues = settings.queue_names
         self._settle = settle
         self._letters: list[DeadLetter] = []
         self._rows = 0
@@ -80,7 +81,7 @@ class _Messages(Batch):
         self._rows += 1
         if record.change.key is None:
             self._client.settle()
-        for message in messages_of(record, settings.exchange, settings.queue_names):
+        for message in messages_of(record, settings.exchange, self._queues):
             self._client.publish(message)
         if record.change.key is None:
             self._client.settle()

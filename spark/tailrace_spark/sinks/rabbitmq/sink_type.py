@@ -13,13 +13,14 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> ReachableSink:
     from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
     from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
-    from tailrace_spark.sinks.images.store import images_for
+    from tailrace_spark.sinks.images.planning import images_for
     from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
     from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener, RabbitmqOutlet
 
     letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
     outlet = RabbitmqOutlet(RabbitmqClient(name, settings), settings, letters)
-    return StoredDeadLettersSink(outlet, letters, images_for(name, settings, around), RabbitmqOpener(name, settings))
+    images = images_for(name, settings, around)
+    return StoredDeadLettersSink(outlet, letters, images.store, RabbitmqOpener(name, settings), images.planner)
 
 
 RABBITMQ: Final = SinkType(

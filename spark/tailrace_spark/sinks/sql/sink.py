@@ -27,7 +27,6 @@ from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.sql.deferred import gather_deferred
-from tailrace_spark.sinks.sql.fences import next_token
 from tailrace_spark.sinks.sql.layout import Target
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
 from tailrace_spark.sinks.sql.progress import read_progress, write_progress
@@ -36,6 +35,7 @@ from tailrace_spark.sinks.sql.task import Database, SqlDetail, SqlTask
 from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.dialects import SQLITE
 from tailrace_spark.sinks.state_store.engine import absent, open_engine, said
+from tailrace_spark.sinks.state_store.fences import next_token
 
 log = logging.getLogger("tailrace_spark")
 

@@ -17,11 +17,11 @@ from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
-from tailrace_spark.sinks.sql.fences import begin_partition
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
 from tailrace_spark.sinks.sql.table_merges import TableMerges
 from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.engine import open_engine
+from tailrace_spark.sinks.state_store.fences import begin_partition
 from tailrace_spark.sinks.without_truncations import without_truncations
 
 _NEVER: Final = float("inf")

@@ -1,0 +1,123 @@
+"""Images that tasks make: each Kafka partition's in its own transactions, after a plan of the driver.
+
+A task's transactions hold the stream's row of `tailrace_fences` and the partition's of `tailrace_partitions`. So of two
+attempts the second waits, and finds the images of the first. After a newer plan, or a batch of the driver's, it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Final
+
+import sqlalchemy as sa
+
+from tailrace_common.sections.images import ImagesSection
+from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import partition as partition_of
+from tailrace_schemas.tokens import token as token_of
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.sinks.images.given import LONGEST_STREAM
+from tailrace_spark.sinks.images.store import ImageStore, Share
+from tailrace_spark.sinks.naming import fit
+from tailrace_spark.sinks.sink_type import Surroundings
+from tailrace_spark.sinks.state_store.fences import begin_partition, next_token
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSettings:
+    """What an ImageStore is made of; equal ones share that of a worker process. It may have a secret."""
+
+    url: str = field(repr=False)
+    stream: str
+    ring_delay: float
+    merge_horizon: int | None
+
+    def open(self) -> ImageStore:
+        """A store of its own connections."""
+        return ImageStore(self.url, self.stream, ring_delay=self.ring_delay, merge_horizon=self.merge_horizon)
+
+
+@dataclass(frozen=True, slots=True)
+class ImagingTask:
+    """Gives the changes of a Kafka partition their images, in a task. It is pickled, and shown to nobody.
+
+    `now` is the plan's time, in seconds since the epoch: rows are looked at as they read then.
+    """
+
+    settings: ImageSettings
+    batch: TaskBatch
+    token: int
+    now: float
+
+    def imaged(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """As ImageStore's. Raises UnpreparedError for a definition that the plan has not made ready.
+
+        Raises FencedError where the stream has a newer plan.
+        """
+        count = 1 + max(index for topic, index in self.batch.ends if topic == partition[0])
+        share = Share(
+            lambda connection: begin_partition(connection, self.batch, self.token, partition),
+            lambda key: partition_of(token_of(key), count) == partition[1],
+            self.now,
+        )
+        return _opened(self.settings).imaged_share(pieces, share)
+
+
+class ImagePlanner:
+    """The driver's half: it makes definitions ready, and keeps tasks of earlier plans from writing."""
+
+    def __init__(self, store: ImageStore, settings: ImageSettings, clock: Callable[[], float] = time.time) -> None:
+        """`clock` tells the seconds since the epoch."""
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._token: int | None = None
+
+    def fence(self, stream: str) -> None:
+        """Wait until no task of this stream makes images, and have none of those planned so far make more."""
+        self._store.prepare((), partial(self._fence, stream=stream))
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> ImagingTask:
+        """Make ready what the definitions need, and give the task; those of earlier plans are fenced."""
+        self._store.prepare(definitions, partial(self._fence, stream=batch.stream))
+        if self._token is None:
+            raise ValueError("a plan without a token")
+        return ImagingTask(self._settings, batch, self._token, self._clock())
+
+    def commit(self) -> None:
+        """The tasks of a batch are done: forget deletions that are old enough."""
+        self._store.purge()
+
+    def _fence(self, connection: sa.Connection, stream: str) -> None:
+        self._token = next_token(connection, stream, self._token)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkImages:
+    """The images of one sink's changes: no store where it has none, no planner where tasks cannot make them."""
+
+    store: ImageStore | None = None
+    planner: ImagePlanner | None = None
+
+
+def images_for(name: str, settings: ImagesSection, around: Surroundings) -> SinkImages:
+    """The images that [sink.NAME] asks for, which may be none. Raises SettingsError as ImageStore does."""
+    if settings.images is None:
+        return SinkImages()
+    made_of = ImageSettings(
+        settings.images.get_secret_value(),
+        fit(f"{around.prefix}.sink.{name}", LONGEST_STREAM),
+        around.ring_delay,
+        settings.images_horizon_seconds or None,
+    )
+    store = made_of.open()
+    return SinkImages(store, ImagePlanner(store, made_of) if store.by_tasks else None)
+
+
+_opened: Final = cache(ImageSettings.open)
+"""The store of a worker process, one for each stream: its tasks run one after another."""
