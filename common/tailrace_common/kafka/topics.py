@@ -16,7 +16,7 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
 
 _BROKERS_DEFAULT: Final = -1
-_GRACE_SECONDS: Final = 5
+_TIMED_OUT: Final = KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka's own codes are named so
 _OF_THE_TOPIC: Final = (KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION, KafkaError.INVALID_CONFIG)
 
 
@@ -48,15 +48,16 @@ class TopicMaker:
         if count := self.partitions().get(topic):
             return count
         new = NewTopic(topic, partitions, _BROKERS_DEFAULT, config=dict(settings))
-        for future in self._admin.create_topics([new], operation_timeout=self._timeout).values():
+        limits = {"operation_timeout": self._timeout, "request_timeout": self._timeout}
+        for future in self._admin.create_topics([new], **limits).values():
             try:
-                future.result(self._timeout + _GRACE_SECONDS)
+                future.result()
                 LOG.info("created topic %s", topic)
             except KafkaException as error:
                 cause: KafkaError = error.args[0]
                 if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                     continue
-                if cause.retriable():
+                if cause.retriable() or cause.code() == _TIMED_OUT:
                     raise service_error(f"creating topic {topic}", cause, self._errors) from error
                 if cause.code() in _OF_THE_TOPIC:
                     raise InvalidTopicError(f"topic {topic} cannot be created: {redact(cause.str())}") from error

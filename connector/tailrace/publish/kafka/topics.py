@@ -171,11 +171,13 @@ class KafkaTopics:
 
     def _settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         """Every setting of some topics. Raises ServiceError."""
-        futures = self._client.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name) for name in names])
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        # By itself the client waits for a minute; a future that is waited for less raises what is no error of Kafka's.
+        futures = self._client.describe_configs(resources, request_timeout=self._timeout)
         settings: dict[str, dict[str, str]] = {}
         for resource, future in futures.items():
             try:
-                actual = future.result(self._timeout + 5)
+                actual = future.result()
             except KafkaException as error:
                 raise service_error(f"settings of topic {resource.name}", error.args[0], self._errors) from error
             settings[str(resource.name)] = {name: str(entry.value) for name, entry in actual.items()}
@@ -218,9 +220,10 @@ class KafkaTopics:
             return
         topics = [_new_topic(plan, brokers) for plan in missing]
         # Another agent may create the same topic meanwhile; that is as good as ours.
-        for name, future in self._client.create_topics(topics, operation_timeout=self._timeout).items():
+        limits = {"operation_timeout": self._timeout, "request_timeout": self._timeout}
+        for name, future in self._client.create_topics(topics, **limits).items():
             try:
-                future.result(self._timeout + 5)
+                future.result()
                 if name in self._counts:
                     self._recreated(name, _RECREATED)
                 else:
