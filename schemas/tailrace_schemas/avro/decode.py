@@ -170,6 +170,8 @@ class Reader:
         static = not is_rowless and bool(table.clustering) and all(value is None for value in clustering)
         deletes = is_rowless or op is Op.DELETE
         cells, deletions = self._cells(record, raw, own_times, times)
+        # A row that SELECT gave without a cell that lives is there by its marker.
+        inserts = op is Op.INSERT or (op is Op.READ and not (static or cells or deletions))
         start, end = self._ends(record["range"], raw)
         source = _source(record["source"])
         return Change(
@@ -179,7 +181,7 @@ class Reader:
             key=self._key(record["key"], raw),
             clustering=None if is_rowless or static else clustering,
             static=static,
-            marker=Marker(*own_times) if op is Op.INSERT else None,
+            marker=Marker(*own_times) if inserts else None,
             deletion=Deletion(own_times[0], own_times[2] or 0) if deletes else None,
             cells=tuple(cells),
             column_deletions=tuple(deletions),

@@ -24,11 +24,15 @@ class PageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows as columns of Cassandra's bytes, in the order selected, and where the next page begins; None: nowhere."""
+    """Rows as columns of Cassandra's bytes, in the order selected, and where the next page begins; None: nowhere.
+
+    `asked`: when it was asked for, microseconds since the epoch.
+    """
 
     columns: Sequence[Sequence[bytes | None]]
     octets: int
     next_page: bytes | None
+    asked: int
 
     @property
     def rows(self) -> int:

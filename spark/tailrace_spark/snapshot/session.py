@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,8 +49,9 @@ _UNREACHABLE: Final = (NoHostAvailable, Unavailable, ConnectionException, IsBoot
 class PendingPage:
     """A page that was asked for."""
 
-    def __init__(self, future: Any) -> None:
+    def __init__(self, future: Any, asked: int) -> None:
         self._future = future
+        self._asked = asked
 
     def get(self) -> Page:
         """Wait for it. Raises PageError where asking again may help, ServiceError where it does not."""
@@ -58,7 +60,8 @@ class PendingPage:
         except Exception as error:
             raise _page_error(error) from error
         columns, octets = page
-        return Page(columns, octets, self._future._paging_state)  # noqa: SLF001 - ResultSet has it under a longer way
+        paging_state = self._future._paging_state  # noqa: SLF001 - ResultSet has it under a longer way
+        return Page(columns, octets, paging_state, self._asked)
 
 
 class _Columns(ResultMessage):  # type: ignore[misc]  # the driver has no types
@@ -83,10 +86,14 @@ class _ColumnsHandler(_ProtocolHandler):  # type: ignore[misc]  # the driver has
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """What a read is planned by: ranges with the ids of their replicas' hosts, those first that are up."""
+    """What a read is planned by: ranges with the ids of their replicas' hosts, those first that are up.
+
+    Replicas are those of one datacenter.
+    """
 
     owned: tuple[tuple[TokenRange, tuple[str, ...]], ...]
     estimates: Estimates
+    datacenter: str
 
 
 class ClusterView:
@@ -133,7 +140,7 @@ class ClusterView:
         token_map = metadata.token_map
         replicas = {token.value: token_map.get_replicas(keyspace, token) for token in token_map.ring}
         owned = [(token_range, self._ordered(replicas[token])) for token_range, token in ring_ranges(replicas)]
-        return Ring(tuple(owned), self._estimates())
+        return Ring(tuple(owned), self._estimates(), self._datacenter)
 
     def release(self) -> tuple[int, int]:
         """The oldest release of any node, such as (5, 0)."""
@@ -200,11 +207,12 @@ class PageSource:
         """Ask for a page: of the node with this host id, or for None, or where it is not known, of any."""
         bound = BoundStatement(self._prepare(statement), fetch_size=rows)
         bound.values = [token.to_bytes(8, "big", signed=True) for token in (token_range.start, token_range.end)]
+        now = time.time_ns() // 1000
         try:
             future = self._session.execute_async(bound, paging_state=paging_state, host=self._node(host))
         except Exception as error:
             raise _page_error(error) from error
-        return PendingPage(future)
+        return PendingPage(future, now)
 
     def _node(self, host: str | None) -> Any:
         hosts = self._cluster.metadata.all_hosts() if host is not None else ()

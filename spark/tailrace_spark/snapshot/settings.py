@@ -26,6 +26,10 @@ class SnapshotSettings(CassandraSettings):
     """What is read, and how gently. `table` is KEYSPACE.TABLE."""
 
     table: str = Field(description="Table or view to read, KEYSPACE.TABLE, as Cassandra stores the names")
+    rows: Literal["columns", "changes"] = Field(
+        default="columns", description="The table's columns, or `read` changes as a table's topic has them"
+    )
+    prefix: str = Field(default="tailrace", description="Prefix of the topics that the changes are for")
     columns: tuple[str, ...] | None = Field(default=None, description="Columns to read, in this order. Unset: all")
     details: bool = Field(
         default=True, description="Read WRITETIME and TTL of each cell too, and bytes Spark cannot hold"
@@ -62,6 +66,8 @@ class SnapshotSettings(CassandraSettings):
 
     @model_validator(mode="after")
     def _check_limits(self) -> Self:
+        if self.rows == "changes" and (self.columns is not None or not self.details):
+            raise ValueError("changes have all columns and details: leave out columns and details")
         if self.rows_per_second is not None and self.concurrent_ranges is None:
             raise ValueError("rows_per_second needs concurrent_ranges: each of them gets its share")
         return self

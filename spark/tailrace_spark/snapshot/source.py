@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_schemas.topics import table_topic
+from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, ReadChanges, messages
 from tailrace_spark.snapshot.pace import PageSize, Patience, RowRate
 from tailrace_spark.snapshot.ranges import Piece, cut, deal
 from tailrace_spark.snapshot.reading import Clock, RangeReader
@@ -26,7 +29,7 @@ from tailrace_spark.snapshot.session import SOURCES, ClusterView
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
 from tailrace_spark.streams.worker_imports import forget_archives
 
-FORMAT = "tailrace-snapshot"
+FORMAT: Final = "tailrace-snapshot"
 
 
 def register(spark: SparkSession) -> None:
@@ -46,20 +49,34 @@ class SnapshotSource(DataSource):
         """The DataFrame's columns, as the table is now. Raises SettingsError and ServiceError."""
         settings = settings_of(self.options, os.environ)
         with closing(ClusterView(settings)) as view:
-            shape = _shape(settings, view.table(), view.release())
-        return from_arrow_schema(shape.schema)
+            return _schema(settings, _shape(settings, view.table(), view.release()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the table as it is now. Raises SettingsError where that is not `schema`'s any more."""
         settings = settings_of(self.options, os.environ)
         with closing(ClusterView(settings)) as view:
             table, release = view.table(), view.release()
-            view.check(_query(settings, table, _shape(settings, table, release)))
+            shape = _shape(settings, table, release)
+            view.check(_query(settings, table, shape))
             ring = view.ring()
-        if from_arrow_schema(_shape(settings, table, release).schema).fieldNames() != schema.fieldNames():
+        if settings.rows == "changes":
+            ReadChanges(table, shape.selected, "")
+        if _schema(settings, shape).fieldNames() != schema.fieldNames():
             raise SettingsError(f"{table} has other columns than the DataFrame: load it again")
         tasks = deal(cut(ring.owned, ring.estimates, settings.limits, settings.within), settings.limits)
-        return SnapshotReader(settings, json.dumps(table_to_json(table)), release, tasks)
+        return SnapshotReader(settings, json.dumps(table_to_json(table)), release, ring.datacenter, tasks)
+
+
+def change_schemas(options: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """The records of `<prefix>.schemas`, keys and values, that readers of a table's changes need.
+
+    `options` are those of the data source. Raises SettingsError and ServiceError.
+    """
+    settings = settings_of(options, os.environ)
+    with closing(ClusterView(settings)) as view:
+        table = view.table()
+    topic = table_topic(settings.prefix, table.keyspace, table.name, table.id)
+    return schema_records(Encoder(table, settings.prefix), topic)
 
 
 class RangePartition(InputPartition):
@@ -77,15 +94,17 @@ class SnapshotReader(DataSourceReader):
         settings: SnapshotSettings,
         definition: str,
         release: tuple[int, int],
+        datacenter: str,
         tasks: Sequence[Sequence[Piece]] = (),
     ) -> None:
         self._settings = settings
         self._definition = definition
         self._release = release
+        self._datacenter = datacenter
         self._tasks = tasks
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SnapshotReader, (self._settings, self._definition, self._release)
+        return SnapshotReader, (self._settings, self._definition, self._release, self._datacenter)
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each task."""
@@ -94,27 +113,42 @@ class SnapshotReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The RecordBatches of a task's ranges. Raises ServiceError where one cannot be read."""
         forget_archives()
-        settings = self._settings
         table = table_from_json(json.loads(self._definition))
-        shape = _shape(settings, table, self._release)
-        clock = Clock(time.monotonic, time.sleep)
-        rate = settings.task_rate
-        most_rows = settings.page_rows if rate is None else min(settings.page_rows, max(1, int(rate)))
-        reader = RangeReader(
-            SOURCES.of(settings),
-            _query(settings, table, shape),
-            PageSize(most_rows, settings.page_octets),
-            RowRate(rate, clock.now()),
-            Patience(settings.attempts, settings.retry_seconds),
-            clock,
-        )
-        for page in reader.pages(partition.value):
-            yield shape.batch(page.columns)
+        shape = _shape(self._settings, table, self._release)
+        pages = _range_reader(self._settings, _query(self._settings, table, shape)).pages(partition.value)
+        if self._settings.rows == "columns":
+            for page in pages:
+                yield shape.batch(page.columns)
+            return
+        encoder = Encoder(table, self._settings.prefix)
+        changes = ReadChanges(table, shape.selected, self._datacenter)
+        for page in pages:
+            yield messages(encoder, changes.changes(page.columns, page.asked))
+
+
+def _range_reader(settings: SnapshotSettings, query: str) -> RangeReader:
+    clock, rate = Clock(time.monotonic, time.sleep), settings.task_rate
+    most_rows = settings.page_rows if rate is None else min(settings.page_rows, max(1, int(rate)))
+    return RangeReader(
+        SOURCES.of(settings),
+        query,
+        PageSize(most_rows, settings.page_octets),
+        RowRate(rate, clock.now()),
+        Patience(settings.attempts, settings.retry_seconds),
+        clock,
+    )
+
+
+def _schema(settings: SnapshotSettings, shape: RowShape) -> StructType:
+    return from_arrow_schema(shape.schema if settings.rows == "columns" else CHANGE_SCHEMA)
 
 
 def _shape(settings: SnapshotSettings, table: Table, release: tuple[int, int]) -> RowShape:
     columns = columns_of(table, settings.columns)
-    return RowShape(selection(columns, release, times=settings.details), settings.details, settings.detail_prefix)
+    selected = selection(columns, release, times=settings.details)
+    if settings.rows == "changes":  # its columns' names are its own
+        return RowShape(selected, details=False)
+    return RowShape(selected, settings.details, settings.detail_prefix)
 
 
 def _query(settings: SnapshotSettings, table: Table, shape: RowShape) -> str:

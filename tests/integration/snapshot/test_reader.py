@@ -21,7 +21,8 @@ from cassandra.protocol import _ProtocolHandler
 from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, Time
 
 from tailrace.local import CassandraSettings, LocalCassandra
-from tailrace_spark.snapshot import register
+from tailrace_schemas.avro import decode, entry_from_record
+from tailrace_spark.snapshot import change_schemas, register
 from tests.integration.agents import cql, create_keyspace
 from tests.services.choice import Means
 
@@ -193,6 +194,30 @@ def test_counters_come_by_value(source: Source) -> None:
     source.run("UPDATE KS.n SET n = n + 5 WHERE k = 1")
     source.run("UPDATE KS.n SET n = n - 7 WHERE k = 1")
     assert source.rows("n") == [{"k": 1, "n": -2, "o": None, "raw": None}]
+
+
+def test_changes_are_messages_that_readers_of_topics_decode(source: Source) -> None:
+    source.run("CREATE TABLE KS.c (k int, c int, s text STATIC, v int, l list<int>, PRIMARY KEY (k, c))")
+    for key in range(8):
+        source.run(
+            f"INSERT INTO KS.c (k, c, s, v, l) VALUES ({key}, 1, 's', {key}, [1, 2]) USING TIMESTAMP {1000 + key}"
+        )
+        source.run(f"INSERT INTO KS.c (k, c) VALUES ({key}, 2)")
+    place = {"contact_points": source.node.address, "port": str(source.node.port), "table": f"{source.keyspace}.c"}
+    entries = {key: entry_from_record(key, value) for key, value in change_schemas({**place, "prefix": "p"})}
+    assert {entry.topic for entry in entries.values()} == {f"p.{source.keyspace}.c"}
+    rows = source.frame("c", rows="changes", prefix="p").collect()
+    changes = [decode(bytes(row.value), entries) for row in rows]
+    assert [(row.op, row.token, bytes(row.digest)) for row in rows] == [
+        ("read", change.token, change.digest) for change in changes
+    ]
+    assert len({bytes(row.key) for row in rows}) == 8
+    assert sorted((change.static, change.marker is None, len(change.cells)) for change in changes) == [
+        *[(False, False, 0)] * 8, *[(False, True, 3)] * 8, *[(True, True, 1)] * 8,
+    ]  # fmt: skip
+    source.run("CREATE TABLE KS.totals (k int PRIMARY KEY, n counter)")
+    with pytest.raises(Exception, match="has counters: CQL shows totals, and changes have shards"):
+        source.frame("totals", rows="changes").collect()
 
 
 def test_columns_filters_and_token_ranges_are_read_alone(source: Source) -> None:

@@ -45,7 +45,7 @@ class Request:
         self.cluster.fail(self)
         stop = min(self.end, self.begin + self.rows)
         values = [str(key).encode() for key in range(self.begin, stop)]
-        return Page([values], self.cluster.row_octets * len(values), str(stop).encode() if stop < self.end else None)
+        return Page([values], self.cluster.row_octets * len(values), str(stop).encode() if stop < self.end else None, 0)
 
 
 @dataclass

@@ -1,0 +1,230 @@
+"""Pages of a table as `read` changes (docs/contracts.md 3), which merging sinks take as they take those of the log.
+
+What CQL does not show stands as if it was written when the row was read: markers of rows without cells, and elements of
+lists. Before Cassandra 5.0 it is so of all collections. docs/snapshots.md has it row by row. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tailrace_schemas.avro import Encoder
+from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source, record_times
+from tailrace_schemas.cql.nested import read_count, read_element
+from tailrace_schemas.cql.types import CqlType
+from tailrace_schemas.cql.values import join_key
+from tailrace_schemas.digest import change_digest
+from tailrace_schemas.errors import UnsupportedError
+from tailrace_schemas.position import Position
+from tailrace_schemas.table import Column, Table
+from tailrace_schemas.tokens import token
+from tailrace_spark.snapshot.selection import Kind, Selected
+
+Values = Sequence[bytes | None]
+_MICROS: Final = 1_000_000
+_TICKS: Final = 10
+"""Ticks of a time UUID in a microsecond."""
+_UUID_EPOCH: Final = 0x01B21DD213814000
+"""Ticks from 15 October 1582 to 1970."""
+
+
+CHANGE_SCHEMA: Final = pa.schema(
+    [("op", pa.string()), ("token", pa.int64()), ("written", pa.int64()), ("digest", pa.binary()),
+     ("key", pa.binary()), ("value", pa.binary())]
+)  # fmt: skip
+"""Of changes as messages: framed keys and values as in a table's topic, and what tells and orders them."""
+
+
+def messages(encoder: Encoder, changes: Iterator[Change]) -> Any:
+    """The RecordBatch of changes, in their order."""
+    rows = [
+        (
+            change.op.value,
+            change.token,
+            record_times(change)[0],
+            change.digest,
+            encoder.key(change),
+            encoder.value(change),
+        )
+        for change in changes
+    ]
+    columns = zip(*rows, strict=True) if rows else [()] * len(CHANGE_SCHEMA)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, CHANGE_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where a column's value, write time and TTL stand in a row; None: they are not told."""
+
+    column: Column
+    value: int
+    writetime: int | None
+    ttl: int | None
+
+
+class ReadChanges:
+    """Makes changes of one task's pages, which come in order: a change for each row, and one for static columns.
+
+    `selected` has all columns with their times. Raises UnsupportedError for a counter table: CQL does not show shards,
+    and a total would be added to those of the log.
+    """
+
+    def __init__(self, table: Table, selected: Sequence[Selected], datacenter: str) -> None:
+        if table.is_counter:
+            raise UnsupportedError(f"{table} has counters: CQL shows totals, and changes have shards")
+        index: dict[tuple[bytes, Kind], int] = {
+            (item.column.name_bytes, item.kind): position for position, item in enumerate(selected)
+        }
+        self._table = table
+        self._key = [index[column.name_bytes, "value"] for column in table.partition_key]
+        self._clustering = [index[column.name_bytes, "value"] for column in table.clustering]
+        self._static = [_places(column, index) for column in table.static]
+        self._regular = [_places(column, index) for column in table.regular]
+        self._types = [column.type for column in table.partition_key]
+        self._source = Source("", datacenter, Position(0, 0, 0), 0, 1, Origin.SNAPSHOT)
+        self._last_key: bytes | None = None
+        self._token = 0
+
+    def changes(self, columns: Sequence[Values], asked: int) -> Iterator[Change]:
+        """The changes of a page that was asked for at this time, microseconds since the epoch."""
+        source = replace(self._source, seen=asked // 1000)
+        for row in zip(*columns, strict=True):
+            key = join_key(self._types, [row[position] or b"" for position in self._key])
+            if key != self._last_key:
+                self._last_key, self._token = key, token(key)
+                static = _Cells(asked)
+                static.add(row, self._static)
+                if static.any:
+                    yield self._change(key, None, None, static, source)
+            clustering = tuple([row[position] for position in self._clustering])
+            if None in clustering:  # the partition has static columns only
+                continue
+            cells = _Cells(asked)
+            cells.add(row, self._regular)
+            # Without a cell that lives a row is there by its marker.
+            marker = None if cells.any else Marker(asked)
+            yield self._change(key, clustering, marker, cells, source)
+
+    def _change(
+        self,
+        key: bytes,
+        clustering: tuple[bytes | None, ...] | None,
+        marker: Marker | None,
+        cells: _Cells,
+        source: Source,
+    ) -> Change:
+        change = Change(
+            op=Op.READ,
+            table=self._table,
+            token=self._token,
+            key=key,
+            clustering=clustering,
+            static=clustering is None,
+            marker=marker,
+            cells=tuple(cells.cells),
+            column_deletions=tuple(cells.deletions),
+            source=source,
+        )
+        return replace(change, digest=change_digest(change))
+
+
+def _places(column: Column, index: dict[tuple[bytes, Kind], int]) -> _Places:
+    name = column.name_bytes
+    return _Places(column, index[name, "value"], index.get((name, "writetime")), index.get((name, "ttl")))
+
+
+class _Cells:
+    """The cells of a row, and the deletions of its collections, read at `asked`."""
+
+    def __init__(self, asked: int) -> None:
+        self._asked = asked
+        self.cells: list[Cell] = []
+        self.deletions: list[ColumnDeletion] = []
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return bool(self.cells)
+
+    def add(self, row: Values, places: Sequence[_Places]) -> None:
+        """Those of these columns that are not null."""
+        for cell_places in places:
+            value = row[cell_places.value]
+            if value is None:
+                continue
+            written = None if cell_places.writetime is None else row[cell_places.writetime]
+            ttl = None if cell_places.ttl is None else row[cell_places.ttl]
+            if cell_places.column.type.multicell:
+                self._elements(cell_places.column, value, written, ttl)
+            else:
+                self._put(cell_places.column, None, _number(written), _number(ttl), value)
+
+    def _put(self, column: Column, path: bytes | None, written: int | None, ttl: int | None, value: bytes) -> None:
+        # The seconds left, and not those that the cell was written with, which CQL does not show.
+        expires = None if ttl is None else self._asked // _MICROS + ttl
+        self.cells.append(Cell(column, path, self._asked if written is None else written, ttl, expires, value))
+
+    def _elements(self, column: Column, value: bytes, written: bytes | None, ttl: bytes | None) -> None:
+        elements = _elements_of(column.type, value, self._asked)
+        times = _numbers(written, len(elements))
+        ttls = _numbers(ttl, len(elements))
+        if column.type.kind == "list" or written is None:
+            # Nobody tells its elements from those of the log: what the log has from before is replaced as a whole.
+            self.deletions.append(ColumnDeletion(column, Deletion(self._asked - 1, self._asked // _MICROS)))
+            times = [None] * len(elements)
+        for element, element_written, element_ttl in zip(elements, times, ttls, strict=True):
+            if element is not None:
+                path, data = element
+                self._put(column, path, element_written, element_ttl, data)
+
+
+def _elements_of(cql_type: CqlType, value: bytes, asked: int) -> list[tuple[bytes, bytes] | None]:
+    """(path, bytes) of each element of a value as SELECT gives it; None for fields that are null."""
+    if cql_type.kind == "udt":
+        fields, offset = list[bytes | None](), 0
+        while offset < len(value):
+            field, offset = read_element(value, offset)
+            fields.append(field)
+        return [None if field is None else (index.to_bytes(2, "big"), field) for index, field in enumerate(fields)]
+    elements: list[tuple[bytes, bytes] | None] = []
+    count, offset = read_count(value, 4), 4
+    for index in range(count):
+        first, offset = read_element(value, offset)
+        if cql_type.kind == "map":
+            second, offset = read_element(value, offset)
+            elements.append((first or b"", second or b""))
+        elif cql_type.kind == "set":
+            elements.append((first or b"", b""))
+        else:
+            elements.append((_list_path(asked, index - count), first or b""))
+    return elements
+
+
+def _list_path(asked: int, ticks: int) -> bytes:
+    """A time UUID so many ticks (100 ns) from a time: the place of a list's element, behind which later ones come.
+
+    The clock sequence and node are those of no client (UUIDGen makes others).
+    """
+    time = asked * _TICKS + _UUID_EPOCH + ticks
+    low, middle, high = time & 0xFFFFFFFF, time >> 32 & 0xFFFF, time >> 48 & 0x0FFF | 0x1000
+    return low.to_bytes(4, "big") + middle.to_bytes(2, "big") + high.to_bytes(2, "big") + b"\x80\x80" + b"\x80" * 6
+
+
+def _number(data: bytes | None) -> int | None:
+    return None if data is None else int.from_bytes(data, "big", signed=True)
+
+
+def _numbers(data: bytes | None, count: int) -> list[int | None]:
+    """The times of so many elements; null stands for all of them."""
+    if data is None:
+        return [None] * count
+    numbers, offset = list[int | None](), 4
+    for _ in range(read_count(data, 4)):
+        element, offset = read_element(data, offset)
+        numbers.append(_number(element))
+    return numbers + [None] * (count - len(numbers))

@@ -1,0 +1,93 @@
+"""`read` changes of random programs: merged as sinks merge them, they are what SELECT answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.local import CassandraSettings, LocalCassandra
+from tailrace_schemas.avro import Encoder, SchemaEntry, decode
+from tailrace_schemas.change import Change, Op
+from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import token
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.ranges import TokenRange
+from tailrace_spark.snapshot.selection import columns_of, selection, statement
+from tailrace_spark.snapshot.session import ClusterView, PageSource
+from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
+from tests.corpus.kinds import Kinds
+from tests.integration.agents import cql
+from tests.oracle.comparison import Downstream, ask, differences
+from tests.oracle.writing import Source, Writer
+from tests.services.choice import Means
+
+# No counters: CQL does not show shards. Nothing expires while it is compared.
+KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=False, long_keys=False)
+PAGE_ROWS = 7
+"""So few that partitions go over pages."""
+
+
+@pytest.fixture(params=["5.0", pytest.param("4.1", marks=pytest.mark.long)])
+def node(request: pytest.FixtureRequest, means: Means, tmp_path: Path) -> Iterator[LocalCassandra]:
+    with ExitStack() as stack:
+        if request.param == "5.0":
+            yield request.getfixturevalue("cassandra")
+        elif means is Means.CONTAINERS:
+            pytest.skip("other versions are run as child processes")
+        else:
+            yield stack.enter_context(LocalCassandra(tmp_path / "node", CassandraSettings(release=request.param)))
+
+
+def read(settings: SnapshotSettings, table: Table) -> list[Change]:
+    """A table's changes, as a consumer decodes them."""
+    with closing(ClusterView(settings)) as view, closing(PageSource(settings)) as source:
+        selected = selection(columns_of(table, None), view.release(), times=True)
+        reader, encoder = ReadChanges(table, selected, "dc1"), Encoder(table, "t")
+        entry = SchemaEntry(schema_id=encoder.schema_id, topic="t.x", table=table, avro=encoder.schema_text)
+        changes, state, more = [], None, True
+        while more:
+            page = source.request(statement(table, selected), TokenRange(), PAGE_ROWS, state, None).get()
+            changes += [
+                decode(encoder.value(change), {encoder.schema_id: entry})
+                for change in reader.changes(page.columns, page.asked)
+            ]
+            state, more = page.next_page, page.next_page is not None
+    return changes
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_read_changes_are_merged_into_what_select_answers(
+    node: LocalCassandra, keyspace_name: str, tmp_path: Path, seed: int
+) -> None:
+    contact = Contact(hosts=(node.address,), port=node.port)
+    with closing(LiveCluster(contact)) as live, cql(node, seconds=60) as session:
+        writer = Writer(Source(session, live), keyspace_name)
+        writer.write(seed, KINDS, 400)
+        answers = ask(session, writer.present)
+        options = {"contact_points": node.address, "port": str(node.port), "consistency": "ONE"}
+        changes = [
+            change
+            for table in writer.present
+            for change in read(settings_of({**options, "table": str(table)}, {}), table)
+        ]
+        store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
+        with closing(store), closing(store.open(time.time)) as sink:
+            # Each once more, as after a task that was read again.
+            delivered = [
+                Delivered(RecordId("t.x", 0, offset), change) for offset, change in enumerate([*changes, *changes])
+            ]
+            sink.write([Piece(tuple(delivered))])
+            assert differences(answers, store) == []
+            assert store.set_aside() == []
+        session.execute(f"DROP KEYSPACE {keyspace_name}")
+    assert sum(len(answer.rows) for answer in answers) > 30
+    assert {change.op for change in changes} == {Op.READ}
+    assert all(change.key is not None and change.token == token(change.key) for change in changes)
+    statics = [(change.table.id, change.key) for change in changes if change.static]
+    assert len(statics) == len(set(statics)) > 0
