@@ -30,7 +30,9 @@ from tailrace_spark.shaping.filters import Filters
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
+from tests.integration.filtering import JUDGES, Judge, delivered
 from tests.integration.queries import until
+from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.sql.test_sink import one_change
 from tests.unit.tables import column, table
@@ -52,13 +54,26 @@ DE, FR, BEFORE, SINCE = ("DE", 1), ("FR", 1), 19_000, 20_000
 TRUNCATION = Change(op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=Deletion(5, 1))
 
 
-def taken(spark: SparkSession, where: str, *changes: Change, written: bool = False) -> tuple[list[int], list[str]]:
+@pytest.fixture(params=JUDGES)
+def judge(request: pytest.FixtureRequest) -> Judge:
+    """The driver, and tasks."""
+    return JUDGES[request.param]
+
+
+Taken = Callable[..., tuple[list[int], list[str]]]
+
+
+@pytest.fixture
+def taken(spark: SparkSession, judge: Judge) -> Taken:
     """Which of the changes a filter lets through, by number, and the reasons of dead letters."""
-    filters = Filters(spark, {"shop.*": where}, written=written)
-    piece = Piece(tuple(Delivered(RecordId("t", 0, number), one) for number, one in enumerate(changes)))
-    [found] = filters.filtered([piece])
-    assert sum(filters.left_out.values()) == len(changes) - len(found.changes) - len(found.dead_letters)
-    return [one.record_id.offset for one in found.changes], [one.reason for one in found.dead_letters]
+
+    def ask(where: str, *changes: Change, written: bool = False) -> tuple[list[int], list[str]]:
+        filters = Filters(spark, {"shop.*": where}, written=written)
+        piece = judge(filters, delivered(*changes))
+        assert sum(filters.left_out.values()) == len(changes) - len(piece.changes) - len(piece.dead_letters)
+        return [one.record_id.offset for one in piece.changes], [one.reason for one in piece.dead_letters]
+
+    return ask
 
 
 @pytest.mark.promise("shaping.unfit")
@@ -103,47 +118,47 @@ PART = "country = 'DE' AND day >= DATE'2024-10-04'"  # which is day 20,000
         (TRUNCATION, True),
     ],
 )
-def test_what_cannot_be_judged_goes_through(spark: SparkSession, change: Change, through: bool) -> None:
-    assert taken(spark, PART, change) == ([0] if through else [], [])
+def test_what_cannot_be_judged_goes_through(taken: Taken, change: Change, through: bool) -> None:
+    assert taken(PART, change) == ([0] if through else [], [])
 
 
-def test_a_name_in_other_letters_is_the_column_that_spark_takes_it_for(spark: SparkSession) -> None:
+def test_a_name_in_other_letters_is_the_column_that_spark_takes_it_for(taken: Taken) -> None:
     changes = [LOG.insert(DE, (SINCE, 1), 5), LOG.insert(FR, (SINCE, 1), 5), LOG.delete_partition(FR, 5), TRUNCATION]
-    assert taken(spark, "COUNTRY = 'DE'", *changes) == ([0, 3], [])
-    assert taken(spark, "Country = 'DE' AND `Change`.OP <> 'truncate'", *changes) == ([0], [])
+    assert taken("COUNTRY = 'DE'", *changes) == ([0, 3], [])
+    assert taken("Country = 'DE' AND `Change`.OP <> 'truncate'", *changes) == ([0], [])
 
 
 @pytest.mark.promise("shaping.filtered-table")
-def test_null_is_not_true_where_the_value_is_known(spark: SparkSession) -> None:
-    assert taken(spark, "day IS NULL", LOG.insert(DE, (SINCE, 1), 5), LOG.delete_partition(DE, 5)) == ([1], [])
-    assert taken(spark, "NOT (country = 'DE' OR day = NULL)", LOG.insert(FR, (SINCE, 1), 5)) == ([], [])
+def test_null_is_not_true_where_the_value_is_known(taken: Taken) -> None:
+    assert taken("day IS NULL", LOG.insert(DE, (SINCE, 1), 5), LOG.delete_partition(DE, 5)) == ([1], [])
+    assert taken("NOT (country = 'DE' OR day = NULL)", LOG.insert(FR, (SINCE, 1), 5)) == ([], [])
 
 
-def test_filters_of_a_log_may_ask_for_what_a_change_writes(spark: SparkSession) -> None:
+def test_filters_of_a_log_may_ask_for_what_a_change_writes(taken: Taken) -> None:
     writes = [LOG.insert(DE, (1, 1), 5, total=9), LOG.update(DE, (1, 1), 6, total=1), LOG.delete(DE, (1, 1), 7)]
-    assert taken(spark, "columns.total > 5", *writes, written=True) == ([0], [])
-    assert taken(spark, "columns.total > 5 OR change.op LIKE 'delete%'", *writes, written=True) == ([0, 2], [])
+    assert taken("columns.total > 5", *writes, written=True) == ([0], [])
+    assert taken("columns.total > 5 OR change.op LIKE 'delete%'", *writes, written=True) == ([0, 2], [])
 
 
-def test_of_what_spark_cannot_evaluate_the_rest_goes_on(spark: SparkSession) -> None:
+def test_of_what_spark_cannot_evaluate_the_rest_goes_on(taken: Taken) -> None:
     """The reason has none of the values."""
     changes = [LOG.insert((name, 1), (1, 1), 5) for name in ("7", "3", "secret", "8")]
-    through, [reason] = taken(spark, "CAST(country AS INT) > 5", *changes)
+    through, [reason] = taken("CAST(country AS INT) > 5", *changes)
     assert through == [0, 3]
     assert reason == 'stream.where "shop.*" cannot be evaluated of it: CAST_INVALID_INPUT, SQLSTATE 22018'
 
 
-def test_a_key_column_has_the_name_of_the_newest_definition(spark: SparkSession) -> None:
+def test_a_key_column_has_the_name_of_the_newest_definition(spark: SparkSession, judge: Judge) -> None:
     renamed = replace(ORDERS, partition_key=(replace(column("land", "text", ORDERS.key[0].kind, 0)), ORDERS.key[1]))
     filters = Filters(spark, {"shop.*": "land = 'DE'"}, written=False)
     newer = Delivered(RecordId("t", 0, 0), Log(renamed).insert(DE, (1, 1), 5), announced=2)
     older = [Delivered(RecordId("t", 0, at), LOG.insert(key, (1, 1), 6), announced=1) for at, key in ((1, DE), (2, FR))]
-    [found] = filters.filtered([Piece((newer, *older))])
-    assert [one.record_id.offset for one in found.changes] == [0, 1]
+    piece = judge(filters, [newer, *older])
+    assert [one.record_id.offset for one in piece.changes] == [0, 1]
     started = Filters(spark, {"shop.*": "land = 'DE'"}, written=False)
     started.check(renamed, 2)
-    [found] = started.filtered([Piece(tuple(older))])
-    assert [one.record_id.offset for one in found.changes] == [1], "what was written before the column was renamed"
+    piece = judge(started, [replace(one, record_id=RecordId("t", 0, at)) for at, one in enumerate(older)])
+    assert [one.record_id.offset for one in piece.changes] == [0], "what was written before the column was renamed"
 
 
 def test_the_documents_example_says_what_it_says_of_deletions(spark: SparkSession) -> None:
@@ -218,6 +233,8 @@ def test_a_table_of_filtered_changes_is_the_filtered_table(
 
 # In a stream.
 
+Following = Callable[..., Settings]
+
 PEOPLE = table({"name": "text"}, regular={"age": "int"}, keyspace="shop", name="people")
 EVENTS = table({"at": "int"}, regular={"v": "int"}, keyspace="shop", name="events", table_id=uuid4())
 LOGS = table({"id": "int"}, regular={"v": "int"}, keyspace="other", name="logs", table_id=uuid4())
@@ -231,21 +248,31 @@ def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
         yield feed
 
 
-def following(kafka: LocalKafka, prefix: str, directory: Path, **stream: object) -> Settings:
-    """Into SQLite."""
+@pytest.fixture(params=["driver", "executors"])
+def following(request: pytest.FixtureRequest, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Following:
+    """Settings of a stream into a database, by the driver and by tasks."""
+    url = new_database()
+
+    def follow(**stream: object) -> Settings:
+        return settings_of(kafka, prefix, tmp_path, url, execution=request.param, **stream)
+
+    return follow
+
+
+def settings_of(kafka: LocalKafka, prefix: str, directory: Path, url: str, **stream: object) -> Settings:
     return Settings.model_validate(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
             "stream": {"checkpoint": str(directory / "checkpoint"), **stream},
-            "sink": {"local": {"url": f"sqlite:///{directory}/sink.db"}},
+            "sink": {"local": {"url": url}},
         }
     )
 
 
 @pytest.mark.promise("shaping.unfit")
 def test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start(
-    spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path, feed: Feed
+    spark: SparkSession, following: Following, prefix: str, feed: Feed
 ) -> None:
     """But not one that the stream does not read; a pattern that nothing matches yet is fine."""
     feed.publish([Log(PEOPLE).insert(("ann",), (), 10, age=1), Log(EVENTS).insert((1,), (), 10, v=1)])
@@ -253,26 +280,26 @@ def test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start(
         ({"where": {"shop.*": "name = 'ann'"}}, r'shop\.events: stream\.where "shop\.\*": .*`name` cannot be resolved'),
         ({"columns": {"shop.*.at": "drop"}}, r"stream\.columns: drop of shop\.events\.at"),
     ):
-        options = following(kafka, prefix, tmp_path, **stream)
+        options = following(**stream)
         with (
             closing(open_sink("local", options.sink["local"], prefix)) as sink,
             pytest.raises(SettingsError, match=says),
         ):
             Stream(spark, options, sink).start()
     where = {"shop.*": "name = 'ann'", "none.*": "nothing = 1"}
-    options = following(kafka, prefix, tmp_path, where=where, topics=f"{prefix}\\.shop\\.people")
+    options = following(where=where, topics=f"{prefix}\\.shop\\.people")
     with closing(open_sink("local", options.sink["local"], prefix)) as sink:
         Stream(spark, options, sink).run(availableNow=True)
 
 
 @pytest.mark.promise("shaping.unfit")
 def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_holds_up_no_other(
-    spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path, feed: Feed
+    spark: SparkSession, following: Following, prefix: str, feed: Feed
 ) -> None:
     """By a filter, and by a mask; the others' changes are filtered on."""
     people, batches, stop = Log(PEOPLE), list[Progress](), threading.Event()
     feed.publish([people.insert((name,), (), 10, age=1) for name in ("ann", "bob")])
-    options = following(kafka, prefix, tmp_path, where={"shop.*": "name <> 'bob'"}, columns={"*.logs.id": "drop"})
+    options = following(where={"shop.*": "name <> 'bob'"}, columns={"*.logs.id": "drop"})
     with closing(open_sink("local", options.sink["local"], prefix)) as sink:
         stream = Stream(spark, options, sink, stop=stop, on_batch=batches.append)
         running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
@@ -291,7 +318,10 @@ def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_hold
         reasons = sorted(one.reason for one in kept.dead_letters(None, 9))
     assert "shop.events: stream.where" in reasons[0]
     assert "stream.columns: drop of other.logs.id" in reasons[1]
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")
+    assert {one.execution for one in batches if one.records} == {options.stream.execution}
+    assert sum(sum(one.left_out.values()) for one in batches) == 2
+    section: Any = options.sink["local"]
+    engine = sa.create_engine(section.url.get_secret_value())
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT name, age FROM shop_people")).all() == [("ann", 2)]
     engine.dispose()

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PEOPLE = table({"id": "int"}, {}, {}, {"email": "text", "age": "int"}, keyspace="shop", name="people")
+OTHERS = table({"id": "int"}, regular={"v": "int"}, keyspace="shop", name="others", table_id=uuid4())
 LOG = Log(PEOPLE)
 WRITTEN = 5_000_000
 NUMBERS = range(30)
@@ -132,15 +134,56 @@ def test_a_truncation_in_every_partition_takes_all_rows_before_it(
     assert database.select("SELECT * FROM shop_people") == [(99, 1, None)]
 
 
-def test_what_only_the_driver_can_do_is_refused_for_executors_and_done_for_auto(
+def test_a_sink_that_only_the_driver_writes_is_refused_for_executors(follow: Follower, tmp_path: Path) -> None:
+    lite = f"sqlite:///{tmp_path}/sink.db"
+    with pytest.raises(SettingsError, match=r'stream.execution = "executors": this sink is written by the driver'):
+        follow(Database(lite, sa.create_engine(lite)))
+
+
+@pytest.mark.promise("stream.execution")
+def test_changes_are_filtered_and_masked_in_tasks(feed: Feed, follow: Follower, database: Database) -> None:
+    """A filter sees values before masks, and a table without one passes whole."""
+    feed.publish([*inserts(), *[Log(OTHERS).insert((number,), (), WRITTEN, v=1) for number in NUMBERS]])
+    where, columns = {"shop.people": "id < 10"}, {"shop.people.age": "rename years"}
+    [batch] = follow(database, where=where, columns=columns)
+    assert (batch.execution, batch.records, batch.summary.changes) == ("executors", 60, 40)
+    assert batch.left_out == {"shop.people": 20}
+    assert database.select("SELECT id, years FROM shop_people") == sorted(
+        ((number, number) for number in range(10)), key=repr
+    )
+    assert len(database.select("SELECT * FROM shop_others")) == 30
+
+
+@pytest.mark.promise("shaping.unfit")
+def test_a_condition_that_fails_of_a_change_is_asked_by_the_driver(
+    feed: Feed, follow: Follower, database: Database, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Which finds the change; no task fails of it, so that no log has values. Later batches are by tasks again."""
+    where = {"shop.people": "CAST(email AS INT) > 0 OR id > 0"}
+    texts = table({"email": "text", "id": "int"}, {}, {}, {"age": "int"}, keyspace="shop", name="people")
+    log = Log(texts)
+    feed.publish([log.insert((email, 1), (), WRITTEN, age=1) for email in ("7", "8", "secret")])
+    [batch] = follow(database, where=where)
+    assert (batch.execution, batch.summary.rows, batch.summary.dead_letters) == ("driver", 2, 1)
+    feed.publish([log.insert(("9", 1), (), WRITTEN, age=1)])
+    [batch] = follow(database, where=where)
+    assert (batch.execution, batch.summary.rows) == ("executors", 1)
+    [[reason]] = database.select("SELECT reason FROM tailrace_dead_letters")
+    assert "CAST_INVALID_INPUT, SQLSTATE 22018" in reason
+    assert "secret" not in capfd.readouterr().err
+
+
+@pytest.mark.promise("shaping.filtered-table")
+def test_a_definition_that_changes_in_the_middle_of_a_batch_names_the_columns_of_all_of_it(
     feed: Feed, follow: Follower, database: Database
 ) -> None:
     feed.publish(inserts())
-    where = {"shop.people": "id < 10"}
-    with pytest.raises(SettingsError, match=r'stream.execution = "executors": stream.where is evaluated by the driver'):
-        follow(database, where=where)
-    assert [batch.execution for batch in follow(database, where=where, execution="auto")] == ["driver"]
-    assert len(database.select("SELECT * FROM shop_people")) == 10
+    [key] = PEOPLE.partition_key
+    renamed = Log(replace(PEOPLE, partition_key=(replace(key, name="number", name_bytes=b"number"),)))
+    feed.publish([renamed.update((number,), (), WRITTEN + 1, age=number + 100) for number in NUMBERS])
+    [batch] = follow(database, where={"shop.*": "number >= 25"})
+    assert (batch.execution, batch.summary.dead_letters, batch.left_out) == ("executors", 0, {"shop.people": 50})
+    assert database.select("SELECT age FROM shop_people") == [(number + 100,) for number in NUMBERS if number >= 25]
 
 
 def test_what_a_task_refuses_ends_the_stream_in_its_words(feed: Feed, follow: Follower, database: Database) -> None:

@@ -126,6 +126,7 @@ class BatchWriter:
             summary=summary,
             marks=counts.marks,
             tables=tables,
+            left_out=counts.left_out,
             execution="executors",
         )
 

@@ -75,10 +75,11 @@ class ExecutorBatches:
         while True:
             task = self._sink.plan(batch, self._definitions(prepared))
             schemas = dict(self._schemas)
+            filters = None if self._shape is None else self._shape.task_filters(schemas, partitions)
             written = [outcome for outcome in written if not outcome.result.of_plan]
             finished = frozenset(outcome.result.partition for outcome in written)
             try:
-                outcomes = self._runner.run(frame, task, table, schemas, partitions, finished)
+                outcomes = self._runner.run(frame, task, table, schemas, partitions, finished, filters)
             except PythonException as error:
                 raise missing_packages(error) from error
             _require_written(outcomes)

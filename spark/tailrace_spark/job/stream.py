@@ -156,13 +156,14 @@ class Stream:
         return ExecutorBatches(tasks, runner, self._schemas, shape, self._files)
 
     def _execution(self, sink: Sink) -> Literal["auto", "driver", "executors"]:
-        """stream.execution, as far as the sink and the other settings leave a choice. Raises SettingsError."""
-        execution, filters = self._settings.stream.execution, self._shape is not None and self._shape.filters
-        if execution == "driver" or (sink.capabilities.tasks is not None and not filters):
+        """stream.execution, as far as the sink leaves a choice. Raises SettingsError."""
+        execution = self._settings.stream.execution
+        if execution == "driver" or sink.capabilities.tasks is not None:
             return execution
         if execution == "executors":
-            reason = "stream.where is evaluated" if filters else "this sink is written"
-            raise SettingsError(f'stream.execution = "executors": {reason} by the driver alone; set "auto" or "driver"')
+            raise SettingsError(
+                'stream.execution = "executors": this sink is written by the driver alone; set "auto" or "driver"'
+            )
         return "driver"
 
     def start(self, **trigger: Any) -> StreamingQuery:

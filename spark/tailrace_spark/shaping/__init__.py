@@ -2,5 +2,6 @@
 
 from tailrace_spark.shaping.masks import masks_of
 from tailrace_spark.shaping.shape import Shape, newest, shape_of
+from tailrace_spark.shaping.task_filters import TaskFilters
 
-__all__ = ["Shape", "masks_of", "newest", "shape_of"]
+__all__ = ["Shape", "TaskFilters", "masks_of", "newest", "shape_of"]

@@ -7,7 +7,7 @@ hides it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -55,10 +55,12 @@ def known_key_columns(change: Change) -> int:
 class FilterColumns:
     """The columns of one table's changes for filters; `table` is its newest definition, by which they are named."""
 
-    def __init__(self, table: Table, *, written: bool) -> None:
-        """With `written`, `columns` is there too: of the columns that are not in the key, those that are one cell."""
+    def __init__(self, table: Table, *, written: bool, names: Collection[str] | None = None) -> None:
+        """With `written`, `columns` is there too: of the columns that are not in the key, those that are one cell.
+
+        `names` are those of the columns to make, by default all; a column that no condition asks for costs only time.
+        """
         self.table = table
-        key = [pa.field(column.name, _spark_type(column)) for column in table.key]
         key_names = {column.name.lower() for column in table.key}
         plain = [column for column in table.columns if not column.type.multicell and column.type.kind != "counter"]
         self._columns = [column for column in plain if written and COLUMNS not in key_names]
@@ -67,7 +69,9 @@ class FilterColumns:
             of = pa.struct([pa.field(column.name, _spark_type(column)) for column in self._columns])
             extra.append(pa.field(COLUMNS, of))
         self._extra = frozenset(field.name for field in extra)
-        self.schema: Any = pa.schema([*key, *extra])
+        key = [pa.field(column.name, _spark_type(column)) for column in table.key]
+        self.schema: Any = pa.schema([field for field in [*key, *extra] if names is None or field.name in names])
+        self._key = [(index, column) for index, column in enumerate(table.key) if names is None or column.name in names]
 
     def named(self, known: int) -> frozenset[str]:
         """The names whose values are known of changes of which `known_key_columns` is so much."""
@@ -79,23 +83,26 @@ class FilterColumns:
         Raises ValueError for a change without a write time. Raises pyarrow.ArrowInvalid for a value that no column of
         Spark's can have, such as a timestamp in a year of six digits.
         """
-        keys = [_key(change) for change in changes]
+        indexes = [index for index, _ in self._key]
+        keys = [_key(change, indexes) for change in changes]
         arrays = [
-            _array([key[index] for key in keys], column, self.schema.field(index).type)
-            for index, column in enumerate(self.table.key)
+            _array([key[index] for key in keys], column, _spark_type(column))
+            for index, (_, column) in enumerate(self._key)
         ]
-        if CHANGE in self._extra:
-            arrays.append(pa.array([_change_values(change) for change in changes], _CHANGE))
-        if COLUMNS in self._extra:
-            cells = [{cell.column.name_bytes: cell.value for cell in change.cells} for change in changes]
-            fields = [
-                _array(
-                    [_value(column, written.get(column.name_bytes)) for written in cells], column, _spark_type(column)
-                )
-                for column in self._columns
-            ]
-            arrays.append(pa.StructArray.from_arrays(fields, names=[column.name for column in self._columns]))
+        for field in list(self.schema)[len(arrays) :]:
+            if field.name == CHANGE:
+                arrays.append(pa.array([_change_values(change) for change in changes], _CHANGE))
+            else:
+                arrays.append(self._written(changes))
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def _written(self, changes: Sequence[Change]) -> Any:
+        cells = [{cell.column.name_bytes: cell.value for cell in change.cells} for change in changes]
+        fields = [
+            _array([_value(column, written.get(column.name_bytes)) for written in cells], column, _spark_type(column))
+            for column in self._columns
+        ]
+        return pa.StructArray.from_arrays(fields, names=[column.name for column in self._columns])
 
 
 def _spark_type(column: Column) -> Any:
@@ -106,9 +113,11 @@ def _array(values: list[object], column: Column, of: Any) -> Any:
     return pa.array(values, value_type(column.type)).cast(of)
 
 
-def _key(change: Change) -> list[object]:
-    """The values of the key's columns, in their order, null where they are not known."""
+def _key(change: Change, indexes: Sequence[int]) -> list[object]:
+    """The values of these of the key's columns, null where they are not known."""
     table = change.table
+    if not indexes:
+        return []
     parts: list[bytes | None] = []
     if change.key is not None:
         parts += split_key([column.type for column in table.partition_key], change.key)
@@ -117,7 +126,7 @@ def _key(change: Change) -> list[object]:
     elif change.start is not None:
         parts += change.start.values[: known_key_columns(change) - len(table.partition_key)]
     parts += [None] * (len(table.key) - len(parts))
-    return [_value(column, value) for column, value in zip(table.key, parts, strict=True)]
+    return [_value(table.key[index], parts[index]) for index in indexes]
 
 
 def _value(column: Column, data: bytes | None) -> object:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from tailrace_schemas.errors import SettingsError
@@ -87,6 +88,29 @@ class CheckedCondition:
         self._conjuncts = parts
         self._judged: dict[frozenset[str], Column | None] = {}
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that it asks for."""
+        return frozenset().union(*(conjunct.columns for conjunct in self._conjuncts))
+
+    def parts(self, known: frozenset[str]) -> tuple[int, ...]:
+        """Which of the parts that AND puts together ask for `known` columns alone, by number."""
+        return tuple(index for index, conjunct in enumerate(self._conjuncts) if conjunct.columns <= known)
+
+    def tried(self, parts: Sequence[int]) -> Column:
+        """Whether all of these parts are true, over columns of these names; null where Spark cannot evaluate them.
+
+        A job that failed instead would have values of rows in Spark's log, on executors too. PySpark has no function
+        that tries any expression: Spark's own, of which its try_ functions are made, is reached by its class.
+        """
+        together = reduce(and_, [self._conjuncts[index].column for index in parts])
+        settled: Any = F.coalesce(together, F.lit(False))
+        session: Any = self._spark
+        packages = session._jvm.org.apache.spark.sql  # noqa: SLF001 - as above
+        utilities = packages.classic.ExpressionUtils
+        tried = packages.catalyst.expressions.TryEval(utilities.expression(settled._jc))  # noqa: SLF001 - as above
+        return ClassicColumn(utilities.column(tried))
+
     def holds(self, rows: Any, known: frozenset[str]) -> list[bool | None]:
         """For each row of a pyarrow Table of the checked columns, whether it holds; None where that is null.
 
@@ -94,9 +118,7 @@ class CheckedCondition:
         Raises ValuesError where Spark cannot evaluate it.
         """
         if known not in self._judged:
-            self._judged[known] = _together(
-                [conjunct.column for conjunct in self._conjuncts if conjunct.columns <= known]
-            )
+            self._judged[known] = _together([self._conjuncts[index].column for index in self.parts(known)])
         judged = self._judged[known]
         if judged is None:
             return [True] * len(rows)

@@ -17,13 +17,14 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.shaping.columns import FilterColumns, known_key_columns
 from tailrace_spark.shaping.condition import CheckedCondition, Condition, ValuesError
+from tailrace_spark.shaping.filter_plan import cannot_be_evaluated
 
 SETTING = "stream.where"
 
 
 @dataclass(frozen=True, slots=True)
-class _Filter:
-    """The filter of one definition of a table."""
+class CheckedFilter:
+    """The filter of one definition of a table, whose columns are those that the condition asks for."""
 
     columns: FilterColumns
     condition: CheckedCondition
@@ -41,10 +42,15 @@ class Filters:
         self._conditions = {
             pattern: Condition(spark, f'{SETTING} "{pattern}"', text) for pattern, text in conditions.items()
         }
-        self._written = written
+        self.spark = spark
+        self.written = written
         self._newest: dict[UUID, tuple[int, Table]] = {}
-        self._filters: dict[int, tuple[Table, _Filter | SettingsError]] = {}
+        self._filters: dict[int, tuple[Table, CheckedFilter | SettingsError]] = {}
         self.left_out: Counter[str] = Counter()
+
+    def concerns(self, table: Table) -> bool:
+        """Whether a table has a condition."""
+        return self._condition(table) is not None
 
     def unmatched(self, tables: Iterable[Table]) -> list[str]:
         """The patterns that match none of these tables."""
@@ -56,8 +62,8 @@ class Filters:
 
         Of definitions of a table the one with the larger `announced` says the names, here and of later changes.
         """
-        if self._condition(table) is not None:
-            self._filter(self._newer(table, announced))
+        if self.concerns(table):
+            self.checked(self.newest(table, announced))
 
     def filtered(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces without what is left out. Changes of a table that does not fit are dead letters."""
@@ -70,8 +76,8 @@ class Filters:
         verdicts: list[bool | str] = [True] * len(piece.changes)
         tables: dict[int, Table] = {}
         for index, delivered in enumerate(piece.changes):
-            if self._condition(delivered.change.table) is not None:
-                table = self._newer(delivered.change.table, delivered.announced)
+            if self.concerns(delivered.change.table):
+                table = self.newest(delivered.change.table, delivered.announced)
                 tables[id(table)] = table
                 groups.setdefault((id(table), known_key_columns(delivered.change)), []).append(index)
         for (table_id, known_columns), indexes in groups.items():
@@ -94,20 +100,22 @@ class Filters:
 
     def _judged(self, table: Table, known_columns: int, changes: Sequence[Change]) -> Iterable[bool | str]:
         try:
-            filtering = self._filter(table)
+            filtering = self.checked(table)
         except SettingsError as error:
             return [str(error)] * len(changes)
         return self._evaluated(filtering, known_columns, changes)
 
-    def _evaluated(self, filtering: _Filter, known_columns: int, changes: Sequence[Change]) -> list[bool | str]:
+    def _evaluated(self, filtering: CheckedFilter, known_columns: int, changes: Sequence[Change]) -> list[bool | str]:
         """Whether each change passes, or why that cannot be evaluated. By halves, to find those that Spark refuses."""
+        names = filtering.columns.named(known_columns)
+        if not filtering.condition.parts(names):
+            return [True] * len(changes)
         try:
-            rows = filtering.columns.rows(changes)
-            results = filtering.condition.holds(rows, filtering.columns.named(known_columns))
+            results = filtering.condition.holds(filtering.columns.rows(changes), names)
         except (ValuesError, pa.ArrowInvalid, ValueError) as error:
             if len(changes) == 1:
                 why = error if isinstance(error, ValuesError) else "a value is none that Spark can have"
-                return [f"{filtering.name} cannot be evaluated of it: {why}"]
+                return [cannot_be_evaluated(filtering.name, why)]
             half = len(changes) // 2
             return [
                 *self._evaluated(filtering, known_columns, changes[:half]),
@@ -119,15 +127,18 @@ class Filters:
         name = str(table)
         return next((condition for pattern, condition in self._conditions.items() if fnmatchcase(name, pattern)), None)
 
-    def _newer(self, table: Table, announced: int) -> Table:
+    def newest(self, table: Table, announced: int) -> Table:
         """The newest definition of a table that was met: a key column that was renamed has its name."""
         newest = self._newest.get(table.id)
         if newest is None or newest[0] < announced:
             newest = self._newest[table.id] = announced, table
         return newest[1]
 
-    def _filter(self, table: Table) -> _Filter:
-        """Tables are told apart by identity: to compare them takes longer than to look at a change."""
+    def checked(self, table: Table) -> CheckedFilter:
+        """The filter of a definition that a condition concerns. Raises SettingsError where it does not fit.
+
+        Tables are told apart by identity: to compare them takes longer than to look at a change.
+        """
         if id(table) not in self._filters:
             self._filters[id(table)] = table, self._new_filter(table)  # which keeps the table, and so its id
         table_filter = self._filters[id(table)][1]
@@ -135,18 +146,20 @@ class Filters:
             raise table_filter
         return table_filter
 
-    def _new_filter(self, table: Table) -> _Filter | SettingsError:
+    def _new_filter(self, table: Table) -> CheckedFilter | SettingsError:
         condition = self._condition(table)
         if condition is None:
             raise ValueError(f"no condition is about {table}")
-        columns = FilterColumns(table, written=self._written)
+        columns = FilterColumns(table, written=self.written)
         try:
-            return _Filter(columns, condition.checked(columns.schema, self._may_ask(columns)), condition.setting)
+            checked = condition.checked(columns.schema, self._may_ask(columns))
         except SettingsError as error:
             return SettingsError(f"{table}: {error}")
+        names = checked.columns or {columns.schema.names[0]}  # rows are counted by a column
+        return CheckedFilter(FilterColumns(table, written=self.written, names=names), checked, condition.setting)
 
     def _may_ask(self, columns: FilterColumns) -> str:
         names = f"it may ask for {', '.join(columns.schema.names)}"
-        if self._written:
+        if self.written:
             return names
         return f"{names}: of other columns a change has only what it writes, so no table could follow them"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -16,11 +16,13 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.shaping.filters import SETTING, Filters
 from tailrace_spark.shaping.masks import masked, masks_of
+from tailrace_spark.shaping.task_filters import TaskFilters, task_filters
 from tailrace_spark.sinks.protocol import Sink
 
 log = logging.getLogger("tailrace_spark")
 
 _NOTHING: Final[Mapping[str, int]] = {}
+_Planned = tuple[Mapping[bytes, SchemaEntry], frozenset[str], TaskFilters]
 
 
 class Shape:
@@ -29,6 +31,7 @@ class Shape:
     def __init__(self, filters: Filters | None, masks: Masks | None) -> None:
         self._filters = filters
         self._masks = masks
+        self._planned: _Planned | None = None
 
     def check(self, tables: Iterable[tuple[int, Table]]) -> None:
         """Raise SettingsError where a table that is known does not fit the settings.
@@ -50,10 +53,17 @@ class Shape:
         filtered = pieces if self._filters is None else self._filters.filtered(pieces)
         yield from filtered if self._masks is None else masked(filtered, self._masks)
 
-    @property
-    def filters(self) -> bool:
-        """Whether changes are filtered, which Spark's analyser does on the driver."""
-        return self._filters is not None
+    def task_filters(self, schemas: Mapping[bytes, SchemaEntry], topics: Collection[str]) -> TaskFilters | None:
+        """The filters of the tables in these topics, for tasks; None where none has one.
+
+        `schemas` are all published ones, in a mapping that stays as it is.
+        """
+        if self._filters is None:
+            return None
+        if self._planned is None or not _same(self._planned, schemas, topics):
+            self._planned = schemas, frozenset(topics), task_filters(self._filters, schemas, topics)
+        planned = self._planned[2]
+        return planned if planned.plan.tables or planned.plan.elsewhere else None
 
     def definition(self, table: Table) -> Table | None:
         """The definition that shaped changes of a table have; None for a table that does not fit the masks."""
@@ -66,6 +76,14 @@ class Shape:
     def left_out(self) -> Mapping[str, int]:
         """Counts of the changes that filters left out of the last batch, by "keyspace.table"."""
         return _NOTHING if self._filters is None else self._filters.left_out
+
+
+def _same(planned: _Planned, schemas: Mapping[bytes, SchemaEntry], topics: Collection[str]) -> bool:
+    """Whether filters were planned for these; a schema that was announced again is another."""
+    planned_schemas, planned_topics, _ = planned
+    if planned_schemas.keys() != schemas.keys() or planned_topics != set(topics):
+        return False
+    return all(entry is schemas[schema_id] for schema_id, entry in planned_schemas.items())
 
 
 def newest(entries: Iterable[SchemaEntry]) -> list[tuple[int, Table]]:

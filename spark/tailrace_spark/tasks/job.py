@@ -11,8 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.shaping import TaskFilters
 from tailrace_spark.sinks.protocol import PartitionTask
 from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.tasks.filter_values import FilterValues
 from tailrace_spark.tasks.outcome import SCHEMA, Outcome, outcomes_of
 from tailrace_spark.tasks.partition_writer import PartitionWriter
 from tailrace_spark.tasks.schemas import TaskSchemas
@@ -52,11 +54,12 @@ class TaskRunner:
         schemas: Mapping[bytes, SchemaEntry],
         partitions: Mapping[str, int],
         written: frozenset[KafkaPartition],
+        filters: TaskFilters | None = None,
     ) -> list[Outcome]:
         """The outcomes of all Kafka partitions that a batch of `with_head` has records of, without those `written`.
 
-        `partitions` counts those of each topic. `schemas` is a copy, which stays as it is. Raises what Spark raises
-        where a job fails: what tasks can tell is in the outcomes.
+        `partitions` counts those of each topic. `schemas` is a copy, which stays as it is; `filters` are made of them.
+        Raises what Spark raises where a job fails: what tasks can tell is in the outcomes.
         """
         writer = PartitionWriter(
             task,
@@ -69,8 +72,13 @@ class TaskRunner:
             self._settings.early,
             self._settings.updates,
             written,
+            None if filters is None else filters.plan,
         )
-        rows = self._by_partition(frame).mapInArrow(writer.outcomes, SCHEMA).collect()
+        records = self._by_partition(frame)
+        if filters is not None:  # two stages of Python with Spark's own expressions between them, without a shuffle
+            values = FilterValues(filters.plan, writer.schemas, self._settings.early)
+            records = filters.judged(records.mapInArrow(values.added, filters.schema(records)))
+        rows = records.mapInArrow(writer.outcomes, SCHEMA).collect()
         return outcomes_of(bytes(row[0]) for row in rows)
 
     def _by_partition(self, frame: DataFrame) -> DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,11 +20,15 @@ SCHEMA: Final = f"{COLUMN} binary"
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """Counts of records: all, by mark, and by "keyspace.table"; there too the newest write time in microseconds."""
+    """Counts of records: all, by mark, and by "keyspace.table"; there too the newest write time in microseconds.
+
+    `left_out` counts by table what filters left out.
+    """
 
     records: int = 0
     marks: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
         marks, tables = dict(self.marks), dict(self.tables)
@@ -32,7 +37,8 @@ class RecordCounts:
         for table, (count, newest) in other.tables.items():
             earlier_count, earlier_newest = tables.get(table, (0, newest))
             tables[table] = earlier_count + count, max(earlier_newest, newest)
-        return RecordCounts(self.records + other.records, marks, tables)
+        left_out = dict(Counter(self.left_out) + Counter(other.left_out))
+        return RecordCounts(self.records + other.records, marks, tables, left_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A task's work: stream ids, decoding, masks, and the sink's own task, for one Kafka partition after another."""
+"""A task's work: stream ids, filters, decoding, masks, and the sink's own task, Kafka partition by partition."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.shaping.filter_plan import VERDICT, FilterPlan
 from tailrace_spark.shaping.masks import masked
 from tailrace_spark.sinks.protocol import DriverOnlyError, PartitionTask, UnpreparedError
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.tasks.filtered import passing
 from tailrace_spark.tasks.outcome import (
     DriverOnly,
     Outcome,
@@ -41,7 +43,7 @@ class PartitionWriter:
 
     `generations` and `schemas` are complete for the batch; `known_until` is the generations' (StreamTable).
     `partitions` counts those of each topic. `updates`: the sink is given whole table updates. `written` has been
-    written by an earlier attempt at the batch.
+    written by an earlier attempt at the batch. With `filters` records come with their verdicts.
     """
 
     task: PartitionTask
@@ -54,6 +56,7 @@ class PartitionWriter:
     early: bool
     updates: UpdateReading | None
     written: frozenset[KafkaPartition]
+    filters: FilterPlan | None = None
 
     def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The outcome of each Kafka partition in a task's records of `with_head`; for mapInArrow."""
@@ -114,6 +117,11 @@ class _PartitionRecords:
                 raise _SharedKeysError
             self.counts += counts_of(records)
             self._end = pc.max(records.column("offset")).as_py() + 1
+            if writer.filters is not None:
+                records, letters, left_out = passing(records, batch.column(VERDICT), writer.filters, schemas)
+                self.counts += RecordCounts(left_out=left_out)
+                if letters:
+                    yield Piece((), letters)
             yield from pieces(records, schemas, early=writer.early)
 
     def all_schema_ids(self) -> frozenset[bytes]:
