@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
@@ -206,15 +206,13 @@ class Indexes:
         self._client.put(f"/{name(index)}", body)
 
 
-def settled(index: TableIndex, definition: Table, announced: int) -> tuple[TableEntry, bool]:
-    """What is known with another definition, and whether the index has but to be widened for it."""
-    entry = replace(index.entry, definition=definition, announced=announced)
-    former = index.entry.definition
+def widens(former: Table, definition: Table) -> bool:
+    """Whether the index of one definition has but to be widened for another."""
     if former == definition:
-        return entry, True
+        return True
     existing, new = Documents(former).properties, Documents(definition).properties
     same_keys = [column.name for column in former.key] == [column.name for column in definition.key]
-    return entry, same_keys and former.dropped == definition.dropped and covers(existing, new)
+    return same_keys and former.dropped == definition.dropped and covers(existing, new)
 
 
 _FILTER: Final = {"term": {f"{OWN}.there": True}}

@@ -7,7 +7,6 @@ was given a document that is gone.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from tailrace_schemas.cql.order import clustering_key
@@ -16,6 +15,7 @@ from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.partition_head import HeadRow
 from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.state_keys import ROW, STATIC
+from tailrace_spark.merge.table_record import purge
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.sinks.opensearch.client import Op, SearchClient, StoredDocument, name
 from tailrace_spark.sinks.opensearch.documents import OWN
@@ -62,8 +62,7 @@ def forget(client: SearchClient, index: TableIndex, until: int, at: int, limit: 
         if len(ops) >= limit:
             break
     if purged:
-        former = index.entry.purged_to
-        index.note(replace(index.entry, purged_to=max([*purged, *(() if former is None else (former,))])))
+        index.note(purge(index.entry, purged))
     return len(client.bulk(index.write_alias, ops).done) if ops else 0
 
 

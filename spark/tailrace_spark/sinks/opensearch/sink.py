@@ -11,30 +11,27 @@ from typing import Any, Final
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.order import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
-from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.dead_letters import accepted
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.merge.batch_changes import BatchChanges, gather
 from tailrace_spark.merge.by_table import group_by_table
-from tailrace_spark.merge.definitions import merge_definitions, newest_definition
+from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.partition import Clustering, mergeable
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.merge.truncation import TruncatedBatch, truncate_batch
-from tailrace_spark.rowstate.deletions import stronger
-from tailrace_spark.rowstate.truncation import EVERYTHING
+from tailrace_spark.merge.table_record import define, truncate
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.dead_letters import OpensearchDeadLetters
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
 from tailrace_spark.sinks.opensearch.groups import merge_groups
-from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex, settled
+from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex, widens
 from tailrace_spark.sinks.opensearch.merge import DocumentMerge, MergeOutcome, StaleError
 from tailrace_spark.sinks.opensearch.purge import forget, have_field
 from tailrace_spark.sinks.opensearch.reindex import copy
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
-from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_head, decode_row
+from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, TableEntry, decode_head, decode_row
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 from tailrace_spark.sinks.table_faults import set_aside as refuse
@@ -161,15 +158,14 @@ class OpensearchSink:
         table, announced = newest_definition(changes)
         index = self._indexes.of(table) or self._indexes.make(table, announced)
         now = int(self._clock())
-        truncated = truncate_batch(index.entry.truncations, changes, self._ring_delay)
-        # A truncation of everything took the deletions too that purging has forgotten.
-        changes, late = split(truncated.left, None if truncated.erased == EVERYTHING else index.entry.purged_to)
+        entry, truncated = truncate(index.entry, changes, self._ring_delay)
+        changes, late = split(truncated.left, entry.purged_to)
         refused += late
-        if not changes and truncated.truncations == index.entry.truncations and not index.entry.pending:
+        if not changes and entry.truncations == index.entry.truncations and index.entry.erased is None:
             return 0
-        index = self._define(index, table, announced)
+        index = self._noted(index, define(entry, table, announced).with_erased(truncated.erased))
         documents = Documents(index.entry.definition)
-        erased = self._truncate(index, documents, truncated, now)
+        erased = self._erase(index, documents, now)
         try:
             outcome = self._merge(index, documents, now, gather(changes))
         except DecodeError:
@@ -183,42 +179,32 @@ class OpensearchSink:
         at_once = self._settings.bulk_requests
         return merge_groups(self._client, index, documents, at, batch, size=rows, at_once=at_once)
 
-    def _define(self, index: TableIndex, table: Table, announced: int) -> TableIndex:
-        """The index with all columns of a definition, and of those before."""
+    def _noted(self, index: TableIndex, entry: TableEntry) -> TableIndex:
+        """The index that has all columns of an entry's definition, with the entry kept in it."""
         former = index.entry
-        definition = merge_definitions(former.definition, table, second_newer=announced >= former.announced)
-        entry, widens = settled(index, definition, max(announced, former.announced))
         if entry == former and index.version is not None:
             return index
-        documents = Documents(definition)
-        if not widens:
+        documents = Documents(entry.definition)
+        if not widens(former.definition, entry.definition):
             new = self._indexes.successor(index, documents)
             copy(self._client, index, new, documents, int(self._clock()))
             new.note(entry)
             self._indexes.switch(index, new)
             return new
-        if definition != former.definition or index.version is None:
+        if entry.definition != former.definition or index.version is None:
             index.widen(documents)
         index.note(entry)
         return index
 
-    def _truncate(self, index: TableIndex, documents: Documents, truncated: TruncatedBatch, at: int) -> int:
-        """Keep what is said of truncations, and erase what they took; how many rows that changed.
+    def _erase(self, index: TableIndex, documents: Documents, at: int) -> int:
+        """Erase what truncations took and is there yet; how many rows that changed.
 
-        What a crash left of that is erased first: nothing was merged since.
+        It may be what a crash left: nothing was merged since.
         """
-        entry = index.entry
-        if truncated.erased is not None:
-            purged_to = None if truncated.erased == EVERYTHING else entry.purged_to
-            erased = stronger(truncated.erased, entry.erased if entry.pending else None)
-            entry = replace(entry, truncations=truncated.truncations, erased=erased, pending=True, purged_to=purged_to)
-            index.note(entry)
-        elif truncated.truncations != entry.truncations:
-            index.note(replace(entry, truncations=truncated.truncations))
-        if not index.entry.pending:
+        if index.entry.erased is None:
             return 0
         changed = self._look_at(index, documents, ROWS, at, erased=index.entry.erased)
-        index.note(replace(index.entry, erased=None, pending=False))
+        index.note(replace(index.entry, erased=None))
         return changed
 
     def _sweep_index(self, index: TableIndex, at: int) -> int:
@@ -234,7 +220,7 @@ class OpensearchSink:
 
     def _sweep(self, index: TableIndex, at: int) -> int:
         documents = Documents(index.entry.definition)
-        swept = self._truncate(index, documents, TruncatedBatch(index.entry.truncations, None, ()), at)
+        swept = self._erase(index, documents, at)
         due = {"range": {f"{OWN}.expires": {"lte": at}}}
         swept += self._look_at(index, documents, due, at)
         if self._settings.merge_horizon_seconds:

@@ -6,31 +6,29 @@ Bytes are stored beside each document and no part of `_source`. A length is a vi
     partition = version 01, key: bytes, pending: 00 or 01, expires, count,
                 (clustering value: bytes, state: bytes, assignment)*
     assignment = 00, or 01, generation: signed, stream id: bytes    expires = 00, or 01, seconds: signed
-    table     = version 01, JSON
+    table     = its record (merge.table_record), which has a version of its own; before there were records: 01, JSON
 """
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from librt.strings import BytesWriter
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
-from tailrace_schemas.errors import TruncatedError, UnsupportedError
-from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_from_json, table_to_json
+from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.partition_head import HeadRow, PartitionHead, deletion_rows, head_of
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.stored_row import RowKey, decode_stored
-from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
+from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
+from tailrace_spark.rowstate.deletions import stronger
 from tailrace_spark.rowstate.purging import deletes_from, seconds
-from tailrace_spark.rowstate.truncation import TruncationState
+from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.opensearch.documents import digest
 
 VERSION: Final = 1
@@ -51,6 +49,9 @@ otherwise by time alone, in seconds; `deletes` likewise when the first of what o
 """
 _ORDERED_BYTES: Final = 256  # of a clustering value; what is cut off is compared by whoever searches
 _MICROS: Final = 1_000_000
+_BEFORE_RECORDS: Final = b"\x01"  # a version, which no JSON object begins with
+_ERASED: Final = "erased"
+_PENDING: Final = "pending"  # of before there were records, where `erased` told nothing without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +72,17 @@ class PartitionDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class TableEntry:
+class TableEntry(TableRecord):
     """What is known of a table as a whole.
 
-    `pending`: what truncations `erased` is yet to be taken of the rows that are there. `purged_to`: the largest write
-    time, in microseconds, of deletions that were forgotten.
+    `erased`: what truncations took that is yet to go from the rows that are there; None: nothing.
     """
 
-    definition: Table
-    announced: int
-    truncations: TruncationState = field(default_factory=TruncationState)
     erased: Deletion | None = None
-    pending: bool = False
-    purged_to: int | None = None
+
+    def with_erased(self, erased: Deletion | None) -> TableEntry:
+        """The same where a batch's truncations took this too; None: nothing."""
+        return self if erased is None else replace(self, erased=stronger(erased, self.erased))
 
 
 def encode_row(key: bytes, row: StoredRow) -> bytes:
@@ -142,29 +141,27 @@ def decode_head(encoded: bytes) -> tuple[bytes, PartitionDocument]:
 
 def encode_entry(entry: TableEntry) -> bytes:
     """The bytes kept of a table."""
-    fields = {
-        "definition": table_to_json(entry.definition),
-        "announced": entry.announced,
-        "truncations": encode_truncations(entry.truncations).hex(),
-        "erased": None if entry.erased is None else entry.erased.written,
-        "pending": entry.pending,
-        "purged_to": entry.purged_to,
-    }
-    return bytes((VERSION,)) + json.dumps(fields, sort_keys=True).encode()
+    return encode_record(entry, None if entry.erased is None else {_ERASED: entry.erased.written}).encode()
 
 
 def decode_entry(encoded: bytes) -> TableEntry:
-    """What these bytes say. Raises DecodeError."""
-    fields = json.loads(_Reader(encoded).rest())
-    erased = fields["erased"]
+    """What these bytes say. Raises DecodeError, and SettingsError for those of a later version."""
+    record, additions = decode_record(encoded.removeprefix(_BEFORE_RECORDS))
+    erased = additions.get(_ERASED) if additions.get(_PENDING, True) else None
+    if not isinstance(erased, int | None):
+        raise CorruptError(f"a table's record is damaged: `{_ERASED}` is {erased!r}")
     return TableEntry(
-        table_from_json(fields["definition"]),
-        fields["announced"],
-        decode_truncations(bytes.fromhex(fields["truncations"])),
-        None if erased is None else Deletion(erased, erased // _MICROS),
-        fields["pending"],
-        fields.get("purged_to"),
+        record.definition,
+        record.announced,
+        record.truncations,
+        record.purged_to,
+        erased=None if erased is None else _erased(erased),
     )
+
+
+def _erased(written: int) -> Deletion:
+    # Which deletion it is decides how it is erased, so that of everything must come back as itself.
+    return EVERYTHING if written == EVERYTHING.written else Deletion(written, written // _MICROS)
 
 
 def own(

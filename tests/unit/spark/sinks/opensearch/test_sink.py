@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -14,11 +15,12 @@ from pydantic import ValidationError
 
 from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Deletion
-from tailrace_schemas.errors import DecodeError, SettingsError, UnsupportedError
+from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError, UnsupportedError
 from tailrace_schemas.position import Position
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.rowstate.truncation import HostTruncation, TruncationState
+from tailrace_spark.merge.table_record import decode_record
+from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
@@ -34,6 +36,7 @@ from tailrace_spark.sinks.opensearch.state import (
     ordered,
 )
 from tests.unit.spark.cassandra import clustering_of, key_of
+from tests.unit.spark.merge.test_table_record import OLD_OPENSEARCH
 from tests.unit.spark.sinks.sql.test_sink import ORDERS, PLAIN
 from tests.unit.tables import table
 
@@ -110,11 +113,40 @@ def test_a_partition_comes_back(key: bytes, said: dict[bytes, Any], pending: boo
     assert decode_head(encode_head(key, head)) == (key, head)
 
 
-@pytest.mark.parametrize("erased", [None, Deletion(7_000_000, 7)])
+@pytest.mark.parametrize("erased", [None, Deletion(7_000_000, 7), EVERYTHING])
 def test_what_is_known_of_a_table_comes_back(erased: Deletion | None) -> None:
     truncations = TruncationState((HostTruncation("host", 5, Position(0, 1, 6), 4),), (4,))
-    about = TableEntry(ORDERS, 3, truncations, erased, erased is not None)
-    assert decode_entry(encode_entry(about)) == about
+    entry = TableEntry(ORDERS, 3, truncations, 6, erased=erased)
+    assert decode_entry(encode_entry(entry)) == entry
+
+
+@pytest.mark.promise("catalog.earlier-versions")
+def test_what_an_earlier_version_knew_of_a_table_is_read() -> None:
+    record, additions = decode_record(OLD_OPENSEARCH)
+    entry = TableEntry(record.definition, 3, record.truncations, 5, erased=Deletion(6_000_000, 6))
+    assert additions == {"erased": 6_000_000, "pending": True}
+    assert decode_entry(b"\x01" + OLD_OPENSEARCH) == entry
+    settled = OLD_OPENSEARCH.replace(b'"erased": 6000000, "pending": true', b'"erased": null, "pending": false')
+    assert decode_entry(b"\x01" + settled) == replace(entry, erased=None)
+    everything = OLD_OPENSEARCH.replace(b'"erased": 6000000', b'"erased": %d' % EVERYTHING.written)
+    assert decode_entry(b"\x01" + everything) == replace(entry, erased=EVERYTHING)
+    unpurged = OLD_OPENSEARCH.replace(b', "purged_to": 5', b"")
+    assert decode_entry(b"\x01" + unpurged) == replace(entry, purged_to=None)
+
+
+def test_a_damaged_record_of_a_table_is_told() -> None:
+    damaged = encode_entry(TableEntry(ORDERS, 3, erased=EVERYTHING)).replace(b"%d" % EVERYTHING.written, b'"x"')
+    with pytest.raises(CorruptError, match="damaged: `erased` is 'x'"):
+        decode_entry(damaged)
+
+
+def test_truncations_that_are_yet_to_be_erased_add_up() -> None:
+    entry = TableEntry(ORDERS, 3)
+    older, newer = Deletion(6_000_000, 6), Deletion(7_000_000, 7)
+    assert entry.with_erased(None) == entry
+    assert entry.with_erased(newer).with_erased(older).erased == newer
+    assert entry.with_erased(older).with_erased(newer).with_erased(None).erased == newer
+    assert entry.with_erased(EVERYTHING).with_erased(newer).erased == EVERYTHING
 
 
 @given(st.binary(max_size=60))
@@ -122,6 +154,9 @@ def test_bytes_that_no_version_wrote_are_told(encoded: bytes) -> None:
     for decode in (decode_row, decode_head):
         with suppress(DecodeError):
             decode(encoded)
+    for stored in (encoded, b"\x01" + encoded):
+        with pytest.raises(DecodeError):
+            decode_entry(stored)
     with pytest.raises(UnsupportedError, match="upgrade"):
         decode_row(b"\x02" + encoded)
 
