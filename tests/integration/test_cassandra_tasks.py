@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -39,7 +38,7 @@ from tests.integration.feed import Feed
 from tests.integration.test_change_log_sinks import follow
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.hostile import TYPES, extremes
-from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt
+from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt, interrupted
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -134,24 +133,14 @@ def test_two_attempts_at_once_and_a_late_one_leave_the_rows_of_one(copy: Copy) -
     log = Log(plain)
     first = [piece_of(*(log.insert((key,), (), 10, v=key) for key in range(begin, begin + 20))) for begin in (0, 20)]
     later = piece_of(*(log.update((key,), (), 11, v=-key) for key in range(1, 40, 2)), log.delete((38,), (), 12))
-    paused, told = threading.Event(), threading.Event()
-
-    def pieces() -> Iterator[Piece]:
-        yield first[0]
-        paused.set()
-        assert told.wait(SECONDS)
-        yield first[1]
-
-    with closing(copy.sink()) as sink, ThreadPoolExecutor(1) as pool:
+    with closing(copy.sink()) as sink:
         task = planned(sink, plain)
-        late = pool.submit(copy.task(task).write, PARTITION, pieces())
-        assert paused.wait(SECONDS)
-        for batch in (first, [later]):
-            result = attempt(copy.task(task), PARTITION, batch)
-            assert result is not None
-            sink.commit(TaskBatch("s", 0, {}), [result])
-        told.set()
-        assert late.result(SECONDS).summary == Summary(40, 40)
+        with interrupted(copy.task(task), PARTITION, first[0], then=first[1]) as end:
+            for batch in (first, [later]):
+                result = attempt(copy.task(task), PARTITION, batch)
+                assert result is not None
+                sink.commit(TaskBatch("s", 0, {}), [result])
+            assert end().summary == Summary(40, 40)
     assert copy.rows() == [(key, -key, 11) if key % 2 else (key, key, 10) for key in range(40) if key != 38]
 
 
@@ -192,22 +181,16 @@ def test_a_worker_notices_that_a_table_is_gone(copy: Copy) -> None:
 def test_a_late_attempt_writes_nothing_into_a_table_that_was_made_again(copy: Copy) -> None:
     """The table was dropped and made again at the source, and, by hand and by the stream, there."""
     former, newer = copy.table(), copy.table(number=2)
-    paused, told = threading.Event(), threading.Event()
-
-    def pieces() -> Iterator[Piece]:
-        yield piece_of(Log(former).insert((1,), (), 10, v=1))
-        paused.set()
-        assert told.wait(SECONDS)
-        yield piece_of(Log(former).insert((2,), (), 10, v=2), begin=1)
-
-    with closing(copy.sink()) as sink, ThreadPoolExecutor(1) as pool:
-        late = pool.submit(copy.task(planned(sink, former)).write, PARTITION, pieces())
-        assert paused.wait(SECONDS)
+    first = piece_of(Log(former).insert((1,), (), 10, v=1))
+    second = piece_of(Log(former).insert((2,), (), 10, v=2), begin=1)
+    with (
+        closing(copy.sink()) as sink,
+        interrupted(copy.task(planned(sink, former)), PARTITION, first, then=second) as end,
+    ):
         copy.session.execute(f"DROP TABLE {copy.keyspace}.plain")
         current = piece_of(Log(newer).insert((3,), (), 10, v=3))
         assert attempt(copy.task(planned(sink, newer)), PARTITION, [current]) is not None
-        told.set()
-        assert late.result(SECONDS).summary.dead_letters == 1
+        assert end().summary.dead_letters == 1
     assert copy.rows() == [(3, 3, 10)]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -16,7 +14,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import FencedError
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaTarget, transactions
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.kafka.tasks import (
@@ -39,9 +37,8 @@ from tests.unit.spark.sinks.change_log_contract import (
     delivered_by,
     require_order,
 )
-from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt
+from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt, interrupted
 
-SECONDS = 60
 LOG = Log(PLAIN)
 PARTITION = ("t.shop.plain", 0)
 _workers = count()
@@ -115,39 +112,18 @@ def once_and_in_order(topics: Topics, *pieces: Piece) -> None:
     assert len(found) == len(wanted)
 
 
-@contextmanager
-def writing(task: KafkaTask, first: Piece, then: Piece) -> Iterator[tuple[Future[PartitionResult], threading.Event]]:
-    """An attempt that has put a piece into its open transaction, and goes on when it is told to."""
-    reached, told = threading.Event(), threading.Event()
-
-    def pieces() -> Iterator[Piece]:
-        yield first
-        reached.set()
-        assert told.wait(SECONDS)
-        yield then
-
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(task.write, PARTITION, pieces())
-        assert reached.wait(SECONDS)
-        try:
-            yield running, told
-        finally:
-            told.set()
-
-
 @pytest.mark.promise("tasks.attempts")
 def test_two_attempts_at_a_partition_come_out_as_one(topics: TopicsByTasks) -> None:
     """The later one ends the transaction of the earlier; one that comes when all is written writes nothing."""
     whole = records(0, 20)
     with closing(topics.sink()) as sink:
         task = planned(sink)
-        with writing(task, Piece(whole.changes[:10]), Piece(whole.changes[10:])) as (zombie, told):
+        with interrupted(task, PARTITION, Piece(whole.changes[:10]), then=Piece(whole.changes[10:])) as end:
             repeated = attempt(task, PARTITION, [whole])
             assert repeated is not None
             assert repeated.summary == Summary(20, 20)
-            told.set()
             with pytest.raises(SupersededError, match="another attempt has begun"):
-                zombie.result(SECONDS)
+                end()
         late = attempt(task, PARTITION, [whole])
         assert late is not None
         assert late.summary == Summary(20, 0)
@@ -172,12 +148,11 @@ def test_the_driver_takes_over_from_tasks_that_still_write(topics: TopicsByTasks
     whole = records(0, 20)
     with closing(topics.sink()) as dead, closing(topics.sink()) as sink:
         task = planned(dead)
-        with writing(task, Piece(whole.changes[:10]), Piece(whole.changes[10:])) as (zombie, told):
+        with interrupted(task, PARTITION, Piece(whole.changes[:10]), then=Piece(whole.changes[10:])) as end:
             sink.fence("s")
             assert sink.write([whole]) == Summary(20, 20)
-            told.set()
             with pytest.raises(FencedError, match="newer plan"):
-                zombie.result(SECONDS)
+                end()
         with pytest.raises(FencedError):
             task.write(PARTITION, [whole])
     once_and_in_order(topics, whole)

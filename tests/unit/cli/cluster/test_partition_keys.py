@@ -8,12 +8,12 @@ from decimal import Decimal
 from uuid import UUID
 
 import pytest
-from cassandra import cqltypes
 
 from tailrace.cli.cluster.partition_keys import serialized_key
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Column, ColumnKind, Table
+from tests.unit.schemas.cql.driver import to_bytes
 
 UUID_TEXT = "550e8400-e29b-41d4-a716-446655440000"
 TIMEUUID_TEXT = "7a370e64-819f-11eb-8419-1f717873d8fa"
@@ -58,30 +58,7 @@ def table(*types: str) -> Table:
 
 def driver(kind: str, value: object) -> bytes:
     """What cassandra-driver sends."""
-    serialized: bytes = cqltypes.lookup_casstype(_CLASSES[kind]).serialize(value, 4)
-    return serialized
-
-
-_CLASSES = {
-    "ascii": "AsciiType",
-    "bigint": "LongType",
-    "blob": "BytesType",
-    "boolean": "BooleanType",
-    "date": "SimpleDateType",
-    "decimal": "DecimalType",
-    "double": "DoubleType",
-    "float": "FloatType",
-    "inet": "InetAddressType",
-    "int": "Int32Type",
-    "smallint": "ShortType",
-    "text": "UTF8Type",
-    "time": "TimeType",
-    "timestamp": "DateType",
-    "timeuuid": "TimeUUIDType",
-    "tinyint": "ByteType",
-    "uuid": "UUIDType",
-    "varint": "IntegerType",
-}
+    return to_bytes(parse_type(kind), value)
 
 
 @pytest.mark.parametrize(("kind", "text", "value"), ONE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import UTC, date, timedelta
 from itertools import count, product
 from typing import Any, Final
@@ -56,22 +55,3 @@ def expected(cql_type: CqlType, value: Any, forms: ValueForms) -> object:
             names = cql_type.fields or tuple(f"f{index}" for index in range(len(args)))
             return {name: expected(arg, item, forms) for name, arg, item in zip(names, args, value, strict=True)}
     return plain(cql_type, value)
-
-
-def seen(cql_type: CqlType, value: Any) -> object:
-    """What fastavro gave, in the shape of `expected`."""
-    args = cql_type.args
-    if value is None:
-        return None
-    match cql_type.kind:
-        case "inet":
-            return ipaddress.ip_address(value).packed
-        case "list" | "vector":
-            return [seen(args[0], item) for item in value]
-        case "set":
-            return sorted((seen(args[0], item) for item in value), key=repr)
-        case "map":
-            return [{"key": seen(args[0], entry["key"]), "value": seen(args[1], entry["value"])} for entry in value]
-        case "tuple" | "udt":
-            return {name: seen(arg, value[name]) for name, arg in zip(value, args, strict=True)}
-    return value

@@ -28,9 +28,9 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.transcode.values import writer_of
 from tests.properties import examples
-from tests.unit.schemas.avro.expected import ALL_FORMS, expected, seen
+from tests.unit.schemas.avro.expected import ALL_FORMS, expected
 from tests.unit.schemas.avro.test_messages import TABLE
-from tests.unit.schemas.cql.driver import NATIVE, to_bytes, typed_values
+from tests.unit.schemas.cql.driver import NATIVE, comparable, to_bytes, typed_values
 from tests.unit.schemas.cql.driver import types as cql_types
 from tests.unit.tables import table
 
@@ -118,18 +118,18 @@ def test_fastavro_reads_every_type_in_every_form(case: tuple[CqlType, Any], form
         record["key"]["p"], record["key"]["c"], columns["r"], columns["l"]["set"][0]["value"],
         columns["m"]["set"][0]["key"], columns["m"]["set"][0]["value"], columns["s"]["set"][0]["key"],
     ]  # fmt: skip
-    assert [seen(cql_type, each) for each in values] == [wanted] * len(values)
+    assert [comparable(cql_type, each) for each in values] == [wanted] * len(values)
     assert decode(message, known) == replace(change, cells=tuple(sorted(change.cells, key=lambda c: c.column.name)))
 
     key = encoder.key(change)
     assert key is not None
     framed_key = stock(key, known[encoder.key_schema_id].avro)
-    assert [seen(cql_type, framed_key[name]) for name in ("p", "c")] == [wanted, wanted]
+    assert [comparable(cql_type, framed_key[name]) for name in ("p", "c")] == [wanted, wanted]
     assert PrimaryKeys(of, "t", forms).body(message) == key[10:]
 
     deletion = whole_range(of, data)
     record = stock(encoder.value(deletion), known[encoder.schema_id].avro)
-    assert [seen(cql_type, record["range"][end]["c"]) for end in ("start", "end")] == [wanted, wanted]
+    assert [comparable(cql_type, record["range"][end]["c"]) for end in ("start", "end")] == [wanted, wanted]
     assert decode(encoder.value(deletion), known) == deletion
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from threading import Event
 
 from tailrace_schemas.change import Op
 from tailrace_schemas.table import Table
@@ -26,6 +29,7 @@ from tailrace_spark.sinks.protocol import (
 
 PARTITIONS = 3
 STREAM = "4c1b6a52f2a34f0d9d1f0c2f8f3e7a11"
+SECONDS = 60
 _numbers = count()
 
 
@@ -144,6 +148,35 @@ def attempt(
             raise
         return None
     return result
+
+
+@contextmanager
+def interrupted(
+    task: PartitionTask, partition: KafkaPartition, *first: Piece, then: Piece
+) -> Iterator[Callable[[], PartitionResult]]:
+    """An attempt in a thread of its own, which has had all pieces but the last.
+
+    The call gives it that one, and waits for what it comes to.
+    """
+    reached, told = Event(), Event()
+
+    def pieces() -> Iterator[Piece]:
+        yield from first
+        reached.set()
+        assert told.wait(SECONDS)
+        yield then
+
+    def end() -> PartitionResult:
+        told.set()
+        return running.result(SECONDS)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(task.write, partition, pieces())
+        assert reached.wait(SECONDS)
+        try:
+            yield end
+        finally:
+            told.set()
 
 
 def definitions_of(pieces: Iterable[Piece]) -> list[tuple[int, Table]]:

@@ -36,6 +36,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     delivered_by,
 )
 from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaInTasks, DeltaStored
+from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.hostile import FIELDS, row
 from tests.unit.spark.sinks.lake.history_contract import DAY, LakeHistoryContract, two_at_a_time
 from tests.unit.tables import table
@@ -220,12 +221,7 @@ def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> N
     ],
 )
 def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text(f'[sink.x]\ntype = "delta"\n{lines}\n', encoding="utf-8")
-    with pytest.raises(SettingsError) as raised:
-        load_settings(path, {})
-    assert message in str(raised.value)
-    assert "hunter2" not in str(raised.value)
+    require_refused(tmp_path, "delta", lines, message)
 
 
 def test_other_places_are_refused(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, ChangeLogContract, Topic, deliver, delivered_by
 from tests.unit.spark.sinks.files.stores import Dying, Stored, StoredInTasks
+from tests.unit.spark.sinks.half_configured import require_refused
+from tests.unit.spark.sinks.widest import WIDEST
 from tests.unit.tables import table
 
 DAY = 86_400_000_000
@@ -147,20 +149,7 @@ def test_a_step_that_fails_once_leaves_one_copy(tmp_path: Path) -> None:
 
 
 LARGEST: list[tuple[str, object, str]] = [
-    ("boolean", True, "bool"),
-    ("tinyint", -(2**7), "int8"),
-    ("smallint", -(2**15), "int16"),
-    ("int", -(2**31), "int32"),
-    ("bigint", -(2**63), "int64"),
-    ("float", 1.5, "float"),
-    ("double", 1e300, "double"),
-    ("text", "é", "string"),
-    ("ascii", "e", "string"),
-    ("uuid", "2be43760-e57f-11f1-8599-73518cff440e", "string"),
-    ("inet", "::1", "string"),
-    ("varint", str(2**200), "string"),
-    ("decimal", "1.10", "string"),
-    ("blob", b"\xff", "binary"),
+    *WIDEST,
     ("timestamp", -(2**63), "timestamp[ms, tz=UTC]"),
     ("date", -(2**31), "date32[day]"),
     ("time", 86_399_999_999_999, "time64[ns]"),
@@ -313,12 +302,7 @@ def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> N
     ],
 )
 def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text(f'[sink.x]\ntype = "files"\n{lines}\n', encoding="utf-8")
-    with pytest.raises(SettingsError) as raised:
-        load_settings(path, {})
-    assert message in str(raised.value)
-    assert "hunter2" not in str(raised.value)
+    require_refused(tmp_path, "files", lines, message)
 
 
 def test_other_places_are_refused() -> None:

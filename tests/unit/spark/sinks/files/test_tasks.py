@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 
 import pytest
 from pyarrow import fs
@@ -24,9 +21,8 @@ from tailrace_spark.sinks.protocol import DriverOnlyError
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, changes_of, delivered_by
 from tests.unit.spark.sinks.files.stores import StoredInTasks
-from tests.unit.spark.sinks.in_tasks import STREAM, attempt, shares_of
+from tests.unit.spark.sinks.in_tasks import STREAM, attempt, interrupted, shares_of
 
-SECONDS = 60
 LOG = Log(PLAIN)
 
 
@@ -66,21 +62,10 @@ def test_two_attempts_at_a_partition_come_out_as_one(stored: StoredInTasks) -> N
     first, second = rows(0, 3, 6, topic=topic), rows(9, 12, topic=topic)
     [partition] = shares_of([first, second])
     task = planned(sink)
-    reached, told = Event(), Event()
-
-    def slow() -> Iterator[Piece]:
-        yield first
-        reached.set()
-        assert told.wait(SECONDS)
-        yield second
-
-    with ThreadPoolExecutor(1) as pool:
-        zombie = pool.submit(task.write, partition, slow())
-        assert reached.wait(SECONDS)
+    with interrupted(task, partition, first, then=second) as end:
         repeated = task.write(partition, [first, second])
         assert sink.commit(_batch(0), [repeated]) == Summary(5, 5)
-        told.set()
-        late = zombie.result(SECONDS)
+        late = end()
     with pytest.raises(ServiceError, match="of an earlier plan"):
         sink.commit(_batch(0), [late])
     assert changes_of(stored.records(), PLAIN) == delivered_by(first, second)

@@ -35,6 +35,7 @@ from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.retry import Backoff, retry_after
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
+from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 from tests.unit.spark.sinks.in_tasks import LogInTasks
 
@@ -481,12 +482,7 @@ def test_dead_letters_that_cannot_be_kept_hold_the_batch(tmp_path: Path) -> None
     ],
 )
 def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text(f'[sink.x]\ntype = "http"\n{lines}\n', encoding="utf-8")
-    with pytest.raises(SettingsError) as raised:
-        load_settings(path, {})
-    assert message in str(raised.value)
-    assert "hunter2" not in str(raised.value)
+    require_refused(tmp_path, "http", lines, message)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
@@ -28,9 +26,8 @@ from tailrace_spark.sinks.retry import Backoff
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM, once, place_of, require_order
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
-from tests.unit.spark.sinks.in_tasks import attempt
+from tests.unit.spark.sinks.in_tasks import attempt, interrupted
 
-SECONDS = 60
 PARTITION = ("t.shop.plain", 0)
 LOG = Log(PLAIN)
 KEYS = 3
@@ -84,20 +81,9 @@ def offsets(endpoint: Endpoint) -> list[int]:
 @pytest.mark.promise("tasks.attempts")
 def test_of_two_attempts_at_once_the_first_copies_are_in_order(endpoint: Endpoint) -> None:
     """In the middle of one attempt another begins, cut otherwise; they end in turn."""
-    paused, told = threading.Event(), threading.Event()
-
-    def pieces() -> Iterator[Piece]:
-        yield records(0, 12)
-        paused.set()
-        assert told.wait(SECONDS)
-        yield records(12, 24)
-
-    with ThreadPoolExecutor(1) as pool:
-        zombie = pool.submit(task_at(endpoint).write, PARTITION, pieces())
-        assert paused.wait(SECONDS)
+    with interrupted(task_at(endpoint), PARTITION, records(0, 12), then=records(12, 24)) as end:
         repeated = attempt(task_at(endpoint, batch_records=3), PARTITION, [records(0, 24)])
-        told.set()
-        assert zombie.result(SECONDS).summary == Summary(24, 24)
+        assert end().summary == Summary(24, 24)
     assert repeated is not None
     assert repeated.summary == Summary(24, 24)
     arrived = [change for request in endpoint.requests for change in request.changes]

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.maintenance import Maintenance
@@ -34,6 +33,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
+from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.iceberg.stores import NARROW, IcebergHistory, IcebergInTasks, LetteredIceberg
 from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract, two_at_a_time
 from tests.unit.spark.sinks.letters_contract import LettersContract
@@ -290,12 +290,7 @@ def test_any_pyiceberg_opens_the_directory_s_catalog(local: Stores) -> None:
     ],
 )
 def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text(f'[sink.x]\ntype = "iceberg"\n{lines}\n', encoding="utf-8")
-    with pytest.raises(SettingsError) as raised:
-        load_settings(path, {})
-    assert message in str(raised.value)
-    assert "hunter2" not in str(raised.value)
+    require_refused(tmp_path, "iceberg", lines, message)
 
 
 def test_a_catalog_that_does_not_answer_is_told_in_one_line_without_credentials(tmp_path: Path) -> None:

@@ -27,25 +27,13 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
+from tests.unit.spark.sinks.widest import WIDEST
 from tests.unit.tables import table
 
 DAY = 86_400_000_000
 
 LARGEST: list[tuple[str, object, str]] = [
-    ("boolean", True, "bool"),
-    ("tinyint", -(2**7), "int8"),
-    ("smallint", -(2**15), "int16"),
-    ("int", -(2**31), "int32"),
-    ("bigint", -(2**63), "int64"),
-    ("float", 1.5, "float"),
-    ("double", 1e300, "double"),
-    ("text", "é", "string"),
-    ("ascii", "e", "string"),
-    ("uuid", "2be43760-e57f-11f1-8599-73518cff440e", "string"),
-    ("inet", "::1", "string"),
-    ("varint", str(2**200), "string"),
-    ("decimal", "1.10", "string"),
-    ("blob", b"\xff", "binary"),
+    *WIDEST,
     ("timestamp", FIRST_MOMENT, "timestamp[us, tz=UTC]"),
     ("timestamp", LAST_MOMENT + 1, "timestamp[us, tz=UTC]"),
     ("timestamp", -(2**63), "timestamp[us, tz=UTC]"),

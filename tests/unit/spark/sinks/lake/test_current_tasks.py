@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -28,12 +26,11 @@ from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
-from tests.unit.spark.sinks.in_tasks import STREAM, attempt
+from tests.unit.spark.sinks.in_tasks import STREAM, attempt, interrupted
 from tests.unit.spark.sinks.lake.current_contract import WIDER
 from tests.unit.spark.sinks.merging_contract import selected, write
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
 
-SECONDS = 60
 WEEK = 168  # hours
 TOPIC = "t.shop.plain"
 PARTITIONS = 3
@@ -125,20 +122,10 @@ def test_two_attempts_at_a_partition_come_out_as_one(followed: Followed) -> None
     task, changes = planned(sink), shares(inserted("b", 2))
     name, share = next(iter(changes.items()))
     others = [result for other in changes if other != name and (result := attempt(task, other, [changes[other]]))]
-    reached, told = Event(), Event()
-
-    def slow() -> Iterator[Piece]:
-        yield share
-        reached.set()
-        assert told.wait(SECONDS)
-
-    with ThreadPoolExecutor(1) as pool:
-        zombie = pool.submit(task.write, name, slow())
-        assert reached.wait(SECONDS)
+    with interrupted(task, name, share, then=piece([])) as end:
         repeated = task.write(name, [share])
         assert sink.commit(batch(), [repeated, *others]).rows == len(KEYS)
-        told.set()
-        late = zombie.result(SECONDS)
+        late = end()
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("b", 2), "id", "v")
     with pytest.raises(ServiceError, match="another writer came first"):
         sink.commit(batch(), [late, *others])

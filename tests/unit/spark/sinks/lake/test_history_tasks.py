@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -31,9 +29,8 @@ from tests.unit.spark.sinks.change_log_contract import (
 )
 from tests.unit.spark.sinks.delta.stores import DeltaInTasks
 from tests.unit.spark.sinks.iceberg.stores import IcebergInTasks
-from tests.unit.spark.sinks.in_tasks import STREAM, attempt, shares_of
+from tests.unit.spark.sinks.in_tasks import STREAM, attempt, interrupted, shares_of
 
-SECONDS = 60
 WEEK = 168  # hours
 LOG = Log(PLAIN)
 
@@ -78,21 +75,10 @@ def test_two_attempts_at_a_partition_come_out_as_one(stored: Stored) -> None:
     first, second = rows(0, 3, 6, topic=topic), rows(9, 12, topic=topic)
     [partition] = shares_of([first, second])
     task = planned(sink)
-    reached, told = Event(), Event()
-
-    def slow() -> Iterator[Piece]:
-        yield first
-        reached.set()
-        assert told.wait(SECONDS)
-        yield second
-
-    with ThreadPoolExecutor(1) as pool:
-        zombie = pool.submit(task.write, partition, slow())
-        assert reached.wait(SECONDS)
+    with interrupted(task, partition, first, then=second) as end:
         repeated = task.write(partition, [first, second])
         assert sink.commit(_batch(0), [repeated]) == Summary(5, 5)
-        told.set()
-        late = zombie.result(SECONDS)
+        late = end()
     assert changes_of(stored.records(), PLAIN) == delivered_by(first, second)
     with pytest.raises(ServiceError, match="another writer came first"):
         sink.commit(_batch(0), [late])

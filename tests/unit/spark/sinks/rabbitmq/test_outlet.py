@@ -24,6 +24,7 @@ from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM
+from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.tables import table
 
 LOG = Log(PLAIN)
@@ -182,12 +183,7 @@ def test_a_section_says_where_it_writes(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_half_configured_it_is_refused(tmp_path: Path, lines: str, words: str) -> None:
-    path = tmp_path / "t.toml"
-    path.write_text(f'[sink.x]\ntype = "rabbitmq"\n{lines}\n', encoding="utf-8")
-    with pytest.raises(SettingsError) as raised:
-        load_settings(path, {})
-    assert words in str(raised.value)
-    assert "hunter2" not in str(raised.value)
+    require_refused(tmp_path, "rabbitmq", lines, words)
 
 
 def test_certificates_are_looked_at_when_it_opens() -> None:

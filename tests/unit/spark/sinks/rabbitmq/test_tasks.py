@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -23,10 +21,9 @@ from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests import rabbitmq
 from tests.unit.spark.sinks.change_log_contract import STREAM, once, place_of, require_order
-from tests.unit.spark.sinks.in_tasks import attempt
+from tests.unit.spark.sinks.in_tasks import attempt, interrupted
 from tests.unit.spark.sinks.rabbitmq.published import LOG, Published, truncation
 
-SECONDS = 60
 PARTITION = ("t.shop.plain", 0)
 KEYS = 3
 with_broker = pytest.mark.skipif(rabbitmq.missing() is not None, reason=str(rabbitmq.missing()))
@@ -62,20 +59,9 @@ def offsets(store: Published) -> list[int]:
 def test_of_two_attempts_at_once_the_first_copies_are_in_order(published: Callable[..., Published]) -> None:
     """In the middle of one attempt another begins; they end in turn."""
     store = published(queues=2)
-    paused, resumed = threading.Event(), threading.Event()
-
-    def pieces() -> Iterator[Piece]:
-        yield records(0, 12)
-        paused.set()
-        assert resumed.wait(SECONDS)
-        yield records(12, 24)
-
-    with ThreadPoolExecutor(1) as pool:
-        zombie = pool.submit(task_of(store.settings).write, PARTITION, pieces())
-        assert paused.wait(SECONDS)
+    with interrupted(task_of(store.settings), PARTITION, records(0, 12), then=records(12, 24)) as end:
         repeated = attempt(task_of(store.settings), PARTITION, [records(0, 24)])
-        resumed.set()
-        assert zombie.result(SECONDS).summary == Summary(24, 24)
+        assert end().summary == Summary(24, 24)
     assert repeated is not None
     assert repeated.summary == Summary(24, 24)
     for queue in store.by_queue():

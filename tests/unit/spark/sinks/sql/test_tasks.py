@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -15,16 +15,16 @@ from tailrace_schemas.errors import FencedError
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.sql.task import SqlTask
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.in_tasks import SECONDS, interrupted
 from tests.unit.spark.sinks.sql.test_time import PLAIN
 from tests.unit.spark.sinks.sql.test_writers import WAITING, until
 
-SECONDS = 60
 STREAM = "0d4f8c0f5e0b4dd0a7d4f3f0a1b2c3d4"
 FIRST: KafkaPartition = ("t.shop.plain", 0)
 SECOND: KafkaPartition = ("t.shop.plain", 1)
@@ -46,26 +46,6 @@ def as_of_another_process(task: SqlTask, name: str) -> SqlTask:
     return replace(task, database=replace(task.database, url=url.render_as_string(hide_password=False)))
 
 
-@contextmanager
-def writing(task: SqlTask, *first: Piece, then: Piece) -> Iterator[tuple[Future[PartitionResult], threading.Event]]:
-    """An attempt that has written some pieces, in its open transaction, and writes the last one when it is told to."""
-    reached, told = threading.Event(), threading.Event()
-
-    def pieces() -> Iterator[Piece]:
-        yield from first
-        reached.set()
-        assert told.wait(SECONDS)
-        yield then
-
-    with ThreadPoolExecutor(1) as pool:
-        attempt = pool.submit(task.write, FIRST, pieces())
-        assert reached.wait(SECONDS)
-        try:
-            yield attempt, told
-        finally:
-            told.set()
-
-
 def noted(begun: threading.Event, *pieces: Piece) -> Iterator[Piece]:
     """The pieces; the event is set when the first is asked for."""
     begun.set()
@@ -82,13 +62,12 @@ def test_two_attempts_at_a_partition_come_out_as_one(server_database: Database) 
     with closing(SqlSink(server_database.url)) as sink, ThreadPoolExecutor(1) as pool:
         sink.write([piece([LOG.insert((number,), (), 1, v="old", w=0) for number in range(10)])])
         task = planned(sink)
-        with writing(as_of_another_process(task, "zombie"), *rows, then=last) as (zombie, told):
+        with interrupted(as_of_another_process(task, "zombie"), FIRST, *rows, then=last) as end:
             begun = threading.Event()
             repeated = pool.submit(task.write, FIRST, noted(begun, *rows, last))
             until(server_database, WAITING["postgresql"])
             assert not begun.is_set(), "the second attempt reads beside the first"
-            told.set()
-            assert zombie.result(SECONDS).summary == Summary(30, 30)
+            assert end().summary == Summary(30, 30)
             assert repeated.result(SECONDS).summary == Summary(30, 0)
     expected = [(number, "newer" if number % 2 == 0 else "new", number) for number in range(20)]
     assert server_database.select("SELECT * FROM shop_plain") == sorted(expected, key=repr)
@@ -101,12 +80,11 @@ def test_a_plan_waits_for_tasks_of_the_one_before_and_then_they_write_no_more(se
     old = piece([LOG.insert((1,), (), 5, v="of the old driver", w=1)])
     with closing(SqlSink(server_database.url)) as dead, closing(SqlSink(server_database.url)) as restarted:
         task = planned(dead)
-        with writing(task, old, then=piece([])) as (zombie, told), ThreadPoolExecutor(1) as pool:
+        with interrupted(task, FIRST, old, then=piece([])) as end, ThreadPoolExecutor(1) as pool:
             plan = pool.submit(planned, restarted)
             until(server_database, WAITING["postgresql"])
             assert not plan.done()
-            told.set()
-            assert zombie.result(SECONDS).summary == Summary(1, 1)
+            assert end().summary == Summary(1, 1)
             newer = plan.result(SECONDS)
         with pytest.raises(FencedError, match="batch 0 has a newer attempt"):
             task.write(SECOND, iter([piece([LOG.insert((2,), (), 5, v="late", w=2)])]))
