@@ -7,7 +7,6 @@ made again there is another one, which late attempts must not write: tasks look 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -18,6 +17,7 @@ from tailrace_spark.batch.task_batch import PartitionResult
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore
 from tailrace_spark.sinks.changelog.log_task import TaskLetters
 from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.worker_cache import WorkerCache
 
 Put = Callable[[Sequence[DeadLetter]], None]
 """Takes the dead letters of a piece that is written."""
@@ -40,6 +40,8 @@ class WorkerSink(Protocol):
 
     def into(self, pieces: Iterable[Piece], put: Put) -> Summary: ...
 
+    def close(self) -> None: ...
+
 
 class Opener(Protocol):
     """Makes the sink of a worker process; equal ones share it. It is pickled, and has secrets."""
@@ -61,10 +63,10 @@ class CassandraTask:
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says; where it raises, some of the records may be written."""
-        sink = _SINKS.of(self.opener)
-        sink.begin(self)
         set_aside: list[DeadLetter] = []
-        summary = sink.into(_looked_at(sink, pieces), set_aside.extend)
+        with _SINKS.borrowed(self.opener) as sink:
+            sink.begin(self)
+            summary = sink.into(_looked_at(sink, pieces), set_aside.extend)
         letters = TaskLetters()
         letters.put(set_aside)
         return PartitionResult(partition, summary, letters.letters)
@@ -76,22 +78,8 @@ def _looked_at(sink: WorkerSink, pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield piece
 
 
-class _WorkerSinks:
-    """The sinks of this process; they stay for later tasks."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._opened: list[tuple[Opener, WorkerSink]] = []
-
-    def of(self, opener: Opener) -> WorkerSink:
-        """That of an opener, made when it is first asked for."""
-        with self._lock:
-            for earlier, sink in self._opened:
-                if earlier == opener:
-                    return sink
-            sink = opener.open()
-            self._opened.append((opener, sink))
-            return sink
+def _open(opener: Opener) -> WorkerSink:
+    return opener.open()
 
 
-_SINKS: Final = _WorkerSinks()
+_SINKS: Final = WorkerCache(_open)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
@@ -15,6 +14,7 @@ from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Outlet
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.without_truncations import without_truncations
+from tailrace_spark.sinks.worker_cache import WorkerCache
 
 LARGEST_LETTERS: Final = 8 << 20
 """Bytes of a partition's dead letters, as JSON, that a task brings to the driver."""
@@ -95,10 +95,10 @@ class LogTask:
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says."""
         letters = TaskLetters()
-        outlet, sink = _OUTLETS.of(self.opener)
         pieces = without_truncations(pieces)
         imaged = pieces if self.imaging is None else self.imaging.imaged(partition, pieces)
-        summary = sink.into(outlet.begin_partition(self.batch, partition, letters), imaged)
+        with _OUTLETS.borrowed(self.opener) as opened:
+            summary = opened.sink.into(opened.outlet.begin_partition(self.batch, partition, letters), imaged)
         return PartitionResult(partition, summary, letters.letters)
 
 
@@ -107,23 +107,16 @@ def letters_of(results: Iterable[PartitionResult]) -> list[DeadLetter]:
     return [letter for result in results if isinstance(result.detail, tuple) for letter in result.detail]
 
 
-class WorkerOutlets(Generic[Opened]):
-    """The outlets of this process, each with a sink of it; they stay for later tasks."""
+class OpenedOutlet(Generic[Opened]):
+    """A worker process's outlet, and a sink of it."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._opened: list[tuple[Opener[Opened], Opened, ChangeLogSink]] = []
+    def __init__(self, opener: Opener[Opened]) -> None:
+        self.outlet = opener.open()
+        self.sink = ChangeLogSink(self.outlet)
 
-    def of(self, opener: Opener[Opened]) -> tuple[Opened, ChangeLogSink]:
-        """That of an opener, made when it is first asked for."""
-        with self._lock:
-            for earlier, outlet, sink in self._opened:
-                if earlier == opener:
-                    return outlet, sink
-            outlet = opener.open()
-            sink = ChangeLogSink(outlet)
-            self._opened.append((opener, outlet, sink))
-            return outlet, sink
+    def close(self) -> None:
+        """End its connections."""
+        self.sink.close()
 
 
-_OUTLETS: Final = WorkerOutlets[PartitionOutlet]()
+_OUTLETS: Final = WorkerCache[PartitionOpener, OpenedOutlet[PartitionOutlet]](OpenedOutlet)

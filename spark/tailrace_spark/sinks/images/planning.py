@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Final
 
 import sqlalchemy as sa
@@ -26,6 +26,7 @@ from tailrace_spark.sinks.images.store import ImageStore, Share
 from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.sinks.state_store.fences import begin_partition, next_token
+from tailrace_spark.sinks.worker_cache import WorkerCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,8 @@ class ImagingTask:
             lambda key: partition_of(token_of(key), count) == partition[1],
             self.now,
         )
-        return _opened(self.settings).imaged_share(pieces, share)
+        with _STORES.borrowed(self.settings) as store:
+            yield from store.imaged_share(pieces, share)
 
 
 class ImagePlanner:
@@ -119,5 +121,5 @@ def images_for(name: str, settings: ImagesSection, around: Surroundings) -> Sink
     return SinkImages(store, ImagePlanner(store, made_of) if store.by_tasks else None)
 
 
-_opened: Final = cache(ImageSettings.open)
-"""The store of a worker process, one for each stream: its tasks run one after another."""
+_STORES: Final = WorkerCache(ImageSettings.open)
+"""The stores of a worker process, one for each stream: its tasks run one after another."""

@@ -18,7 +18,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.changelog.log_task import ImagingPlanner, Opener, PartitionImaging, WorkerOutlets
+from tailrace_spark.sinks.changelog.log_task import ImagingPlanner, OpenedOutlet, Opener, PartitionImaging
 from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import Imaging
 from tailrace_spark.sinks.kafka.dead_letters import ReplayableKafkaOutlet
@@ -27,6 +27,7 @@ from tailrace_spark.sinks.kafka.progress import Progress, plan_record, progress_
 from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.sinks.protocol import Capabilities, DriverOnlyError
 from tailrace_spark.sinks.without_truncations import without_truncations
+from tailrace_spark.sinks.worker_cache import WorkerCache
 
 _FENCED_AT_ONCE: Final = 8
 
@@ -53,12 +54,17 @@ class KafkaTask:
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says."""
-        outlet, sink = _OUTLETS.of(self.opener)
-        progress = outlet.progress_of(self, partition)
+        with _OUTLETS.borrowed(self.opener) as opened:
+            return self._written(opened, partition, pieces)
+
+    def _written(
+        self, opened: OpenedOutlet[KafkaTaskOutlet], partition: KafkaPartition, pieces: Iterable[Piece]
+    ) -> PartitionResult:
+        progress = opened.outlet.progress_of(self, partition)
         try:
             progress.read_within(self.plan)
-            batch = outlet.begin_partition(partition, progress, self.plan)
-            return PartitionResult(partition, sink.into(batch, self._imaged(partition, pieces)))
+            batch = opened.outlet.begin_partition(partition, progress, self.plan)
+            return PartitionResult(partition, opened.sink.into(batch, self._imaged(partition, pieces)))
         except RefusedError as error:
             # The driver remembers what Kafka refuses, and sets it aside.
             raise DriverOnlyError(str(error)) from error
@@ -202,4 +208,4 @@ class KafkaLogSink(ReplayableLogSink):
         return sum((result.summary for result in results), Summary())
 
 
-_OUTLETS: Final = WorkerOutlets[KafkaTaskOutlet]()
+_OUTLETS: Final = WorkerCache[Opener[KafkaTaskOutlet], OpenedOutlet[KafkaTaskOutlet]](OpenedOutlet)

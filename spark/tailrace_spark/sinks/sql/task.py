@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Final
 from uuid import UUID
 
@@ -23,6 +22,7 @@ from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.engine import open_engine
 from tailrace_spark.sinks.state_store.fences import begin_partition
 from tailrace_spark.sinks.without_truncations import without_truncations
+from tailrace_spark.sinks.worker_cache import WorkerCache
 
 _NEVER: Final = float("inf")
 
@@ -60,7 +60,8 @@ class SqlTask:
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says."""
-        return _worker(self.database).write(self, partition, pieces)
+        with _WORKERS.borrowed(self.database) as worker:
+            return worker.write(self, partition, pieces)
 
 
 class _Worker:
@@ -92,6 +93,10 @@ class _Worker:
             raise
         return PartitionResult(partition, summary, detail)
 
+    def close(self) -> None:
+        """End its connections."""
+        self._engine.dispose()
+
     def _detail(self, task: SqlTask) -> SqlDetail:
         refused = {table_id: wait.why for table_id, wait in self._pieces.waits.items() if table_id not in task.refused}
         return SqlDetail(refused)
@@ -100,7 +105,4 @@ class _Worker:
         return self._now
 
 
-@cache
-def _worker(database: Database) -> _Worker:
-    """That of this process; it stays for later tasks."""
-    return _Worker(database)
+_WORKERS: Final = WorkerCache(_Worker)

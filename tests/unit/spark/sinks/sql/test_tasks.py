@@ -19,6 +19,8 @@ from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.sql.task import SqlTask
+from tailrace_spark.sinks.worker_cache import MOST_OPEN
+from tests.postgres import new_database, server_url
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.spark.sinks.in_tasks import SECONDS, interrupted
@@ -160,3 +162,18 @@ def test_a_truncation_that_a_task_meets_is_the_drivers(server_database: Database
         old = with_source(LOG.insert((4,), (), 10**15, v="old", w=0), host="h", position=Position(1, 5, 10**6))
         planned(sink, 2).write(FIRST, iter([piece([old])]))
     assert server_database.select("SELECT * FROM shop_plain") == [(2, "b", 0)]
+
+
+def test_a_worker_that_serves_many_databases_has_connections_to_the_last_ones() -> None:
+    """A server allows a hundred; Spark's workers outlive the streams that they served."""
+    count = MOST_OPEN + 4
+    urls = [new_database() for _ in range(count)]
+    for url in urls:
+        with closing(SqlSink(url)) as sink:
+            planned(sink).write(FIRST, [piece([LOG.insert((1,), (), 5, v="a", w=1)])])
+    names = ", ".join(f"'{sa.make_url(url).database}'" for url in urls[:-MOST_OPEN])
+    server = Database(server_url(), sa.create_engine(server_url()))
+    until(server, f"SELECT count(*) = 0 FROM pg_stat_activity WHERE datname IN ({names})")  # they end a moment later
+    last = sa.make_url(urls[-1]).database
+    assert server.select(f"SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = '{last}'") == [(True,)]
+    server.engine.dispose()
