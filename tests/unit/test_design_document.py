@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+WALKS = (ROOT / "docs" / "walks.md").read_text(encoding="utf-8")
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 
 
@@ -55,3 +57,23 @@ def test_the_classes_of_the_glossary_exist() -> None:
     assert len(named) > 5
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "spark").rglob("*.py"))
     assert named <= set(re.findall(r"(?m)^class (\w+)", sources))
+
+
+def names_in(module: Path) -> set[str]:
+    """The functions, classes and methods of a module, as `name` and `Class.method`."""
+    names: set[str] = set()
+    for definition in ast.parse(module.read_text(encoding="utf-8")).body:
+        if isinstance(definition, ast.ClassDef):
+            methods = (inner.name for inner in definition.body if isinstance(inner, ast.FunctionDef))
+            names |= {definition.name, *(f"{definition.name}.{method}" for method in methods)}
+        elif isinstance(definition, ast.FunctionDef):
+            names.add(definition.name)
+    return names
+
+
+@pytest.mark.parametrize("walk", WALKS.split("\n## ")[1:], ids=lambda walk: walk.partition(":")[0].partition("\n")[0])
+def test_each_hop_of_a_walk_exists(walk: str) -> None:
+    hops = re.findall(r"(?m)^\| \d+ \| `([^`]+)` \| `([^`]+)` \|", walk)
+    assert {(module, name) for module, name in hops if name not in names_in(ROOT / module)} == set()
+    promised = re.findall(r"(\d+) (?:hops|as the agent's own)", walk)
+    assert len(hops) == sum(map(int, promised))

@@ -68,8 +68,8 @@ def encode_offsets(resume: Resume, agent: str | None = None, records: int | None
     Parked mutations have records of their own.
     """
     record = {
-        "position": _place(resume.position),
-        "schema": _place(resume.schema),
+        "position": _position_json(resume.position),
+        "schema": _position_json(resume.schema),
         "open": [list(key) for key in resume.open],
         "quarantined": [[q.segment, q.checksum, q.offset, q.reason] for q in resume.quarantined],
         "unread": [list(span) for span in resume.unread],
@@ -77,7 +77,7 @@ def encode_offsets(resume: Resume, agent: str | None = None, records: int | None
         "truncations": [
             [
                 str(truncation.table_id),
-                _place(truncation.position),
+                _position_json(truncation.position),
                 truncation.at,
                 list(truncation.upto),
                 truncation.inferred,
@@ -105,8 +105,8 @@ def decode_offsets(value: bytes) -> Resume:
                 "run the newer Tailrace that wrote it"
             )
         return Resume(
-            position=_position(record["position"]),
-            schema=_position(record.get("schema")),
+            position=_optional_position(record["position"]),
+            schema=_optional_position(record.get("schema")),
             open=tuple((int(segment), int(checksum)) for segment, checksum in record["open"]),
             quarantined=tuple(
                 Quarantined(int(segment), int(checksum), int(offset), str(reason))
@@ -115,7 +115,7 @@ def decode_offsets(value: bytes) -> Resume:
             unread=_spans(record.get("unread", ())),
             reported=_spans(record.get("reported", ())),
             truncations=tuple(
-                Truncation(_place_of(position), UUID(id), int(ms), (int(upto[0]), int(upto[1])), bool(flag))
+                Truncation(_position(position), UUID(id), int(ms), (int(upto[0]), int(upto[1])), bool(flag))
                 for id, position, ms, upto, flag in record.get("truncations", ())
             ),
             truncated=_newest(record.get("truncated")),
@@ -225,16 +225,18 @@ def _spans(given: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((int(first), int(last)) for first, last in given)
 
 
-def _place(at: Position | None) -> dict[str, int] | None:
-    return None if at is None else {"epoch": at.epoch, "segment": at.segment, "offset": at.offset}
+def _position_json(position: Position | None) -> dict[str, int] | None:
+    if position is None:
+        return None
+    return {"epoch": position.epoch, "segment": position.segment, "offset": position.offset}
 
 
-def _position(at: Mapping[str, Any] | None) -> Position | None:
-    return None if at is None else _place_of(at)
+def _optional_position(fields: Mapping[str, Any] | None) -> Position | None:
+    return None if fields is None else _position(fields)
 
 
-def _place_of(at: Mapping[str, Any]) -> Position:
-    return Position(int(at["epoch"]), int(at["segment"]), int(at["offset"]))
+def _position(fields: Mapping[str, Any]) -> Position:
+    return Position(int(fields["epoch"]), int(fields["segment"]), int(fields["offset"]))
 
 
 def _epochs(found: Sequence[Any] | None) -> tuple[int, int | None] | None:

@@ -141,7 +141,7 @@ def test_a_leader_that_is_new_loses_nothing(desk: Desk, exactly: bool, together:
     TopicMaker(desk.config).ensure(topic, 1, {})
     desk.proxy.refuse_one(topic)
     records: Sequence[Outgoing] = [One(topic, 0, number) for number in range(4)]
-    with closing(desk.producer(topic, exactly)) as producer:
+    with closing(desk.producer(topic, exactly)) as producer, suppress(ServiceError):  # what is missing is told below
         producer.open()
         if together:
             producer.send_all(records)
@@ -149,6 +149,8 @@ def test_a_leader_that_is_new_loses_nothing(desk: Desk, exactly: bool, together:
             for record in records:
                 producer.send(record)
         producer.end()
+    # Whether the broker takes a batch that overtakes the first one depends on its version and on chance.
+    assert not desk.proxy.overtaken
     assert desk.numbers(topic) == [0, 1, 2, 3]
 
 
