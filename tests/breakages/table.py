@@ -20,6 +20,7 @@ from tests.breakages import (
     sinks,
     spark_user,
     streaming,
+    subscriptions,
     tasks,
 )
 from tests.breakages.breakage import Breakage
@@ -37,6 +38,7 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *images.BREAKAGES,
     *copies.BREAKAGES,
     *shaping.BREAKAGES,
+    *subscriptions.BREAKAGES,
     *delta.BREAKAGES,
     *iceberg.BREAKAGES,
     *sinks.BREAKAGES,

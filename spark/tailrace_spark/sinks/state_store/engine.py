@@ -47,16 +47,16 @@ _UNFIT: Final = ("0A", "42", "54", 1005, 1059, 1069, 1071, 1074, 1117, 1118, 116
 _UNFIT_WORDS: Final = ("too many columns", "too many terms", "string or blob too big", "row is too big")  # SQLite's
 
 
-def open_engine(url: str) -> sa.Engine:
-    """The engine for a sink's URL; nothing is connected yet. Raises SettingsError for another database's."""
-    location = redact(url)
+def open_engine(url: str, setting: str = "sink url") -> sa.Engine:
+    """The engine for the URL of a setting; nothing is connected yet. Raises SettingsError for another database's."""
+    location = f"{setting} {redact(url)}"
     try:
         parsed = sa.make_url(url)
     except SQLAlchemyError as error:
-        raise SettingsError(f"sink url {location}: {error}") from None
+        raise SettingsError(f"{location}: {error}") from None
     backend = parsed.get_backend_name()
     if backend not in _DRIVERS:
-        raise SettingsError(f"sink url {location}: only sqlite:///, postgresql://, mysql:// and mariadb:// are written")
+        raise SettingsError(f"{location}: only sqlite:///, postgresql://, mysql:// and mariadb:// are written")
     if parsed.drivername == backend or backend == "mariadb":
         parsed = parsed.set(drivername=_DRIVERS[backend])
     if _DRIVERS[backend] == _DRIVERS[MYSQL]:
@@ -65,7 +65,7 @@ def open_engine(url: str) -> sa.Engine:
         engine = sa.create_engine(parsed, hide_parameters=True, **_options(backend))
     except (NoSuchModuleError, ImportError) as error:
         extra = " with pip install 'tailrace[mysql]'" if _DRIVERS[backend] == _DRIVERS[MYSQL] else ""
-        raise SettingsError(f"sink url {location}: install its driver{extra} ({error})") from None
+        raise SettingsError(f"{location}: install its driver{extra} ({error})") from None
     _prepare(engine)
     return engine
 

@@ -1,0 +1,86 @@
+"""Opens the meta database, brings its tables up to date, and says in our words what goes wrong with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from tailrace_common.closing import Closing
+from tailrace_common.secrets import shown_database
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.meta.migration import Tables, current, upgrade
+from tailrace_spark.sinks.state_store.engine import absent, open_engine, said
+
+log = logging.getLogger("tailrace_server")
+
+_LOCK: Final = 5_471_990_131_277
+"""The number, and for MySQL the name, of the lock under which tables are made: several servers may start at once."""
+_LOCK_SECONDS: Final = 60
+
+
+class MetaDatabase(Closing):
+    """The engine of a meta database, with a transaction at a time for each thread."""
+
+    def __init__(self, url: str) -> None:
+        """`url` is SQLAlchemy's. Raises SettingsError for a database of another kind; nothing is connected yet."""
+        self._engine = open_engine(url, "server.url")
+        self.location = shown_database(url)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction, kept where the block ends well. Raises ServiceError where the database does not answer."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise self._fault(error) from error
+
+    def prepare(self) -> None:
+        """Make the tables, or bring those of an earlier version up to date.
+
+        Raises ServiceError, and SettingsError for tables of a newer version.
+        """
+        try:
+            with self._engine.connect() as connection:
+                self._locked(connection)
+        except SQLAlchemyError as error:
+            raise self._fault(error) from error
+
+    def _locked(self, connection: sa.Connection) -> None:
+        dialect = connection.dialect.name
+        if dialect == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        elif dialect != "sqlite":  # where a transaction has the whole database anyway
+            connection.execute(sa.select(sa.func.get_lock(str(_LOCK), _LOCK_SECONDS)))
+        try:
+            if current(connection, self.location) is Tables.OLDER:
+                log.info("making the tables of the meta database %s, or bringing them up to date", self.location)
+                upgrade(connection)
+            connection.commit()
+        finally:
+            if dialect not in ("postgresql", "sqlite"):
+                connection.execute(sa.select(sa.func.release_lock(str(_LOCK))))
+
+    def _fault(self, error: SQLAlchemyError) -> ServiceError:
+        words = said(error) + (absent(self._engine) if isinstance(error, DBAPIError) else "")
+        return ServiceError(f"the meta database {self.location} does not answer or refuses: {words} (server.url)")
+
+    def close(self) -> None:
+        """Leave it."""
+        self._engine.dispose()
+
+
+def file_url(file: Path) -> str:
+    """The URL of a SQLite file."""
+    return f"sqlite:///{file}"
+
+
+def first(connection: sa.Connection, statement: sa.Executable) -> Any:
+    """The first row of what a statement gives, as a mapping; None without any."""
+    return connection.execute(statement).mappings().first()

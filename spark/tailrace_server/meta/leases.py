@@ -1,0 +1,170 @@
+"""Who runs a subscription: claims by lease, by the database's clock, fenced by a token that every write carries."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.meta.clock import now
+from tailrace_server.meta.database import MetaDatabase, first
+from tailrace_server.meta.rows import subscription_of
+from tailrace_server.meta.tables import progress, subscribe, worker
+from tailrace_server.model.errors import LostLeaseError
+from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.model.sharing import fair_share
+from tailrace_server.model.subscription import RUNNABLE, State, Subscription
+
+log = logging.getLogger("tailrace_server")
+_RUNNABLE: Final = [str(state) for state in RUNNABLE]
+
+Shuffle = Callable[[Sequence[int]], Sequence[int]]
+"""The ids in another order, so that workers that look at the same moment do not ask for the same ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A subscription that this worker runs; every write of it carries the token."""
+
+    subscription: Subscription
+    token: int
+
+
+class Leases:
+    """The claims of one worker, `owner`. A lease lasts for `seconds` from its last renewal."""
+
+    def __init__(self, database: MetaDatabase, cluster: str, owner: str, seconds: float) -> None:
+        self._database = database
+        self._cluster = cluster
+        self.owner = owner
+        self._lease = round(seconds * 1000)
+
+    def renew(self, running: int) -> dict[int, Subscription]:
+        """Renew all leases that have not lapsed, and the worker's sign of life; what is this worker's, by id."""
+        with self._database.transaction() as connection:
+            self._announce(connection, running)
+            owned = subscribe.c.owner == self.owner, subscribe.c.lease_until >= now()
+            connection.execute(sa.update(subscribe).where(*owned).values(lease_until=now() + self._lease))
+            rows = connection.execute(sa.select(subscribe).where(*owned)).mappings().all()
+        return {row["id"]: subscription_of(row) for row in rows}
+
+    def _announce(self, connection: sa.Connection, running: int) -> None:
+        values = {"running": running, "seen_until": now() + self._lease}
+        updated = connection.execute(sa.update(worker).where(worker.c.owner == self.owner).values(values))
+        if not updated.rowcount:
+            announced = {"owner": self.owner, "cluster": self._cluster, "started": now(), **values}
+            connection.execute(sa.insert(worker).values(announced))
+        # A worker that was killed leaves its row.
+        connection.execute(sa.delete(worker).where(worker.c.seen_until < now() - 100 * self._lease))
+
+    def share(self, most: int) -> int:
+        """The most that this worker should run, of what there is to run and the workers that live."""
+        runnable = sa.select(sa.func.count()).select_from(subscribe).where(*self._runnable())
+        living = sa.select(sa.func.count()).select_from(worker)
+        living = living.where(worker.c.cluster == self._cluster, worker.c.seen_until >= now())
+        with self._database.transaction() as connection:
+            return fair_share(int(connection.scalar(runnable) or 0), int(connection.scalar(living) or 0), most)
+
+    def claim(self, room: int, shuffle: Shuffle = list) -> list[Claim]:
+        """Claim up to so many that nobody has, or whose lease has lapsed."""
+        if room <= 0:
+            return []
+        free = *self._runnable(), self._free()
+        with self._database.transaction() as connection:
+            candidates = connection.execute(sa.select(subscribe.c.id).where(*free)).scalars().all()
+        claims: list[Claim] = []
+        for identity in shuffle(candidates):
+            if len(claims) == room:
+                break
+            with self._database.transaction() as connection:
+                claimed = self._claim(connection, identity)
+            claims += [] if claimed is None else [claimed]
+        return claims
+
+    def _claim(self, connection: sa.Connection, identity: int) -> Claim | None:
+        values = {"owner": self.owner, "token": subscribe.c.token + 1, "lease_until": now() + self._lease}
+        free = subscribe.c.id == identity, *self._runnable(), self._free()
+        if not connection.execute(sa.update(subscribe).where(*free).values(values)).rowcount:
+            return None
+        subscription = subscription_of(first(connection, sa.select(subscribe).where(subscribe.c.id == identity)))
+        return Claim(subscription, subscription.token)
+
+    def _runnable(self) -> tuple[sa.ColumnElement[bool], ...]:
+        return subscribe.c.cluster == self._cluster, subscribe.c.ended == 0, subscribe.c.state.in_(_RUNNABLE)
+
+    def _free(self) -> sa.ColumnElement[bool]:
+        return sa.or_(subscribe.c.owner.is_(None), subscribe.c.lease_until < now())
+
+    def release(self, claim: Claim) -> None:
+        """Let another worker have it at once. What is not this worker's any more stays as it is."""
+        with self._database.transaction() as connection:
+            statement = sa.update(subscribe).where(*self._same(claim))
+            connection.execute(statement.values(owner=None, lease_until=None))
+
+    def leave(self) -> None:
+        """Take the sign of life away: others share what there is among themselves."""
+        with self._database.transaction() as connection:
+            connection.execute(sa.delete(worker).where(worker.c.owner == self.owner))
+
+    def positions(self, claim: Claim) -> dict[KafkaPartition, int]:
+        """The offsets that are read next. Raises LostLeaseError."""
+        with self._database.transaction() as connection:
+            self._require(connection, claim)
+            statement = sa.select(progress).where(progress.c.subscription == claim.subscription.id)
+            rows = connection.execute(statement).mappings().all()
+        return {(row["topic"], row["kafka_partition"]): row["next_offset"] for row in rows}
+
+    def save(self, claim: Claim, positions: Mapping[KafkaPartition, PartitionProgress]) -> None:
+        """Keep how far a subscription is in its sink. Raises LostLeaseError where this worker may not say so."""
+        identity = claim.subscription.id
+        with self._database.transaction() as connection:
+            self._require(connection, claim)
+            statement = sa.select(progress.c.topic, progress.c.kafka_partition)
+            rows = connection.execute(statement.where(progress.c.subscription == identity)).all()
+            existing = {(topic, partition) for topic, partition in rows}
+            for (topic, partition), position in positions.items():
+                values = {"next_offset": position.next, "end_offset": position.end, "changed": now()}
+                key = {"subscription": identity, "topic": topic, "kafka_partition": partition}
+                if (topic, partition) in existing:
+                    conditions = (progress.c[name] == value for name, value in key.items())
+                    connection.execute(sa.update(progress).where(*conditions).values(values))
+                else:
+                    connection.execute(sa.insert(progress).values({**key, **values}))
+
+    def report(self, claim: Claim, changed: Callable[[Subscription], Subscription]) -> Subscription:
+        """Keep the state of what runs, unless an operator has set another. Raises LostLeaseError."""
+        with self._database.transaction() as connection:
+            self._require(connection, claim)
+            statement = sa.select(subscribe).where(subscribe.c.id == claim.subscription.id)
+            stored = subscription_of(first(connection, statement))
+            if stored.state not in RUNNABLE:
+                return stored
+            reported = changed(stored)
+            values: dict[str, Any] = {
+                "state": str(State(reported.state)),
+                "reason": reported.reason,
+                "action": reported.action,
+                "attempts": reported.attempts,
+            }
+            connection.execute(sa.update(subscribe).where(*self._same(claim)).values(values))
+            return reported
+
+    def _require(self, connection: sa.Connection, claim: Claim) -> None:
+        """Hold the row for this transaction, as its owner with a lease. Raises LostLeaseError."""
+        owned = *self._same(claim), subscribe.c.lease_until >= now()
+        if not connection.execute(sa.update(subscribe).where(*owned).values(written=now())).rowcount:
+            raise LostLeaseError(
+                f"{claim.subscription.reference}: this worker's lease has ended (token {claim.token}); another worker "
+                "may run it, and this one writes nothing more"
+            )
+
+    def _same(self, claim: Claim) -> tuple[sa.ColumnElement[bool], ...]:
+        return (
+            subscribe.c.id == claim.subscription.id,
+            subscribe.c.owner == self.owner,
+            subscribe.c.token == claim.token,
+        )

@@ -1,0 +1,1 @@
+"""Alembic's scripts: each makes of the tables of one version those of the next."""

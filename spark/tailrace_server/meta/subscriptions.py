@@ -1,0 +1,233 @@
+"""Subscriptions in the meta database, as operators read and change them; each change is audited with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.meta.clock import now
+from tailrace_server.meta.database import MetaDatabase, first
+from tailrace_server.meta.rows import as_json, audited, changeable, shape_json, subscription_of
+from tailrace_server.meta.tables import audit, progress, range_progress, subscribe
+from tailrace_server.model.errors import ConflictError, UnknownSubscriptionError
+from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.model.subscription import Request, State, Subscription, TableName
+from tailrace_server.model.transitions import Transition
+from tailrace_server.sealing import Sealer
+
+
+class Subscriptions:
+    """Reads and changes. `who` of a change is the person or key that asked for it."""
+
+    def __init__(self, database: MetaDatabase, sealer: Sealer) -> None:
+        self._database = database
+        self._sealer = sealer
+
+    def subscribe(self, request: Request, who: str) -> tuple[Subscription, bool]:
+        """The subscription of a request, and whether it is new. Raises ConflictError where the name is another's."""
+        if not self._sealer.exists and not self._has_secrets():
+            self._sealer.make()
+        sealed = self._sealer.seal(as_json(dict(request.settings)))
+        try:
+            return self._subscribe(request, sealed, who)
+        except _TakenError:  # somebody asked for it at the same moment
+            return self._subscribe(request, sealed, who)
+
+    def _subscribe(self, request: Request, sealed: str, who: str) -> tuple[Subscription, bool]:
+        with self._database.transaction() as connection:
+            existing = first(connection, _live(request.table, request.name).with_for_update())
+            if existing is not None:
+                return self._same(request, existing), False
+            values = {**_new(request), "sealed": sealed, "created": now()}
+            try:
+                inserted = connection.execute(sa.insert(subscribe).values(values))
+            except IntegrityError:
+                raise _TakenError from None
+            [identity] = inserted.inserted_primary_key or (None,)
+            row = first(connection, sa.select(subscribe).where(subscribe.c.id == identity))
+            subscription = subscription_of(row)
+            _keep(connection, who, "subscribe", subscription.reference, None, audited(subscription))
+            return subscription, True
+
+    def _same(self, request: Request, row: sa.RowMapping) -> Subscription:
+        existing = subscription_of(row)
+        differences = [
+            name
+            for name, old, new in (
+                ("sink", json.loads(self._sealer.open(row["sealed"])), json.loads(as_json(dict(request.settings)))),
+                ("filter, columns or stream", row["shape"], shape_json(request.shape)),
+                ("start", existing.start, request.start),
+            )
+            if old != new
+        ]
+        if differences:
+            raise ConflictError(
+                f"{existing.reference} exists with another {' and '.join(differences)}: alter or cancel that one, or "
+                "give this one another name"
+            )
+        return existing
+
+    def all(self, cluster: str, *, cancelled: bool = False) -> list[Subscription]:
+        """Those of a cluster, by table and name."""
+        statement = sa.select(subscribe).where(subscribe.c.cluster == cluster)
+        if not cancelled:
+            statement = statement.where(subscribe.c.ended == 0)
+        order = subscribe.c.keyspace_name, subscribe.c.table_name, subscribe.c.name, subscribe.c.id
+        with self._database.transaction() as connection:
+            return [subscription_of(row) for row in connection.execute(statement.order_by(*order)).mappings()]
+
+    def get(self, identity: int) -> Subscription:
+        """Raises UnknownSubscriptionError."""
+        with self._database.transaction() as connection:
+            return subscription_of(_row(connection, identity))
+
+    def settings(self, identity: int) -> dict[str, Any]:
+        """The sink's section with its secrets, for who runs or alters it."""
+        with self._database.transaction() as connection:
+            row = _row(connection, identity)
+        opened: dict[str, Any] = json.loads(self._sealer.open(row["sealed"]))
+        return opened
+
+    def change(
+        self,
+        identity: int,
+        operation: str,
+        who: str,
+        transition: Transition,
+        *,
+        settings: Mapping[str, object] | None = None,
+        offsets: Mapping[KafkaPartition, int] | None = None,
+    ) -> Subscription:
+        """Make of a subscription what `transition` says. `settings` is the sink's new section.
+
+        `offsets` take the place of its progress. Raises UnknownSubscriptionError, and what `transition` raises.
+        """
+        with self._database.transaction() as connection:
+            stored = subscription_of(_row(connection, identity, lock=True))
+            changed = transition(stored)
+            values = changeable(changed)
+            if settings is not None:
+                values["sealed"] = self._sealer.seal(as_json(dict(settings)))
+            connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(values))
+            if offsets is not None or changed.state is State.CANCELLED:
+                _replace_progress(connection, identity, offsets or {})
+            if changed != stored or settings is not None or offsets is not None:
+                _keep(connection, who, operation, changed.reference, audited(stored), audited(changed))
+            return changed
+
+    def reseal(self) -> int:
+        """Seal all secrets with the first key of the file; how many those were."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(sa.select(subscribe.c.id, subscribe.c.sealed).with_for_update()).all()
+            for identity, sealed in rows:
+                again = self._sealer.seal(self._sealer.open(sealed))
+                connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(sealed=again))
+        return len(rows)
+
+    def progress(self, identities: list[int]) -> dict[int, dict[KafkaPartition, PartitionProgress]]:
+        """How far these are, by Kafka partition."""
+        collected: dict[int, dict[KafkaPartition, PartitionProgress]] = {identity: {} for identity in identities}
+        statement = sa.select(progress).where(progress.c.subscription.in_(identities))
+        with self._database.transaction() as connection:
+            for row in connection.execute(statement).mappings():
+                partition = row["topic"], row["kafka_partition"]
+                partitions = collected[row["subscription"]]
+                partitions[partition] = PartitionProgress(row["next_offset"], row["end_offset"])
+        return collected
+
+    def audit(self, subject: str | None, limit: int) -> list[dict[str, Any]]:
+        """The last changes, the newest first: of one subscription by its reference, else of all."""
+        statement = sa.select(audit).order_by(audit.c.id.desc()).limit(limit)
+        if subject is not None:
+            statement = statement.where(audit.c.subject == subject)
+        with self._database.transaction() as connection:
+            rows = connection.execute(statement).mappings().all()
+        return [
+            {
+                "changed": row["changed"],
+                "who": row["who"],
+                "operation": row["operation"],
+                "subject": row["subject"],
+                "before": None if row["before_json"] is None else json.loads(row["before_json"]),
+                "after": None if row["after_json"] is None else json.loads(row["after_json"]),
+            }
+            for row in rows
+        ]
+
+    def _has_secrets(self) -> bool:
+        with self._database.transaction() as connection:
+            return first(connection, sa.select(subscribe.c.id).limit(1)) is not None
+
+
+class _TakenError(Exception):
+    """Another one has that name since this transaction began."""
+
+
+def record(database: MetaDatabase, who: str, operation: str, subject: str, after: Mapping[str, object] | None) -> None:
+    """Audit a change of what is no subscription, such as an API key."""
+    with database.transaction() as connection:
+        _keep(connection, who, operation, subject, None, after)
+
+
+def _new(request: Request) -> dict[str, Any]:
+    blank = Subscription(
+        id=0, table=request.table, name=request.name, sink=request.sink, shape=request.shape, start=request.start
+    )
+    return {
+        **changeable(blank),
+        "cluster": request.table.cluster,
+        "keyspace_name": request.table.keyspace,
+        "table_name": request.table.table,
+        "name": request.name,
+        "sink_type": request.sink.type,
+    }
+
+
+def _live(table: TableName, name: str) -> sa.Select[Any]:
+    return sa.select(subscribe).where(
+        subscribe.c.cluster == table.cluster,
+        subscribe.c.keyspace_name == table.keyspace,
+        subscribe.c.table_name == table.table,
+        subscribe.c.name == name,
+        subscribe.c.ended == 0,
+    )
+
+
+def _row(connection: sa.Connection, identity: int, *, lock: bool = False) -> sa.RowMapping:
+    statement = sa.select(subscribe).where(subscribe.c.id == identity)
+    row: sa.RowMapping | None = first(connection, statement.with_for_update() if lock else statement)
+    if row is None:
+        raise UnknownSubscriptionError(f"there is no subscription {identity}; `tailrace subscriptions` lists them")
+    return row
+
+
+def _replace_progress(connection: sa.Connection, identity: int, offsets: Mapping[KafkaPartition, int]) -> None:
+    connection.execute(sa.delete(progress).where(progress.c.subscription == identity))
+    connection.execute(sa.delete(range_progress).where(range_progress.c.subscription == identity))
+    for (topic, partition), offset in offsets.items():
+        values = {"subscription": identity, "topic": topic, "kafka_partition": partition, "next_offset": offset}
+        connection.execute(sa.insert(progress).values({**values, "changed": now()}))
+
+
+def _keep(
+    connection: sa.Connection,
+    who: str,
+    operation: str,
+    subject: str,
+    before: Mapping[str, object] | None,
+    after: Mapping[str, object] | None,
+) -> None:
+    values = {
+        "changed": now(),
+        "who": who[:200],
+        "operation": operation,
+        "subject": subject[:300],
+        "before_json": None if before is None else as_json(dict(before)),
+        "after_json": None if after is None else as_json(dict(after)),
+    }
+    connection.execute(sa.insert(audit).values(values))

@@ -1,0 +1,108 @@
+"""The tables of the meta database. What changes here needs a migration, which a test compares."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+metadata: Final = sa.MetaData()
+
+
+def exact(length: int) -> sa.types.TypeEngine[str]:
+    """Text whose letters count, in MySQL too, which by default holds `Orders` and `orders` for equal."""
+    text = mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin")
+    return sa.String(length).with_variant(text, "mysql", "mariadb")
+
+
+def long_text() -> sa.types.TypeEngine[str]:
+    """Text of any length: MySQL's TEXT ends at 64 KiB."""
+    return sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
+
+
+subscribe: Final = sa.Table(
+    "subscribe",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("cluster", exact(100), nullable=False),
+    sa.Column("keyspace_name", exact(100), nullable=False),
+    sa.Column("table_name", exact(100), nullable=False),
+    sa.Column("name", exact(64), nullable=False),
+    # 0, or the own id once it is cancelled: then its name is free.
+    sa.Column("ended", sa.Integer, nullable=False),
+    sa.Column("sink_type", exact(64), nullable=False),
+    sa.Column("target", long_text(), nullable=False),
+    sa.Column("shown", long_text(), nullable=False),
+    sa.Column("sealed", long_text(), nullable=False),
+    sa.Column("shape", long_text(), nullable=False),
+    sa.Column("start", exact(64), nullable=False),
+    sa.Column("state", exact(16), nullable=False),
+    sa.Column("reason", long_text(), nullable=False),
+    sa.Column("action", long_text(), nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("revision", sa.Integer, nullable=False),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    sa.Column("owner", exact(200)),
+    sa.Column("lease_until", sa.BigInteger),
+    sa.Column("written", sa.BigInteger),
+    sa.Column("created", sa.BigInteger, nullable=False),
+    sa.UniqueConstraint("cluster", "keyspace_name", "table_name", "name", "ended", name="subscribe_name"),
+    sqlite_autoincrement=True,  # an id that comes again would be another's name in sinks
+)
+
+progress: Final = sa.Table(
+    "progress",
+    metadata,
+    sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
+    sa.Column("topic", exact(249), primary_key=True),
+    sa.Column("kafka_partition", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("next_offset", sa.BigInteger, nullable=False),
+    sa.Column("end_offset", sa.BigInteger),
+    sa.Column("changed", sa.BigInteger, nullable=False),
+)
+
+range_progress: Final = sa.Table(
+    "range_progress",
+    metadata,
+    sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
+    sa.Column("range_start", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("range_end", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("stage", exact(32), nullable=False),
+    sa.Column("snapshot_version", sa.BigInteger, nullable=False),
+    sa.Column("position", exact(200)),
+    sa.Column("last_key", sa.LargeBinary),
+    sa.Column("last_offsets", long_text(), nullable=False),
+)
+
+worker: Final = sa.Table(
+    "worker",
+    metadata,
+    sa.Column("owner", exact(200), primary_key=True),
+    sa.Column("cluster", exact(100), nullable=False),
+    sa.Column("running", sa.Integer, nullable=False),
+    sa.Column("started", sa.BigInteger, nullable=False),
+    sa.Column("seen_until", sa.BigInteger, nullable=False),
+)
+
+api_key: Final = sa.Table(
+    "api_key",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", exact(64), nullable=False, unique=True),
+    sa.Column("role", exact(16), nullable=False),
+    sa.Column("digest", exact(64), nullable=False, unique=True),
+    sa.Column("created", sa.BigInteger, nullable=False),
+)
+
+audit: Final = sa.Table(
+    "audit",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("changed", sa.BigInteger, nullable=False),
+    sa.Column("who", exact(200), nullable=False),
+    sa.Column("operation", exact(32), nullable=False),
+    sa.Column("subject", exact(300), nullable=False),
+    sa.Column("before_json", long_text()),
+    sa.Column("after_json", long_text()),
+)

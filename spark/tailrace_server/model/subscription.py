@@ -1,0 +1,156 @@
+"""A subscription: one named request for a table, its state, and who runs it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, Self
+
+from tailrace_server.model.errors import RefusedRequestError
+
+_TABLE: Final = re.compile(r"[\w*?]{1,100}")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+
+class State(StrEnum):
+    """What a subscription does. Workers run those that are active or failing."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    FAILING = "failing"
+    CANCELLED = "cancelled"
+
+
+RUNNABLE: Final = (State.ACTIVE, State.FAILING)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableName:
+    """A table of a cluster, or a pattern with `*` and `?` that tables of later join. `cluster` is the prefix of
+    topics."""
+
+    cluster: str
+    keyspace: str
+    table: str
+
+    @classmethod
+    def parse(cls, cluster: str, text: str) -> Self:
+        """From KEYSPACE.TABLE. Raises RefusedRequestError."""
+        keyspace, dot, table = text.partition(".")
+        if not dot or not _TABLE.fullmatch(keyspace) or not _TABLE.fullmatch(table):
+            raise RefusedRequestError(f'table "{text}": must be KEYSPACE.TABLE, such as shop.orders or shop.*')
+        return cls(cluster, keyspace, table)
+
+    @property
+    def pattern(self) -> bool:
+        """Whether several tables may fit."""
+        return any(sign in self.keyspace + self.table for sign in "*?")
+
+    def __str__(self) -> str:
+        return f"{self.keyspace}.{self.table}"
+
+
+def require_name(name: str) -> str:
+    """A subscriber's name. Raises RefusedRequestError."""
+    if not _NAME.fullmatch(name):
+        raise RefusedRequestError(
+            f'name "{name}": may have letters, digits, "_" and "-", a letter or digit first, at most 64 of them'
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a subscription begins to read: `earliest`, `latest`, or at a time, in milliseconds since 1970."""
+
+    word: str = EARLIEST
+    milliseconds: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From `earliest`, `latest` or an ISO time; one without a zone is in UTC. Raises RefusedRequestError."""
+        if text in (EARLIEST, LATEST):
+            return cls(text)
+        try:
+            time = datetime.fromisoformat(text)
+        except ValueError:
+            raise RefusedRequestError(
+                f'start "{text}": must be earliest, latest, or a time such as 2026-05-01T12:00:00Z'
+            ) from None
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
+        return cls("time", round(time.timestamp() * 1000))
+
+    def __str__(self) -> str:
+        if self.milliseconds is None:
+            return self.word
+        return datetime.fromtimestamp(self.milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What the sink is given: a condition, treatments of columns by their names, and settings of [stream]."""
+
+    where: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    stream: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSummary:
+    """A sink without secrets: its type, where it writes, and its settings with stars for what is secret."""
+
+    type: str
+    target: str
+    shown: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a subscriber asks for. `settings` is the sink's section, with its secrets."""
+
+    table: TableName
+    name: str
+    sink: SinkSummary
+    settings: Mapping[str, object] = field(repr=False)
+    shape: Shape = Shape()
+    start: Start = Start()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """A request as the meta database has it.
+
+    `reason` and `action` are of a failing one: why, and what to do. `attempts` counts failures in a row. `revision`
+    grows with each change of what is to be run; `token` with each change of owner: it fences the earlier ones.
+    """
+
+    id: int
+    table: TableName
+    name: str
+    sink: SinkSummary
+    shape: Shape = Shape()
+    start: Start = Start()
+    state: State = State.ACTIVE
+    reason: str = ""
+    action: str = ""
+    attempts: int = 0
+    revision: int = 0
+    token: int = 0
+    owner: str | None = None
+    lease_until: int | None = None
+    created: int = 0
+
+    @property
+    def reference(self) -> str:
+        """What people call it: KEYSPACE.TABLE/NAME."""
+        return f"{self.table}/{self.name}"
+
+    @property
+    def sink_name(self) -> str:
+        """The name of its sink, which no other subscription has or will have: sinks note their progress by it."""
+        return f"{self.name}-{self.id}"

@@ -1,0 +1,60 @@
+"""Each test of the meta database runs on a SQLite file and on a real PostgreSQL, and in the long run on MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.leases import Leases
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.sealing import Sealer
+from tests import mariadb, postgres
+from tests.unit.server.requests import CLUSTER
+
+LEASE_SECONDS = 60.0
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=pytest.mark.integration),
+        pytest.param("mysql", marks=pytest.mark.long),
+    ]
+)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """That of a new, empty database."""
+    if request.param == "mysql" and (trouble := mariadb.missing()):
+        pytest.skip(trouble)
+    new: dict[str, Callable[[], str]] = {
+        "sqlite": lambda: f"sqlite:///{tmp_path / 'meta.db'}",
+        "postgresql": postgres.new_database,
+        "mysql": mariadb.new_database,
+    }
+    return new[request.param]()
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[MetaDatabase]:
+    """A meta database with its tables."""
+    with MetaDatabase(url) as made:
+        made.prepare()
+        yield made
+
+
+@pytest.fixture
+def subscriptions(database: MetaDatabase, tmp_path: Path) -> Subscriptions:
+    """The operators' side."""
+    return Subscriptions(database, Sealer(tmp_path / "server.key"))
+
+
+@pytest.fixture
+def worker(database: MetaDatabase) -> Callable[..., Leases]:
+    """Makes workers of the cluster of the tests, by name."""
+
+    def new(name: str, seconds: float = LEASE_SECONDS, cluster: str = CLUSTER) -> Leases:
+        return Leases(database, cluster, name, seconds)
+
+    return new

@@ -1,0 +1,337 @@
+"""What every meta database does: subscriptions as operators change them, claims, progress, keys, the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from tailrace_schemas.errors import SettingsError
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.keys import ApiKeys, Role
+from tailrace_server.meta.leases import Leases
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.meta.tables import metadata
+from tailrace_server.model import transitions
+from tailrace_server.model.errors import ConflictError, LostLeaseError, UnknownSubscriptionError
+from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.model.subscription import Shape, Start, State, Subscription
+from tailrace_server.sealing import Sealer
+from tests.unit.server.requests import CLUSTER, SECRET, request
+
+WHO = "an operator"
+NewWorker = Callable[..., Leases]
+
+
+def made(subscriptions: Subscriptions, *names: str) -> list[Subscription]:
+    return [subscriptions.subscribe(request(name), WHO)[0] for name in names]
+
+
+@pytest.mark.promise("subscription.same-request")
+def test_the_same_request_again_is_the_same_subscription(subscriptions: Subscriptions) -> None:
+    first = subscriptions.subscribe(request(), WHO)
+    again = subscriptions.subscribe(request(), WHO)
+    assert (first[1], again[1]) == (True, False)
+    assert again[0] == first[0]
+    assert subscriptions.all(CLUSTER) == [first[0]]
+
+
+@pytest.mark.parametrize(
+    ("different", "what"),
+    [
+        ({"settings": {"table": "{table}"}}, "sink"),
+        ({"settings": {"url": "postgresql://u:other@host/d"}}, "sink"),
+        ({"shape": Shape(where="id > 1")}, "filter"),
+        ({"start": Start("latest")}, "start"),
+    ],
+)
+@pytest.mark.promise("subscription.same-request")
+def test_another_request_under_the_name_is_refused(
+    subscriptions: Subscriptions, different: dict[str, Any], what: str
+) -> None:
+    [existing] = made(subscriptions, "warehouse")
+    with pytest.raises(ConflictError, match=f"shop.orders/warehouse exists with another {what}"):
+        subscriptions.subscribe(request(**different), WHO)
+    assert subscriptions.all(CLUSTER) == [existing]
+
+
+def test_names_are_of_a_table_and_letters_count(subscriptions: Subscriptions) -> None:
+    asked = [
+        request("a"),
+        request("A"),
+        request("a", "shop.Orders"),
+        request("a", "shop.*"),
+        request("a", cluster="c"),
+    ]
+    identities = {subscriptions.subscribe(one, WHO)[0].id for one in asked}
+    assert len(identities) == len(asked)
+    assert [one.reference for one in subscriptions.all("c")] == ["shop.orders/a"]
+
+
+def test_it_comes_back_as_it_was_asked_for(subscriptions: Subscriptions) -> None:
+    shape = Shape(where="country = 'DE' -- Straße", columns={"email": "hash"}, stream={"trigger_seconds": 0.5})
+    start = Start.parse("2026-05-01T12:00:00.250Z")
+    asked = request("a", shape=shape, start=start)
+    subscription, _ = subscriptions.subscribe(asked, WHO)
+    assert subscriptions.get(subscription.id) == subscription
+    assert (subscription.shape, subscription.start, subscription.sink) == (shape, start, asked.sink)
+    assert (subscription.state, subscription.owner, subscription.token) == (State.ACTIVE, None, 0)
+    assert subscriptions.settings(subscription.id) == asked.settings
+
+
+@pytest.mark.usefixtures("database")
+def test_many_who_ask_at_once_get_one_subscription(url: str, tmp_path: Path) -> None:
+    sealer = Sealer(tmp_path / "server.key")
+    answers: list[tuple[Subscription, bool]] = []
+    faults: list[Exception] = []
+    sealer.make()
+
+    def ask() -> None:
+        with MetaDatabase(url) as own:
+            try:
+                answers.append(Subscriptions(own, sealer).subscribe(request(), WHO))
+            except Exception as error:
+                faults.append(error)
+
+    threads = [Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert sum(new for _, new in answers) == 1
+    assert len({subscription.id for subscription, _ in answers}) == 1
+
+
+def test_a_cancelled_one_leaves_its_name_and_no_id_comes_again(subscriptions: Subscriptions) -> None:
+    [first] = made(subscriptions, "a")
+    subscriptions.change(first.id, "cancel", WHO, transitions.cancelled)
+    assert subscriptions.all(CLUSTER) == []
+    [second] = made(subscriptions, "a")
+    assert second.id > first.id
+    states = [one.state for one in subscriptions.all(CLUSTER, cancelled=True)]
+    assert sorted(states) == ["active", "cancelled"]
+    with pytest.raises(ConflictError, match="is cancelled"):
+        subscriptions.change(first.id, "pause", WHO, transitions.paused)
+
+
+def test_one_that_is_not_there(subscriptions: Subscriptions) -> None:
+    with pytest.raises(UnknownSubscriptionError, match="no subscription 7"):
+        subscriptions.change(7, "pause", WHO, transitions.paused)
+
+
+def test_every_change_is_audited_with_before_and_after(subscriptions: Subscriptions) -> None:
+    [one] = made(subscriptions, "a")
+    subscriptions.change(one.id, "pause", "somebody", transitions.paused)
+    subscriptions.change(one.id, "pause", "somebody", transitions.paused)  # changes nothing
+    latest, first = subscriptions.audit("shop.orders/a", 10)
+    assert (latest["who"], latest["operation"]) == ("somebody", "pause")
+    assert (latest["before"]["state"], latest["after"]["state"]) == ("active", "paused")
+    assert (first["before"], first["after"]["state"]) == (None, "active")
+    assert latest["changed"] >= first["changed"] > 1_700_000_000_000
+
+
+def test_what_a_transition_refuses_is_not_kept(subscriptions: Subscriptions) -> None:
+    [one] = made(subscriptions, "a")
+
+    def refuse(_: Subscription) -> Subscription:
+        raise ConflictError("no")
+
+    with pytest.raises(ConflictError, match="no"):
+        subscriptions.change(one.id, "alter", WHO, refuse, settings={"type": "sql"})
+    assert subscriptions.settings(one.id)["url"]
+
+
+@pytest.mark.promise("subscription.sealed")
+def test_no_secret_is_in_the_database(subscriptions: Subscriptions, database: MetaDatabase) -> None:
+    [one] = made(subscriptions, "a")
+    subscriptions.change(one.id, "pause", WHO, transitions.paused)
+    with database.transaction() as connection:
+        for table in metadata.sorted_tables:
+            assert SECRET not in repr(connection.execute(sa.select(table)).all())
+    assert SECRET not in repr(subscriptions.get(one.id))
+    assert SECRET not in repr(request())
+
+
+@pytest.mark.promise("subscription.sealed")
+def test_keys_are_changed_step_by_step(database: MetaDatabase, tmp_path: Path) -> None:
+    ours, another = Sealer(tmp_path / "server.key"), Sealer(tmp_path / "another.key")
+    subscriptions = Subscriptions(database, ours)
+    [one] = made(subscriptions, "a")
+    ours.add()
+    (tmp_path / "another.key").write_bytes((tmp_path / "server.key").read_bytes())
+    ours.use_newest()
+    assert subscriptions.reseal() == 1
+    ours.keep_first()
+    for sealer in (ours, another):  # which has both keys still
+        assert Subscriptions(database, sealer).settings(one.id) == request("a").settings
+    assert (tmp_path / "server.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_server_without_the_key_makes_no_other(database: MetaDatabase, tmp_path: Path) -> None:
+    made(Subscriptions(database, Sealer(tmp_path / "server.key")), "a")
+    stranger = Subscriptions(database, Sealer(tmp_path / "missing.key"))
+    with pytest.raises(SettingsError, match=r"missing.key: no such file; copy it from the server that sealed"):
+        stranger.subscribe(request("b"), WHO)
+    Sealer(tmp_path / "missing.key").make()
+    with pytest.raises(SettingsError, match="none of its keys opens the secrets"):
+        stranger.settings(1)
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_what_one_has_nobody_else_gets(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    one, two = made(subscriptions, "a", "b")
+    left, right = worker("left"), worker("right")
+    [claim] = left.claim(1)
+    assert [other.subscription.id for other in right.claim(10)] == [
+        {one.id: two.id, two.id: one.id}[claim.subscription.id]
+    ]
+    assert right.claim(10) == left.claim(10) == []
+    assert list(left.renew(1)) == [claim.subscription.id]
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_a_lapsed_owner_is_refused(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    made(subscriptions, "a")
+    killed, heir = worker("killed", seconds=0), worker("heir")
+    [lapsed] = killed.claim(1)
+    progress = {("t", 0): PartitionProgress(7)}
+    with pytest.raises(LostLeaseError, match=r"lease has ended \(token 1\)"):
+        killed.save(lapsed, progress)
+    assert killed.renew(1) == {}
+    [claim] = heir.claim(1)
+    assert claim.token == 2
+    heir.save(claim, progress)
+    for write in (
+        partial(killed.save, lapsed, {("t", 0): PartitionProgress(99)}),
+        partial(killed.report, lapsed, transitions.recovered),
+        partial(killed.positions, lapsed),
+    ):
+        with pytest.raises(LostLeaseError):
+            write()
+    killed.release(lapsed)
+    assert heir.positions(claim) == {("t", 0): 7}
+    assert list(heir.renew(1)) == [claim.subscription.id]
+
+
+@pytest.mark.promise("subscription.released")
+def test_what_is_released_is_free_at_once(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    made(subscriptions, "a")
+    left, right = worker("left"), worker("right")
+    [claim] = left.claim(1)
+    left.release(claim)
+    assert [other.token for other in right.claim(1)] == [2]
+
+
+def test_only_what_is_to_run_is_claimed(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    paused, cancelled, running = made(subscriptions, "p", "c", "r")
+    subscriptions.change(paused.id, "pause", WHO, transitions.paused)
+    subscriptions.change(cancelled.id, "cancel", WHO, transitions.cancelled)
+    assert worker("of another", cluster="other").claim(10) == []
+    [claim] = worker("ours").claim(10)
+    assert claim.subscription.id == running.id
+
+
+def test_work_is_shared_among_those_who_live(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    made(subscriptions, *"abcde")
+    left, right = worker("left"), worker("right")
+    left.renew(0)
+    assert (left.share(100), left.share(3)) == (5, 3)
+    right.renew(0)
+    worker("dead", seconds=0).renew(0)
+    assert (left.share(100), right.share(100)) == (3, 3)
+    right.leave()
+    assert left.share(100) == 5
+
+
+def test_a_reset_fences_whoever_runs_it(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    [one] = made(subscriptions, "a")
+    leases = worker("w")
+    [claim] = leases.claim(1)
+    leases.save(claim, {("t", 0): PartitionProgress(7, 9), ("t", 1): PartitionProgress(1)})
+    assert subscriptions.progress([one.id]) == {
+        one.id: {("t", 0): PartitionProgress(7, 9), ("t", 1): PartitionProgress(1, None)}
+    }
+    reset = partial(transitions.restarted, start=Start())
+    subscriptions.change(one.id, "reset", WHO, reset, offsets={("t", 0): 3})
+    with pytest.raises(LostLeaseError):
+        leases.save(claim, {("t", 0): PartitionProgress(8)})
+    [again] = leases.claim(1)
+    assert leases.positions(again) == {("t", 0): 3}
+    leases.save(again, {("t", 0): PartitionProgress(4, 5)})
+    assert leases.positions(again) == {("t", 0): 4}
+
+
+def test_a_failure_is_reported_and_an_operators_state_wins(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    [one] = made(subscriptions, "a")
+    leases = worker("w")
+    [claim] = leases.claim(1)
+    fails = partial(transitions.failed, reason="the sink is down", action="start it")
+    leases.report(claim, fails)
+    leases.report(claim, fails)
+    failing = subscriptions.get(one.id)
+    assert (failing.state, failing.attempts, failing.reason) == (State.FAILING, 2, "the sink is down")
+    subscriptions.change(one.id, "pause", WHO, transitions.paused)
+    leases.report(claim, fails)
+    assert subscriptions.get(one.id).state is State.PAUSED
+    assert leases.renew(1)[one.id].state is State.PAUSED
+
+
+def test_a_key_is_known_by_its_digest(database: MetaDatabase) -> None:
+    keys = ApiKeys(database)
+    key = keys.add("ci", Role.OPERATE)
+    caller = keys.caller(key)
+    assert caller is not None
+    assert (caller.name, caller.role) == ("ci", Role.OPERATE)
+    assert keys.caller(key[:-1]) is keys.caller("") is None
+    with pytest.raises(ConflictError, match="there is an API key ci"):
+        keys.add("ci", Role.READ)
+    keys.revoke("ci")
+    assert keys.caller(key) is None
+    with pytest.raises(UnknownSubscriptionError, match="no API key ci"):
+        keys.revoke("ci")
+
+
+def test_roles_include_each_other() -> None:
+    assert [[role.may(needed) for needed in Role] for role in Role] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+
+
+def test_the_migrations_make_the_tables_of_the_code(database: MetaDatabase) -> None:
+    with database.transaction() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_servers_that_start_at_once_make_them_once(url: str) -> None:
+    faults: list[Exception] = []
+
+    def prepare() -> None:
+        with MetaDatabase(url) as own:
+            try:
+                own.prepare()
+            except Exception as error:
+                faults.append(error)
+
+    threads = [Thread(target=prepare) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+
+
+def test_tables_of_a_newer_version_are_refused(database: MetaDatabase) -> None:
+    with database.transaction() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(SettingsError, match="of a newer Tailrace"):
+        database.prepare()

@@ -1,0 +1,70 @@
+"""What operations and workers make of a subscription, against a table of states written by hand."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_server.model import transitions
+from tailrace_server.model.errors import ConflictError
+from tailrace_server.model.subscription import Shape, SinkSummary, Start, State, Subscription
+from tests.unit.server.requests import subscription
+
+SINK = SinkSummary(type="sql", target="elsewhere")
+OPERATIONS: dict[str, transitions.Transition] = {
+    "pause": transitions.paused,
+    "resume": transitions.resumed,
+    "alter": partial(transitions.altered, sink=SINK, shape=Shape(where="id > 1")),
+    "reset": partial(transitions.restarted, start=Start("latest")),
+    "cancel": transitions.cancelled,
+}
+# The state behind each operation, by the state before it; - is refused.
+STATES = {
+    "active": {"pause": "paused", "resume": "active", "alter": "active", "reset": "active", "cancel": "cancelled"},
+    "paused": {"pause": "paused", "resume": "active", "alter": "paused", "reset": "paused", "cancel": "cancelled"},
+    "failing": {"pause": "paused", "resume": "active", "alter": "active", "reset": "active", "cancel": "cancelled"},
+    "cancelled": dict.fromkeys(OPERATIONS, "-"),
+}
+
+
+@given(st.sampled_from(sorted(STATES)), st.lists(st.sampled_from([*OPERATIONS, "fail"]), max_size=8))
+def test_states_follow_the_table(state: str, operations: list[str]) -> None:
+    now, expected = subscription(state=State(state)), state
+    for operation in operations:
+        if operation == "fail":
+            if now.state in (State.ACTIVE, State.FAILING):
+                now, expected = transitions.failed(now, "down", "start it"), "failing"
+                assert (now.reason, now.action) == ("down", "start it")
+            continue
+        before, after = now, STATES[expected][operation]
+        if after == "-":
+            with pytest.raises(ConflictError, match="is cancelled"):
+                OPERATIONS[operation](now)
+            continue
+        now, expected = OPERATIONS[operation](now), after
+        assert (now.state, now.reason, now.attempts) == (expected, "", 0)
+        assert now.token == before.token + (operation == "reset")
+        assert now.revision >= before.revision
+        assert (now.id, now.table, now.name) == (before.id, before.table, before.name)
+
+
+def test_what_runs_is_run_again_with_what_was_altered() -> None:
+    one = subscription(owner="w", lease_until=5, token=3)
+    altered = transitions.altered(one, SINK, Shape(columns={"a": "mask"}))
+    assert (altered.revision, altered.owner, altered.token) == (1, "w", 3)
+    assert altered.shape.columns == {"a": "mask"}
+    reset = transitions.restarted(one, Start("latest"))
+    assert (reset.revision, reset.owner, reset.token, reset.lease_until) == (1, None, 4, None)
+
+
+def test_another_type_of_sink_is_another_target() -> None:
+    with pytest.raises(ConflictError, match=r"shop.orders/w writes into a sink of type sql.*cancel it"):
+        transitions.altered(subscription(), SinkSummary(type="kafka", target="t"), Shape())
+
+
+def test_a_failing_one_that_is_resumed_is_tried_at_once() -> None:
+    failing: Subscription = transitions.failed(subscription(), "down", "start it")
+    assert (failing.revision, transitions.resumed(failing).revision) == (0, 1)

@@ -1,0 +1,68 @@
+"""Names, starts, shares and waits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_server.model.errors import RefusedRequestError
+from tailrace_server.model.progress import PartitionProgress, total_behind
+from tailrace_server.model.sharing import fair_share, pause_seconds
+from tailrace_server.model.subscription import Start, TableName, require_name
+
+
+@pytest.mark.parametrize("text", ["orders", "shop.", ".orders", "shop.or-ders", "a.b.c", "shop orders.x", ""])
+def test_a_table_has_a_keyspace(text: str) -> None:
+    with pytest.raises(RefusedRequestError, match=r"must be KEYSPACE\.TABLE"):
+        TableName.parse("c", text)
+
+
+def test_patterns_are_told() -> None:
+    assert [TableName.parse("c", text).pattern for text in ("shop.orders", "shop.*", "?.orders")] == [False, True, True]
+    assert str(TableName.parse("c", "shop.Orders")) == "shop.Orders"
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "a" * 65, "ü"])
+def test_names_that_cannot_be(name: str) -> None:
+    with pytest.raises(RefusedRequestError, match="may have letters"):
+        require_name(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("earliest", "earliest"),
+        ("latest", "latest"),
+        ("2026-05-01T12:00:00Z", "2026-05-01T12:00:00.000+00:00"),
+        ("2026-05-01T12:00:00+02:00", "2026-05-01T10:00:00.000+00:00"),
+        ("2026-05-01", "2026-05-01T00:00:00.000+00:00"),
+    ],
+)
+def test_starts_are_read_and_shown(text: str, shown: str) -> None:
+    start = Start.parse(text)
+    assert str(start) == shown
+    assert Start.parse(str(start)) == start
+
+
+def test_a_start_that_is_none() -> None:
+    with pytest.raises(RefusedRequestError, match='start "now": must be earliest, latest, or a time'):
+        Start.parse("now")
+
+
+@given(st.integers(0, 1000), st.integers(1, 50))
+def test_shares_cover_everything_and_differ_by_less_than_one_each(subscriptions: int, workers: int) -> None:
+    share = fair_share(subscriptions, workers, 10_000)
+    assert share * workers >= subscriptions
+    assert (share - 1) * workers < max(1, subscriptions)
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1))
+def test_pauses_grow_to_the_longest_and_are_spread(attempts: int, random: float) -> None:
+    pause = pause_seconds(attempts, random, 300)
+    assert min(300, 2.0 ** (attempts - 1) if attempts < 20 else 300) / 2 <= pause <= 300
+
+
+def test_what_is_behind() -> None:
+    assert total_behind([PartitionProgress(3, 10), PartitionProgress(5, 4), PartitionProgress(1)]) == 7
+    assert total_behind([PartitionProgress(3)]) is None
