@@ -32,14 +32,14 @@ _LOG: Final = logging.getLogger("tailrace.agent")
 def agent(
     config: SettingsFile = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Own cdc_raw though its mark names another, stopped, agent.")
+        bool, typer.Option("--take-over", help="Take cdc_raw over from a stopped agent that owned it.")
     ] = False,
 ) -> None:
-    """Publish this node's changes to Kafka, until SIGTERM, SIGINT or SIGHUP. Runs beside each Cassandra node.
+    """Publish this node's changes to Kafka until SIGTERM, SIGINT or SIGHUP. One agent runs beside each Cassandra node.
 
-    Reads the node's cdc_raw, releases what is published, and goes on where it stopped. Exit code 3: it ended in order,
-    and something is quarantined, or went to dead letters; 4: and changes were lost. Exit code 5: another agent was
-    started for this node, or owns its cdc_raw; do not restart in a loop.
+    It reads cdc_raw, releases published segments, and resumes at its last position. Exit code 3: it ended in order,
+    with quarantined segments or dead letters. 4: it ended in order, and changes were lost. 5: another agent was started
+    for this node, or owns its cdc_raw; do not restart it in a loop.
 
     One agent owns a cdc_raw. After a change of topics.prefix, or of the node's host id, start it once with --take-over.
 

@@ -90,18 +90,18 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="PART",
-            help="Look at this alone: directories, cassandra, kafka, registry, code, stream. May be repeated.",
+            help="Run only these checks: directories, cassandra, kafka, registry, code, stream. Repeatable.",
         ),
     ] = None,
     sink: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of the sinks, look at this [sink.NAME] alone.", show_default=False),
+        typer.Option(metavar="NAME", help="Check only this [sink.NAME].", show_default=False),
     ] = None,
 ) -> None:
-    """Reach everything that the settings name, and explain what is wrong.
+    """Connect to every service of the settings, and explain faults.
 
-    Prints name, ok, detail, advice and seconds of each check, and names what is slow; exit code 1 when one is not ok.
-    Looks at every sink, or at --sink.
+    Prints name, ok, detail, advice and seconds of each check, and marks slow ones. Checks every sink, or the one of
+    --sink. Exit code 1 when a check fails.
 
     Example: tailrace check -c tailrace.toml
     """

@@ -27,23 +27,23 @@ from tailrace_schemas.errors import SettingsError, TailraceError
 
 
 def demo(
-    changes: Annotated[int, typer.Option(min=1, help="How many statements to write.")] = 300,
+    changes: Annotated[int, typer.Option(min=1, help="Number of statements to write.")] = 300,
     duration: Annotated[
-        float | None, typer.Option(min=0, metavar="SECONDS", help="Write for so long instead.", show_default=False)
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Write for this long instead.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed, another script of changes.")] = 1,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the script of changes.")] = 1,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the services running until Ctrl-C.")] = False,
     prove: Annotated[bool, typer.Option("--prove", hidden=True, help="Then spoil a value and compare again.")] = False,
     directory: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep data and logs here. Without it: a temporary directory, removed after."),
+        typer.Option(metavar="DIR", help="Directory for data and logs. Default: a temporary one, removed at the end."),
     ] = None,
 ) -> None:
-    """Real Cassandra, Kafka and Spark on this machine, changes of every kind, and a SQLite file that follows.
+    """Run Cassandra, Kafka and Spark on this machine, write changes of every kind, and keep a SQLite file equal.
 
-    Ends by comparing the file with SELECT, row by row and column by column: "identical: N rows", or exit code 1. On a
-    terminal a live screen; piped, a JSON line for each change and one for the outcome. The first run fetches the jars
-    of the services. Ctrl-C, or closing the terminal, ends everything that was started.
+    At the end it compares the file with SELECT, row by row and column by column: "identical: N rows", or exit code 1. A
+    terminal shows a live screen; a pipe gets a JSON line for each change and one for the outcome. The first run fetches
+    the services' jars. Ctrl-C, or closing the terminal, ends all services.
 
     Example: tailrace demo --duration 30 --keep
     """

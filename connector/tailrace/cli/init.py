@@ -71,10 +71,10 @@ def init(
     ] = _LOCAL,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write a small settings file to begin with.
+    """Write a small settings file.
 
-    Takes the addresses of `tailrace local up` while that runs. On a terminal it asks for what no option gives; piped,
-    it asks nothing. `tailrace check` then says what is wrong; tailrace.toml in the sources has every setting.
+    Uses the addresses of `tailrace local up` while that runs. On a terminal it asks for missing values; otherwise it
+    asks nothing. `tailrace check` then explains faults. The tailrace.toml of the sources has every setting.
 
     Example: tailrace init
     """

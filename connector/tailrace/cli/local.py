@@ -26,13 +26,12 @@ _QUOTED_LINES = 40  # the error, and the end of the service's log that it quotes
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Real Cassandra and Kafka on this machine, for the demo and for trying things out.\n\n"
-    "Example: tailrace local up",
+    help="Run a real Cassandra and Kafka on this machine, to try things out.\n\nExample: tailrace local up",
 )
 
 Directory = Annotated[
     Path,
-    typer.Option("--directory", "-d", metavar="DIR", help="Where data, logs and state of the services are kept."),
+    typer.Option("--directory", "-d", metavar="DIR", help="Directory for the services' data, logs and state."),
 ]
 _DIRECTORY = Path(".tailrace/local")
 
@@ -42,13 +41,17 @@ def up(
     directory: Directory = _DIRECTORY,
     cassandra_port: Annotated[int, typer.Option(help="Cassandra's CQL port; 0 for a free one.")] = 0,
     kafka_port: Annotated[int, typer.Option(help="Kafka's port; 0 for a free one.")] = 0,
-    registry: Annotated[bool, typer.Option("--registry", help="A schema registry of Confluent's API, too.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Return when they are up, and leave them running.")] = False,
+    registry: Annotated[
+        bool, typer.Option("--registry", help="Also start a schema registry with Confluent's API.")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return when the services answer, and leave them running.")
+    ] = False,
 ) -> None:
-    """Start Cassandra and Kafka, print where they are, and keep them until Ctrl-C, SIGTERM or SIGHUP.
+    """Start Cassandra and Kafka, print their addresses, and keep them running until Ctrl-C, SIGTERM or SIGHUP.
 
-    Where one of them has died, the others are stopped, and all are started again. The first run fetches their jars.
-    Data stays in the directory for the next run; ports too, where they are free.
+    If a service has died, the others are stopped, and all are started again. The first run fetches their jars. The
+    directory keeps data, and ports if they are free, for the next run.
 
     Example: tailrace local up --detach
     """
@@ -77,7 +80,7 @@ def up(
 
 @app.command()
 def status(directory: Directory = _DIRECTORY) -> None:
-    """Print the services of a directory, where they are, and whether they run; exit code 1 unless all do.
+    """Print the services of a directory with address and state; exit code 1 unless all run.
 
     Example: tailrace local status
     """
@@ -91,7 +94,7 @@ def status(directory: Directory = _DIRECTORY) -> None:
 
 @app.command()
 def down(directory: Directory = _DIRECTORY) -> None:
-    """Stop the services of a directory and wait until they are gone; their data stays.
+    """Stop the services of a directory and wait for their end; their data stays.
 
     Example: tailrace local down
     """

@@ -56,9 +56,9 @@ def tailrace(
 ) -> None:
     """Change feeds from Apache Cassandra's commit log, through Kafka and Spark.
 
-    Data goes to stdout (JSON lines when piped), words and log to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage
-    or settings, 3 something was quarantined, 4 data loss found, 5 fenced by another agent. --log-level and --log-format
-    may stand behind the command, too.
+    Data goes to stdout (JSON lines when piped), messages and log to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage
+    or settings, 3 quarantined or dead-lettered, 4 data loss found, 5 fenced by another agent. --log-level and
+    --log-format may also follow the command.
 
     Example: tailrace demo
     """

@@ -21,16 +21,16 @@ _COUNTS: Final = {
     "transactions": ("tailrace_transactions", "Kafka transactions committed."),
     "released": ("tailrace_segments_released", "Segments deleted, archived or left after their last commit."),
     "spooled": ("tailrace_segments_spooled", "Segments moved to the spool, as cdc_raw was nearly full."),
-    "parked": ("tailrace_parked", "Mutations set aside, as nothing explained them, or nobody took their changes."),
-    "unparked": ("tailrace_unparked", "Mutations published after they were set aside."),
-    "lost_parked": ("tailrace_parked_lost", "Mutations set aside whose segment was gone when they were tried again."),
-    "dead_letters": ("tailrace_dead_letters", "Dead letters: of mutations set aside for too long, or too large."),
+    "parked": ("tailrace_parked", "Mutations parked: without a definition, or refused."),
+    "unparked": ("tailrace_unparked", "Mutations published after they were parked."),
+    "lost_parked": ("tailrace_parked_lost", "Parked mutations whose segment had disappeared at the retry: a loss."),
+    "dead_letters": ("tailrace_dead_letters", "Dead letters: of mutations parked for too long, or too large."),
     "schema_inferred": ("tailrace_changes_schema_inferred", "Changes read with a definition that was inferred."),
     "proposals": ("tailrace_generation_proposals", "Generations that this agent proposed."),
-    "proposals_won": ("tailrace_generation_proposals_won", "Those of them that hold."),
+    "proposals_won": ("tailrace_generation_proposals_won", "Proposals of this agent that became the generation."),
     "proposals_late": (
         "tailrace_generation_proposals_late",
-        "Those whose commit record came too late; proposed again.",
+        "Proposals whose commit record came too late; proposed again.",
     ),
     "generation_failures": ("tailrace_generation_failures", "Times that the generations topic was out of reach."),
     "ring_failures": ("tailrace_ring_failures", "Times that the ring could not be read."),
@@ -45,7 +45,7 @@ _GAUGES: Final = {
     "waiting_segments": ("tailrace_waiting_segments", "Segments with changes that are not read to their end."),
     "waiting_bytes": ("tailrace_waiting_bytes", "Bytes of these segments."),
     "selected_tables": ("tailrace_selected_tables", "Tables with cdc = true that tables.include and exclude select."),
-    "unselected_tables": ("tailrace_unselected_tables", "Tables with cdc = true that no pattern takes."),
+    "unselected_tables": ("tailrace_unselected_tables", "Tables with cdc = true that no pattern selects."),
     "unmatched_patterns": ("tailrace_unmatched_patterns", "Patterns of tables.include that match no table."),
     "transaction_bytes": (
         "tailrace_transaction_limit_bytes",
@@ -57,7 +57,7 @@ _GAUGES: Final = {
     ),
     "kafka_bytes_per_second": (
         "tailrace_kafka_bytes_per_second",
-        "Bytes a second that Kafka took of late, when it was slow; 0 while it is not.",
+        "Bytes a second that a slow Kafka accepted recently; 0 while it is not slow.",
     ),
     "mirrored_generations": ("tailrace_mirrored_generations", "Generations that the mirror in CQL is up to date with."),
 }
@@ -88,7 +88,7 @@ class _Moment(Collector):
         )
         yield _labelled(
             GaugeMetricFamily(
-                "tailrace_problems", "What is wrong now, by kind; /status has the words.", labels=["kind"]
+                "tailrace_problems", "Present problems, by kind; /status describes them.", labels=["kind"]
             ),
             Counter(cause.split()[0] for cause in health.degraded),
         )
@@ -116,7 +116,7 @@ class _Moment(Collector):
             "Losses of this host that nobody has acknowledged; `tailrace losses list` shows them.",
             health.gauges.get("unacknowledged_losses", 0),
         )
-        yield _gauge("tailrace_parked_now", "Mutations set aside now.", health.gauges.get("parked_now", 0))
+        yield _gauge("tailrace_parked_now", "Parked mutations.", health.gauges.get("parked_now", 0))
         if health.ring is not None:
             yield from _ring(health.ring)
         if health.headroom is not None:

@@ -31,14 +31,14 @@ app = typer.Typer(
     help="List and replay a sink's dead letters.\n\nExample: tailrace sink-letters list local",
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink: that of [sink.NAME].")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink's NAME in [sink.NAME].")]
 
 
 @app.command("list")
 def list_letters(name: Name, config: SettingsFile = None) -> None:
-    """List the records that a sink has set aside: where they are in Kafka, and why.
+    """List a sink's dead letters: their places in Kafka and the reasons.
 
-    A table on a terminal, JSON lines when piped. A console sink keeps none: it prints them.
+    A table on a terminal, JSON lines when piped. A console sink stores none: it prints them.
 
     Example: tailrace sink-letters list local -c tailrace.toml
     """
@@ -58,10 +58,10 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
 
 @app.command()
 def replay(name: Name, config: SettingsFile = None) -> None:
-    """Write them again: after what they lacked is there, such as a right, a wider column, or a published schema.
+    """Write dead letters again, once their cause is fixed: a right, a wider column, a published schema.
 
-    What is refused again is set aside again. One whose bytes were not kept, as with masks, is read from its topic. The
-    stream may run meanwhile. Exit code 1 where some remain.
+    A record that is refused again stays a dead letter. Records without stored bytes, as with masks, are read from their
+    topic. The stream may run meanwhile. Exit code 1 if some remain.
 
     Example: tailrace sink-letters replay local -c tailrace.toml
     """

@@ -18,19 +18,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Delta tables that a sink writes: list them, put small files together, remove old ones.\n\n"
-    "Example: tailrace delta tables -c tailrace.toml",
+    help="Maintain a sink's Delta tables: list, compact, vacuum.\n\nExample: tailrace delta tables -c tailrace.toml",
 )
 
 Sink = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The [sink.NAME] whose tables they are, instead of stream.sink."),
+    typer.Option(metavar="NAME", help="The [sink.NAME] of the tables. Default: stream.sink."),
 ]
 
 
 @app.command("tables")
 def tables(config: SettingsFile = None, sink: Sink = None) -> None:
-    """List the Delta tables below the sink's path: version, files, bytes, and whether it is the state of another one.
+    """List the Delta tables below the sink's path: version, files, bytes, and whether it has row states.
 
     Example: tailrace delta tables -c tailrace.toml
     """
@@ -40,9 +39,9 @@ def tables(config: SettingsFile = None, sink: Sink = None) -> None:
 
 @app.command("compact")
 def compact(config: SettingsFile = None, sink: Sink = None, table: TableNames = None) -> None:
-    """Put small files together, table by table: readers are faster, and so are the merges of tables that follow.
+    """Merge small files, table by table: reading, and merging into current tables, become faster.
 
-    A stream may write meanwhile. Where both change the same files one of them fails: run this again.
+    A stream may write meanwhile. If both change the same files, one of them fails: run the command again.
 
     Example: tailrace delta compact -c tailrace.toml
     """
@@ -59,11 +58,11 @@ def vacuum(
         int,
         typer.Option(metavar="N", min=168, help="Retention in hours: keep unreferenced files younger than this."),
     ] = 168,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, and remove none.")] = False,
 ) -> None:
-    """Remove files that no version of a table within so many hours has, those that a crash left among them.
+    """Remove files that no recent version of a table uses, those left by a crash included.
 
-    Older versions can then be read no longer.
+    Older versions become unreadable.
 
     Example: tailrace delta vacuum -c tailrace.toml --dry-run
     """

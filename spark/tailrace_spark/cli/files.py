@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Files that a sink writes: list them, put small ones together.\n\n"
-    "Example: tailrace files list -c tailrace.toml",
+    help="Maintain a files sink: list, compact.\n\nExample: tailrace files list -c tailrace.toml",
 )
 
 Sink = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The [sink.NAME] whose files they are, instead of stream.sink."),
+    typer.Option(metavar="NAME", help="The [sink.NAME] of the files. Default: stream.sink."),
 ]
 
 
 @app.command("list")
 def list_files(config: SettingsFile = None, sink: Sink = None) -> None:
-    """List what is committed below the sink's path: files, changes and bytes of each table and day.
+    """List committed files below the sink's path: number, changes and bytes by table and day.
 
     Example: tailrace files list -c tailrace.toml
     """
@@ -46,13 +45,13 @@ def compact(
     sink: Sink = None,
     hours: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Remove files that were replaced, or left by a crash, so long ago."),
+        typer.Option(metavar="N", min=1, help="Remove files that were replaced, or left by a crash, this long ago."),
     ] = 24,
 ) -> None:
-    """Put small files of each table and day together, and the manifests of many batches: once a day does.
+    """Merge small files of each table and day, and the manifests of many batches. Once a day is enough.
 
-    A stream may write meanwhile, and readers that go by the manifests may read. What was replaced stays for some hours,
-    for those that began before. It may be ended at any time, and run again.
+    A stream may write meanwhile, and readers of the manifests may read. Replaced files stay for some hours, for readers
+    that began before. The command may be stopped at any time, and run again.
 
     Example: tailrace files compact -c tailrace.toml
     """

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Iceberg tables that a sink writes: list them, put small files together, forget old snapshots.\n\n"
+    help="Maintain a sink's Iceberg tables: list, compact, expire, register.\n\n"
     "Example: tailrace iceberg tables -c tailrace.toml",
 )
 
 Sink = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The [sink.NAME] whose tables they are, instead of stream.sink."),
+    typer.Option(metavar="NAME", help="The [sink.NAME] of the tables. Default: stream.sink."),
 ]
 
 
 @app.command("tables")
 def tables(config: SettingsFile = None, sink: Sink = None) -> None:
-    """List the Iceberg tables of the sink: snapshots, and files and bytes of the newest one.
+    """List the sink's Iceberg tables: number of snapshots, and files and bytes of the newest.
 
     Example: tailrace iceberg tables -c tailrace.toml
     """
@@ -40,9 +40,9 @@ def tables(config: SettingsFile = None, sink: Sink = None) -> None:
 
 @app.command("compact")
 def compact(config: SettingsFile = None, sink: Sink = None, table: TableNames = None) -> None:
-    """Put small files together, table by table: readers are faster, and so are the merges of tables that follow.
+    """Merge small files, table by table: reading, and merging into current tables, become faster.
 
-    A stream may write meanwhile. Where both change the same files one of them fails: run this again.
+    A stream may write meanwhile. If both change the same files, one of them fails: run the command again.
 
     Example: tailrace iceberg compact -c tailrace.toml
     """
@@ -56,14 +56,14 @@ def expire(
     sink: Sink = None,
     table: TableNames = None,
     hours: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Keep the snapshots of so many hours, and the newest.")
+        int, typer.Option(metavar="N", min=1, help="Keep snapshots of this many hours, and the newest.")
     ] = 168,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, and remove none.")] = False,
 ) -> None:
-    """Forget older snapshots, and remove the files that none has any more, those that a crash left among them.
+    """Expire older snapshots, and remove files that no snapshot uses, those left by a crash included.
 
-    Older states of a table can then be read no longer. Each batch makes a snapshot: run this from time to time, or a
-    table's metadata grows for ever.
+    Older states of a table become unreadable. Each batch makes a snapshot: run the command regularly, or a table's
+    metadata grows without limit.
 
     Example: tailrace iceberg expire -c tailrace.toml --dry-run
     """
@@ -75,10 +75,10 @@ def expire(
 
 @app.command("register")
 def register(config: SettingsFile = None, sink: Sink = None) -> None:
-    """Make the catalog know the tables that stand in the sink's directory without one.
+    """Register tables of the sink's directory that no catalog has.
 
-    Earlier versions of Tailrace, and Spark's hadoop catalog, left such tables. Stop whatever writes them first. From
-    then on readers ask the catalog: who reads the directory alone does not see later changes.
+    Earlier versions of Tailrace, and Spark's hadoop catalog, left such tables. Stop their writers first. Afterwards
+    readers must use the catalog: the directory alone does not show later changes.
 
     Example: tailrace iceberg register -c tailrace.toml
     """

@@ -15,7 +15,7 @@ from tailrace_spark.sinks.registry import SINKS
 NO_TABLES: Final = "the sink has no tables yet"
 TableNames = Annotated[
     list[str] | None,
-    typer.Option("--table", metavar="NAME", help="Only the table of this name, as `tables` has it; repeatable."),
+    typer.Option("--table", metavar="NAME", help="Only the table of this name, as `tables` prints it; repeatable."),
 ]
 
 

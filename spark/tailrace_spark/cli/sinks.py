@@ -12,12 +12,11 @@ from tailrace_spark.sinks.sink_type import SinkType
 
 
 def sinks(
-    always_json: Annotated[bool, typer.Option("--json", help="JSON lines, on a terminal too.")] = False,
+    always_json: Annotated[bool, typer.Option("--json", help="Print JSON lines on a terminal, too.")] = False,
 ) -> None:
-    """List the types of sinks: what a [sink.NAME] may have as `type`, what each guarantees, what it needs.
+    """List the types of sinks: the values of `type` in [sink.NAME], their guarantees and requirements.
 
-    A table on a terminal, JSON lines when piped. Nothing is connected to; `tailrace check` reaches the sink that is
-    chosen.
+    A table on a terminal, JSON lines when piped. It connects to nothing; `tailrace check` connects to the chosen sink.
 
     Example: tailrace sinks --json
     """

@@ -44,7 +44,7 @@ def stream(
     sink: Annotated[
         str | None, typer.Option(metavar="NAME", help="The [sink.NAME] to write, instead of stream.sink.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read all present records, then end.")] = False,
     archive: Annotated[
         Path | None,
         typer.Option(
@@ -56,7 +56,9 @@ def stream(
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Leave a distribution out of the archive, such as pyarrow; repeatable."),
+        typer.Option(
+            metavar="NAME", help="A distribution that the archive does not need, such as pyarrow; repeatable."
+        ),
     ] = None,
     jars: Annotated[
         bool, typer.Option("--jars", help="Print the connector's jars, for spark-submit --jars, and end.")
@@ -64,7 +66,7 @@ def stream(
 ) -> None:
     """Follow the topics with Spark and keep a sink equal to the source.
 
-    Runs until SIGTERM or Ctrl-C; a batch that is being written is finished first. Progress goes to the log.
+    Runs until SIGTERM or Ctrl-C, and finishes the current batch first. Progress goes to the log.
 
     Example: tailrace stream -c tailrace.toml
     """

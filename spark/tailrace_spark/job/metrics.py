@@ -48,14 +48,12 @@ class StreamMetrics:
             "tailrace_stream_records", "Records read and written, by table.", ["table"], registry=self.registry
         )
         self._merged = Counter(
-            "tailrace_stream_changes_merged", "Changes that the sink took in.", registry=self.registry
+            "tailrace_stream_changes_merged", "Changes that the sink merged or wrote.", registry=self.registry
         )
         self._rows = Counter(
             "tailrace_stream_rows_changed", "Rows whose state changed by them.", registry=self.registry
         )
-        self._letters = Counter(
-            "tailrace_stream_dead_letters", "Records set aside by the sink.", registry=self.registry
-        )
+        self._letters = Counter("tailrace_stream_dead_letters", "Dead letters of the sink.", registry=self.registry)
         self._deferred = Counter(
             "tailrace_stream_deferred_changes",
             "Deferred changes: the sink stores them until the database accepts their table.",
@@ -63,7 +61,7 @@ class StreamMetrics:
         )
         self._refused = Counter(
             "tailrace_stream_refused",
-            "Batches of which the sink set changes of a table aside, or keeps them, by table.",
+            "Batches with dead letters or deferred changes of a table, by table.",
             ["table"],
             registry=self.registry,
         )

@@ -18,12 +18,12 @@ from tailrace_schemas.topics import Internal, internal_topic
 
 def dead_letters(
     config: SettingsFile = None,
-    host: Annotated[str | None, typer.Option("--host", metavar="ID", help="Only of this host.")] = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="ID", help="Only those of this host.")] = None,
 ) -> None:
-    """List the dead letters, oldest first: where the mutations stand, for which table they wait, and why.
+    """List the agents' dead letters, oldest first: position, table and reason.
 
-    They say what could not be published at that time; `tailrace parked list` shows what still waits. JSON lines when
-    piped: the letters as docs/contracts.md section 2 has them.
+    They report mutations that could not be published at that time; `tailrace parked list` shows those that still wait.
+    JSON lines when piped, in the form of docs/contracts.md section 2.
 
     Example: tailrace dead-letters -c tailrace.toml
     """

@@ -36,35 +36,34 @@ _TOKEN: Final = re.compile(r"-?[0-9]{1,19}")
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Stream ids and their generations: live ones from Kafka, or built and looked up offline.\n\n"
-    "Example: tailrace generations list",
+    help="Show stream ids and their generations: live from Kafka, or offline.\n\nExample: tailrace generations list",
 )
 
 Timestamp = Annotated[
     int | None,
-    typer.Argument(metavar="TIMESTAMP", help="Its timestamp in milliseconds; without it, the last.", min=0),
+    typer.Argument(metavar="TIMESTAMP", help="The generation's timestamp in milliseconds. Default: the newest.", min=0),
 ]
 
 
 TableName = Annotated[
     str | None,
-    typer.Option("--table", metavar="KEYSPACE.TABLE", help="The table whose keys they are.", show_default=False),
+    typer.Option("--table", metavar="KEYSPACE.TABLE", help="The table that the keys belong to.", show_default=False),
 ]
 At = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="A write time: ISO 8601, or microseconds. Default: now.", show_default=False),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON on a terminal too.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
 
 
 @app.command()
 def build(
     ring: Annotated[Path, typer.Option("--ring", metavar="FILE", help="The ring, as JSON.", show_default=False)],
 ) -> None:
-    """Print the generation of a ring as JSON, without any cluster.
+    """Build the generation of a ring offline, and print it as JSON.
 
     The file: {"nodes": [{"host": "...", "tokens": [...]}], "streams_per_entry": n, "ignore_msb": n,
-    "timestamp": ms, "seed": n}. Equal files give equal stream ids.
+    "timestamp": ms, "seed": n}. Equal files produce equal stream ids.
 
     Example: tailrace generations build --ring ring.json
     """
@@ -81,17 +80,18 @@ def lookup(
     at: At = None,
     generation: Annotated[
         Path | None,
-        typer.Option("--generation", metavar="FILE", help="What `build` or `show` printed.", show_default=False),
+        typer.Option(
+            "--generation", metavar="FILE", help="A generation as `build` or `show` prints it.", show_default=False
+        ),
     ] = None,
     config: SettingsFile = None,
     json: Json = False,
 ) -> None:
-    """Print the stream of each key, and where in the ring it falls; or, offline, those of tokens.
+    """Print the stream of each key and its place in the ring, or the streams of tokens offline.
 
-    Keys: as 0x and the serialized key's bytes, or with --table in CQL, such as 7, café, or "143, 'b'" where the key
-    has several columns. A key that begins with a minus stands behind --. The generation is the one that operates now,
-    or at the time of --at, or that of --generation. Without KEY, --generation is needed. Tokens are then read from
-    standard input, one a line, and the stream id of each is printed, 32 hexadecimal digits a line.
+    A key is 0x and its serialized bytes, or with --table CQL: 7, café, or "143, 'b'" for several columns. Put -- before
+    a key that begins with a minus. The generation is the one of now, of --at, or of --generation. Without KEY,
+    --generation is required: tokens come from standard input, one a line, and each stream id is printed in hexadecimal.
 
     Example: tailrace generations lookup --table shop.orders 7 --at 2026-11-22T12:00:00Z
     """
@@ -131,7 +131,7 @@ def list_(config: SettingsFile = None, json: Json = False) -> None:
 
 @app.command()
 def show(timestamp: Timestamp = None, config: SettingsFile = None, json: Json = False) -> None:
-    """Show one generation: its nodes and their shares on a terminal, else as JSON, in the form that `lookup` reads.
+    """Show a generation: nodes and their shares on a terminal, else JSON that `lookup` reads.
 
     Example: tailrace generations show > generation.json
     """
@@ -148,12 +148,12 @@ def show(timestamp: Timestamp = None, config: SettingsFile = None, json: Json = 
 
 @app.command()
 def diff(
-    old: Annotated[int, typer.Argument(metavar="OLD", help="Timestamp of the one before, in milliseconds.")],
-    new: Annotated[int, typer.Argument(metavar="NEW", help="Timestamp of the one after.")],
+    old: Annotated[int, typer.Argument(metavar="OLD", help="Timestamp of the earlier generation, in milliseconds.")],
+    new: Annotated[int, typer.Argument(metavar="NEW", help="Timestamp of the later generation, in milliseconds.")],
     config: SettingsFile = None,
     json: Json = False,
 ) -> None:
-    """Print the streams that the change from one generation to another closed and opened: a table, or JSON.
+    """Print the streams that closed and opened between two generations, as a table or JSON.
 
     Example: tailrace generations diff 1760000000000 1760000065000
     """
@@ -176,23 +176,23 @@ def diff(
 @app.command()
 def picture(
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to draw, SVG.", show_default=False)
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The SVG file to write.", show_default=False)
     ],
     timestamp: Timestamp = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option("--key", metavar="KEY", help="Show where it falls; may be given again.", show_default=False),
+        typer.Option("--key", metavar="KEY", help="A key to mark; repeatable.", show_default=False),
     ] = None,
     table: TableName = None,
     ring: Annotated[
         Path | None,
-        typer.Option("--ring", metavar="FILE", help="Draw the ring that `build` reads, offline.", show_default=False),
+        typer.Option("--ring", metavar="FILE", help="A ring as `build` reads it, drawn offline.", show_default=False),
     ] = None,
     config: SettingsFile = None,
 ) -> None:
     """Draw a generation's ring as SVG: token ranges, the nodes that hold them, streams, and where keys fall.
 
-    Keys are written as for `lookup`. However large the ring is, the picture stays one that a browser shows.
+    Keys are written as for `lookup`. Large rings are simplified, so that a browser can show them.
 
     Example: tailrace generations picture -o ring.svg --table shop.orders --key 7
     """

@@ -34,19 +34,18 @@ from tailrace_schemas.ring import Ring
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Hosts that have published, against those that the cluster has.\n\nExample: tailrace hosts list",
+    help="List hosts with their progress, and remove those that left.\n\nExample: tailrace hosts list",
 )
 
 
 @app.command("list")
 def list_(config: SettingsFile = None) -> None:
-    """List every host that has published, or is in the cluster's ring.
+    """List the hosts that have published, and those of the cluster's ring.
 
-    Name: what DNS has for the address. Address: the one at which the other nodes know it. State: `in the ring`, or
-    `gone`, a node that left or was replaced, to be retired. A node without an agent so far has `never published`; a
-    host that published under another cluster's name is `of another cluster`. Position: log epoch, segment and offset of
-    the last published mutation; age: how long ago that was committed. Progress: whether its agent has caught up or is
-    behind, by its last report, and how many mutations are parked.
+    Name: the address by DNS. Address: the one that other nodes use. State: `in the ring`; `gone`, for a node that left
+    or was replaced and can be retired; `never published`, for a node without an agent; `of another cluster`. Position:
+    log epoch, segment and offset of the last published mutation. Age: seconds since that was committed. Progress:
+    whether the agent has caught up, by its last report, and its number of parked mutations.
 
     Example: tailrace hosts list -c tailrace.toml
     """
@@ -67,10 +66,10 @@ def retire(
     fence: Fence = False,
     yes: Yes = False,
 ) -> None:
-    """Forget the position of a host that is gone for good, and its schema history, so that nothing waits for it.
+    """Remove a host that has left for ever: its position and its schema history.
 
-    Its published changes stay. Refused for a host that is in the cluster's ring, and while its agent seems to run. A
-    node that comes back under this host id is read from its first segment.
+    Its published changes stay. Refused for a host of the cluster's ring, and while its agent seems to run. If a node
+    returns under this host id, its agent starts at the first segment.
 
     Example: tailrace hosts retire 2f1c... --yes
     """

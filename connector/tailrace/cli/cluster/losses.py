@@ -27,24 +27,24 @@ from tailrace_schemas.topics import host_partition
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="What was lost before it was published, or before anybody read it.\n\nExample: tailrace losses list",
+    help="List and acknowledge losses: changes that were lost for ever.\n\nExample: tailrace losses list",
 )
 
-Host = Annotated[str | None, typer.Option("--host", metavar="ID", help="Only of this host.", show_default=False)]
+Host = Annotated[str | None, typer.Option("--host", metavar="ID", help="Only those of this host.", show_default=False)]
 
 
 @app.command("list")
 def list_(
     config: SettingsFile = None,
     host: Host = None,
-    all_: Annotated[bool, typer.Option("--all", help="Acknowledged ones too.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines on a terminal too.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Include acknowledged losses.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON lines on a terminal, too.")] = False,
 ) -> None:
     """List the losses that nobody has acknowledged: time, host, segments, positions, tables, reason.
 
-    Kind: `lost`, segments that had changes; `unknown`, segments of which nobody knows; `retracted`, published changes
-    that the node lost in a crash; `deleted`, a topic. What is missing stood behind `from` and before `to`. Tables:
-    those that the agent published then; any of them may be concerned.
+    Kind: `lost`, segments with changes; `unknown`, segments that may have had changes; `retracted`, published changes
+    that the node lost in a crash; `deleted`, a topic. The gap is after `from` and before `to`. Tables: all that the
+    agent published then; each may be affected.
 
     Example: tailrace losses list -c tailrace.toml
     """
@@ -55,16 +55,16 @@ def list_(
 @app.command()
 def acknowledge(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Losses, as `losses list` shows their ids.")
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of losses, as `losses list` prints them.")
     ] = None,
     config: SettingsFile = None,
     host: Host = None,
-    all_: Annotated[bool, typer.Option("--all", help="All that `losses list` shows.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Every loss that `losses list` prints.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Say that somebody has dealt with losses: /status and metrics of the agents show them no longer.
+    """Acknowledge losses that are dealt with: /status and metrics of the agents stop showing them.
 
-    Agents may run; they notice it within seconds. The records stay, and `losses list --all` shows them.
+    Running agents notice it within seconds. The records stay, and `losses list --all` shows them.
 
     Example: tailrace losses acknowledge loss/1/1795246977430
     """

@@ -48,12 +48,12 @@ app = typer.Typer(
 def show(
     config: SettingsFile = None,
     host: Annotated[str | None, typer.Option("--host", metavar="ID", help="Only this host.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines on a terminal too.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON lines on a terminal, too.")] = False,
 ) -> None:
-    """List how far each host's agent has published: position, known and quarantined segments, age of the record.
+    """List each host's committed position, known and quarantined segments, and the record's age.
 
-    A position is log epoch, segment and offset, behind the last mutation that is published. Known segments were read,
-    or passed over, up to there: those in cdc_raw, and released ones that the node may link into it again.
+    A position is log epoch, segment and offset, after the last published mutation. Known segments were read or skipped
+    up to there: those in cdc_raw, and released ones that the node may link into it again.
 
     Example: tailrace offsets show -c tailrace.toml
     """
@@ -85,7 +85,9 @@ def show_hosts(hosts: Sequence[HostRecord], now: float, *, json: bool = False) -
 def set_(
     position: Annotated[
         str,
-        typer.Argument(metavar="[EPOCH/]SEGMENT[:OFFSET]", help="Publishing goes on behind it.", show_default=False),
+        typer.Argument(
+            metavar="[EPOCH/]SEGMENT[:OFFSET]", help="Publishing resumes after this position.", show_default=False
+        ),
     ],
     config: SettingsFile = None,
     host: Host = None,
@@ -98,11 +100,11 @@ def set_(
     fence: Fence = False,
     yes: Yes = False,
 ) -> None:
-    """Move a host's published position back (changes are published twice) or forward (changes are never published).
+    """Move a host's position back (changes are published twice) or forward (changes are never published).
 
-    Stop the host's agent first: this refuses while it seems to run, and takes its place in Kafka, so that it can
-    publish nothing more. On the node itself it counts what lies between, and only there it goes forward. A segment
-    without offset means its beginning; quarantined places from there on are read again.
+    Stop the host's agent first: the command refuses while it seems to run, and fences it in Kafka. On the node it
+    counts the mutations in between; forward moves are possible only there. A segment without offset means its
+    beginning. Quarantined parts after the position are read again.
 
     Example: tailrace offsets set 1795246977430:560288 --host 2f1c... --yes
     """
@@ -125,18 +127,18 @@ def set_(
 @app.command()
 def adopt(
     new_log: Annotated[
-        bool, typer.Option("--new-log", help="The node has another commit log than before.", show_default=False)
+        bool, typer.Option("--new-log", help="Confirm that the node has a new commit log.", show_default=False)
     ] = False,
     config: SettingsFile = None,
     host: Host = None,
     fence: Fence = False,
     yes: Yes = False,
 ) -> None:
-    """Open the next log epoch of a host whose commit log is another one than before; then its agent starts again.
+    """Open the next log epoch of a host with a new commit log, so that its agent starts again.
 
-    For a node that came back with another disk, or took over a dead node's host id. Its agent stops at a segment below
-    its position that it never read. After this command everything in cdc_raw is published, from its beginning; changes
-    of the old log that were not published are lost.
+    For a node that returned with another disk, or took over a dead node's host id. Its agent stops at a segment below
+    its position that it never read. After this command it publishes all of cdc_raw. Unpublished changes of the old log
+    are lost.
 
     Example: tailrace offsets adopt --new-log --host 2f1c...
     """

@@ -47,11 +47,11 @@ def restore(
     fence: Fence = False,
     yes: Yes = False,
 ) -> None:
-    """Write a host's record in `.offsets` once more after it was deleted; then its agent goes on and repeats nothing.
+    """Restore a host's deleted record in `.offsets`, so that its agent resumes without repeating changes.
 
-    Runs on the node. The position is that of `.progress`, or of the newest change of this host in its tables' topics.
-    Where mutations were parked, or segments quarantined, the node's segments below the position are quarantined: nobody
-    knows what of them is published. DDL and truncations behind the position are told once more.
+    Run it on the node. The position comes from `.progress`, or from the newest change of this host in its tables'
+    topics. If mutations were parked or segments quarantined, the node's segments below the position are quarantined:
+    which of their changes are published is unknown. DDL and truncations after the position are reported again.
 
     Example: tailrace offsets restore -c tailrace.toml
     """

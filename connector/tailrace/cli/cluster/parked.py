@@ -51,22 +51,23 @@ from tailrace_schemas.table import Table
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Mutations that wait because nothing explains them, or nobody takes them.\n\nExample: tailrace parked list",
+    help="List, retry and drop parked mutations: those without a definition, or refused by Kafka.\n\n"
+    "Example: tailrace parked list",
 )
 
 Segments = Annotated[
-    list[int] | None, typer.Option("--segment", metavar="ID", help="Only of this segment; may be repeated.")
+    list[int] | None, typer.Option("--segment", metavar="ID", help="Only those of this segment; repeatable.")
 ]
 TableIds = Annotated[
-    list[UUID] | None, typer.Option("--table-id", metavar="UUID", help="Only what waits for this; may be repeated.")
+    list[UUID] | None, typer.Option("--table-id", metavar="UUID", help="Only those of this table id; repeatable.")
 ]
 
 
 @app.command("list")
 def list_(config: SettingsFile = None) -> None:
-    """List what is parked: a row for each host, segment and table, with its number of mutations and the reason.
+    """List parked mutations: their number and reason, by host, segment and table.
 
-    State: `waiting`; `dead`, which is told in a dead letter, and still tried again when the schema changes.
+    State: `waiting`; or `dead`, reported by a dead letter, and still retried when the schema changes.
 
     Example: tailrace parked list -c tailrace.toml
     """
@@ -97,10 +98,10 @@ def retry(
     fence: Fence = False,
     yes: Yes = False,
 ) -> None:
-    """Publish parked mutations by definitions that the agent does not have: a file's, or those that were published.
+    """Publish parked mutations by definitions from a file, or by those that were published.
 
-    Runs where the segments are; stop the host's agent first. What can be decoded is published once, with `origin =
-    parked`; the rest waits on. Exit code 3 when something does.
+    Run it on the node, and stop the host's agent first. Mutations that can be decoded are published once, with `origin
+    = parked`. Exit code 3 when others stay parked.
 
     Example: tailrace parked retry --schema old-schema.jsonl
     """
@@ -143,9 +144,9 @@ def drop(
     fence: Fence = False,
     yes: Yes = False,
 ) -> None:
-    """Give parked mutations up: they are never published, and their segments are released by the agent.
+    """Drop parked mutations: they are never published, and the agent releases their segments.
 
-    Stop the host's agent first. Without --segment and --table-id, all that the host has.
+    Stop the host's agent first. Without --segment and --table-id, all mutations of the host are dropped.
 
     Example: tailrace parked drop --table-id 5bc52802-de25-35ed-aeab-188eecebb090
     """

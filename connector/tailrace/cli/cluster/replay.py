@@ -34,12 +34,15 @@ Told = Callable[[SegmentFiles, int], None]
 
 def replay_(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="A directory with segments, or copies.")
+        Path,
+        typer.Argument(
+            metavar="DIR", exists=True, file_okay=False, help="A directory with segments or copies of them."
+        ),
     ],
     config: SettingsFile = None,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FILE", help="Into a new file as JSON lines instead of Kafka; - is stdout."),
+        typer.Option("--to", metavar="FILE", help="Write JSON lines to a new file instead of Kafka; - is stdout."),
     ] = None,
     schema: Annotated[
         Path | None,
@@ -47,9 +50,7 @@ def replay_(
     ] = None,
     present: Annotated[
         bool,
-        typer.Option(
-            "--present-schema", help="By the definitions that hold now also where Kafka has those of the time."
-        ),
+        typer.Option("--present-schema", help="Use the present definitions even if Kafka has those of the time."),
     ] = False,
     table: Annotated[
         list[str] | None,
@@ -66,21 +67,21 @@ def replay_(
     host: Annotated[
         str | None,
         typer.Option(
-            metavar="ID", help="Whose segments they are. Without it, the settings' node's.", show_default=False
+            metavar="ID", help="The host of the segments. Default: the node of the settings.", show_default=False
         ),
     ] = None,
-    epoch: Annotated[int, typer.Option(min=1, metavar="N", help="The log epoch that they are of.")] = 1,
+    epoch: Annotated[int, typer.Option(min=1, metavar="N", help="The log epoch of the segments.")] = 1,
     key: Key = None,
     keystore: Keystore = None,
     keystore_password_file: PasswordFile = None,
 ) -> None:
-    """Publish the changes of kept segments once more, as the agent would, with origin = replay; or print them.
+    """Publish the changes of kept segments again, with origin = replay, or print them.
 
-    Of tables with cdc = true, or of those that are named. Into Kafka they go by the definitions of the time, as far as
-    .schema-history has them for this host. Into a file, and with --schema, they go by those that hold now. Digests are
-    those of the first time, so sinks that merge come to the same state. In transactions; the agent's position stays. A
-    TIME is ISO 8601 (UTC where it says no zone) or microseconds. Where an index is kept, only what it releases. Exit
-    code 3 when mutations were left out or a segment is damaged.
+    Tables: those with cdc = true, or those of --table. For Kafka, definitions are those of the time, as far as
+    .schema-history has them for this host. For a file, and with --schema, they are the present ones. Digests are equal
+    to the first ones, so merging sinks reach the same state. Publishing is transactional, and the agent's position
+    stays. A TIME is ISO 8601 (UTC without a zone) or microseconds. Where an index is kept, only its released part is
+    read. Exit code 3 when mutations were left out or a segment is damaged.
 
     Example: tailrace replay /backup/cdc_raw --table shop.orders --written-since 2026-11-01T00:00:00Z
     """

@@ -19,7 +19,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Definitions of tables as a file, for commands that read segments.\n\n"
+    help="Export table definitions to a file, for commands that read segments.\n\n"
     "Example: tailrace schema export > schema.jsonl",
 )
 
@@ -43,18 +43,19 @@ def export(
     history: Annotated[
         bool,
         typer.Option(
-            "--history", help="From the host's schema history in Kafka: the last definitions, of dropped tables too."
+            "--history", help="Read the host's schema history in Kafka: the last definitions, dropped tables included."
         ),
     ] = False,
     host: Host = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="A new file, instead of stdout.", show_default=False),
+        typer.Option("--output", "-o", metavar="FILE", help="Write a new file instead of stdout.", show_default=False),
     ] = None,
 ) -> None:
     """Write the rows of system_schema that define tables, as JSON lines (docs/raw-dump.md).
 
-    They are read from the cluster of the settings, or with --history from Kafka: that needs no cluster, with --host.
+    They are read from the cluster of the settings. With --history they come from Kafka, and with --host no cluster is
+    needed.
 
     Example: tailrace schema export shop.orders -o schema.jsonl
     """

@@ -38,20 +38,20 @@ def tail(
     ] = None,
     config: SettingsFile = None,
     schema_changes: Annotated[
-        bool, typer.Option("--schema-changes", help="Instead of a table: DDL and truncations of all tables.")
+        bool, typer.Option("--schema-changes", help="Follow DDL and truncations of all tables instead.")
     ] = False,
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="All changes that the topic still has, then new ones.")
+        bool, typer.Option("--from-beginning", help="Begin with the oldest change of the topic.")
     ] = False,
     most: Annotated[
-        int | None, typer.Option("--max", min=1, metavar="N", help="End after so many changes.", show_default=False)
+        int | None, typer.Option("--max", min=1, metavar="N", help="Stop after this many changes.", show_default=False)
     ] = None,
 ) -> None:
     """Follow a table's topic: one line per committed change, until Ctrl-C.
 
     JSON lines when piped: table, partition and offset, then the change as docs/change-json.md
-    says. Of several replicas every copy is shown; of schema changes one, as docs/contracts.md 1 has it.
-    No schema registry and no Spark needed. Exit code 3 when a record could not be decoded.
+    says. Every replica's copy of a change is shown; of a schema change one (docs/contracts.md 1).
+    It needs neither a schema registry nor Spark. Exit code 3 when a record could not be decoded.
 
     Example: tailrace tail shop.orders --from-beginning --max 10
     """

@@ -20,24 +20,24 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, internal_topic, table_plan
 
-app = typer.Typer(no_args_is_help=True, help="The topics that Tailrace needs.\n\nExample: tailrace topics plan")
+app = typer.Typer(no_args_is_help=True, help="Plan the topics that Tailrace needs.\n\nExample: tailrace topics plan")
 
 
 @app.command()
 def plan(
     config: SettingsFile = None,
     commands: Annotated[
-        bool, typer.Option("--commands", help="Print a kafka-topics.sh command for each topic that is missing.")
+        bool, typer.Option("--commands", help="Print a kafka-topics.sh command for each missing topic.")
     ] = False,
     brokers: Annotated[
         int | None,
-        typer.Option(min=1, help="Brokers that there will be: they decide on copies. Default: those that there are."),
+        typer.Option(min=1, help="Future number of brokers, which decides on replicas. Default: the present number."),
     ] = None,
 ) -> None:
     """Print the topics that Tailrace needs, with their settings: its own, and one for each table with cdc = true.
 
-    Of each: what it is for, and whether it is there, `missing`, or there with something that will not do. For
-    `topics.create = false`, or to look before the agent's first start; nothing is created.
+    Prints each topic's purpose and state: present, `missing`, or present with unsuitable settings. Use it with
+    `topics.create = false`, or before the agent's first start. Nothing is created.
 
     Example: tailrace topics plan --commands
     """

@@ -120,18 +120,18 @@ def dump(
             "Definitions: rows of system_schema as JSON lines, gzip or not. Cassandra's own tables are built in."
         ),
     ] = None,
-    output: Annotated[Format, typer.Option("--format", help="What to print of a mutation.")] = Format.RAW,
+    output: Annotated[Format, typer.Option("--format", help="Form of the output.")] = Format.RAW,
     table: Annotated[
         list[str] | None,
         typer.Option(metavar="KEYSPACE.TABLE", help="Only updates of this table, or of KEYSPACE.*; repeatable."),
     ] = None,
     dropped: Annotated[
-        bool, typer.Option("--dropped", help="Also cells that were written before their column was dropped.")
+        bool, typer.Option("--dropped", help="Include cells that were written before their column was dropped.")
     ] = False,
     since: Since = None,
     until: Until = None,
     unknown: Annotated[
-        bool, typer.Option("--unknown", help="Also mutations that no definition explains, as bytes.")
+        bool, typer.Option("--unknown", help="Include mutations without a definition, as bytes.")
     ] = False,
     config: Annotated[
         Path | None,
@@ -139,7 +139,7 @@ def dump(
             "--config",
             "-c",
             metavar="FILE",
-            help="Settings: definitions are read from their [cluster], without --schema; keys are those of [agent].",
+            help="The settings: without --schema, definitions come from [cluster]; keys come from [agent].",
             show_default=False,
         ),
     ] = None,
@@ -147,11 +147,11 @@ def dump(
     keystore: Keystore = None,
     keystore_password_file: PasswordFile = None,
 ) -> None:
-    """Print the mutations of segment files, one JSON line each, or with --format changes what is published of them.
+    """Print the mutations of segment files as JSON lines, or with --format changes the changes that are published.
 
-    Changes are those of tables with cdc = true, or of the tables that are named. Bytes of tables that no definition
-    explains are not printed unless asked for; they are counted on stderr. A position is that behind a mutation. Exit
-    code 3 when mutations were left out, or a segment is damaged: everything before the damage is printed.
+    Changes: of tables with cdc = true, or those of --table. Mutations without a definition are counted on stderr, and
+    printed as bytes only with --unknown. A position is the one after a mutation. Exit code 3 when mutations were left
+    out, or a segment is damaged: everything before the damage is printed.
 
     Example: tailrace dump CommitLog-7-1795246977430.log -c tailrace.toml --table shop.orders
     """

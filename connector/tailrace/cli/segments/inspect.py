@@ -44,10 +44,10 @@ def inspect(
     keystore: Keystore = None,
     keystore_password_file: PasswordFile = None,
 ) -> None:
-    """Show what segment files are made of: descriptor, sections, counts; every checksum is verified.
+    """Show the parts of segment files: descriptor, sections, counts. Every checksum is verified.
 
-    Needs no schema. `end` is the logical position behind the last frame. By table, mutations of several tables count
-    for the first of them. A table on a terminal, JSON lines when piped. Exit code 3 when a segment is damaged.
+    Needs no schema. `end` is the logical position after the last frame. With --by table, a mutation of several tables
+    counts for its first one. A table on a terminal, JSON lines when piped. Exit code 3 when a segment is damaged.
 
     Example: tailrace inspect cdc_raw/CommitLog-7-1795246977430.log --by section
     """

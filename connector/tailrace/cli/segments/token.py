@@ -22,8 +22,8 @@ def token(
 ) -> None:
     """Print the murmur3 token of serialized partition keys, one signed decimal a line.
 
-    Without arguments, keys are read from standard input, one a line. A key of one column is the column's bytes; one
-    of several is, for each, two bytes of length, the bytes, and 00. `0x` may stand in front, as cqlsh prints blobs.
+    Without arguments, keys come from standard input, one a line. A key of one column is the column's bytes. A key of
+    several has for each column two bytes of length, the bytes, and 00. A leading `0x`, as cqlsh prints it, is allowed.
 
     Example: tailrace token 313233
     """

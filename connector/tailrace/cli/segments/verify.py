@@ -33,17 +33,17 @@ def verify(
         ),
     ],
     jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Read so many files at a time. Default: one per core.")
+        int | None, typer.Option(min=1, metavar="N", help="Number of files to read at a time. Default: one per core.")
     ] = None,
     key: Key = None,
     keystore: Keystore = None,
     keystore_password_file: PasswordFile = None,
 ) -> None:
-    """Verify every checksum of segments: headers, sync markers, frames; and that all an index released is there.
+    """Verify every checksum of segments, and that each is complete up to its index.
 
-    Needs no schema, decodes nothing and writes nothing. A segment that Cassandra has open may end in the middle of
-    something, behind what its index has released. JSON lines of all files when piped; on a terminal those that are
-    not ok. Exit code 3 when one is damaged or could not be read.
+    Needs no schema, decodes nothing and writes nothing. A segment that Cassandra has open may end within a frame, after
+    the part that its index has released. JSON lines of all files when piped; on a terminal those with faults. Exit code
+    3 when a file is damaged or could not be read.
 
     Example: tailrace verify /var/lib/cassandra/cdc_raw
     """

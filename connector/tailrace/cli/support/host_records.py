@@ -30,11 +30,11 @@ from tailrace_schemas.topics import Internal, internal_topic
 Host = Annotated[
     str | None,
     typer.Option(
-        "--host", metavar="ID", help="The node's host id. Without it, that of the settings' node.", show_default=False
+        "--host", metavar="ID", help="The host id. Default: that of the node of the settings.", show_default=False
     ),
 ]
 Fence = Annotated[
-    bool, typer.Option("--fence", help="Go ahead though the host's agent may run: it ends with exit code 5.")
+    bool, typer.Option("--fence", help="Proceed although the host's agent may run: it ends with exit code 5.")
 ]
 
 

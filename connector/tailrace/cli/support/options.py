@@ -10,7 +10,7 @@ import typer
 from tailrace_common.cli.console import say
 from tailrace_schemas.errors import SettingsError
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def existing_file(help: str) -> Any:

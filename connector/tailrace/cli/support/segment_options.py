@@ -15,7 +15,9 @@ DAMAGED: Final = 3
 
 SegmentFiles = Annotated[
     list[Path],
-    typer.Argument(metavar="SEGMENT...", exists=True, dir_okay=False, readable=True, help="Files CommitLog-*.log."),
+    typer.Argument(
+        metavar="SEGMENT...", exists=True, dir_okay=False, readable=True, help="Segment files, CommitLog-*.log."
+    ),
 ]
 
 Key = Annotated[
@@ -51,7 +53,7 @@ PasswordFile = Annotated[
 ]
 
 Since = Annotated[
-    str | None, typer.Option(metavar=METAVAR, help="Only mutations behind this position, or from this segment on.")
+    str | None, typer.Option(metavar=METAVAR, help="Only mutations after this position, or from this segment on.")
 ]
 Until = Annotated[
     str | None, typer.Option(metavar=METAVAR, help="Only mutations up to this position, or to this segment's end.")
