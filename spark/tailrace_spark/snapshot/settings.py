@@ -25,7 +25,9 @@ _MEBIBYTE: Final = 1 << 20
 class SnapshotSettings(CassandraSettings):
     """What is read, and how gently. `table` is KEYSPACE.TABLE."""
 
-    table: str = Field(description="Table or view to read, KEYSPACE.TABLE, as Cassandra stores the names")
+    table: str = Field(
+        description="Table or view to read, KEYSPACE.TABLE, as Cassandra stores the names", examples=["shop.orders"]
+    )
     rows: Literal["columns", "changes"] = Field(
         default="columns", description="The table's columns, or `read` changes as a table's topic has them"
     )

@@ -14,6 +14,7 @@ from tailrace_common.settings.sample import render_sample
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
 from tailrace_spark.sinks.sql.settings import SqlSinkSettings
+from tailrace_spark.snapshot.settings import SnapshotSettings
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -403,7 +404,7 @@ def below(section: type[Section]) -> list[type[Section]]:
     return [descendant for child in section.__subclasses__() for descendant in (child, *below(child))]
 
 
-MODELS = [Settings, *dict.fromkeys(below(Section))]
+MODELS = [Settings, *dict.fromkeys([*below(Section), SnapshotSettings])]  # some only after an import
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
