@@ -1,0 +1,187 @@
+"""The alerts as Prometheus judges them: each fires in time, and not before; and Prometheus reads both servers.
+
+Prometheus and promtool are Debian's packages.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tailrace.local.ports import free_port
+from tailrace.ops.health import HealthBoard
+from tailrace.ops.server import HealthServer
+from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
+from tests.integration.queries import until
+from tests.support.clock import ManualClock
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.long,
+    pytest.mark.skipif(
+        shutil.which("promtool") is None, reason="promtool is not installed: it is in Debian's package prometheus"
+    ),
+]
+
+MONITORING: Final = Path(__file__).resolve().parents[2] / "deploy" / "monitoring"
+RULES: Final = {
+    rule["alert"]: rule
+    for group in yaml.safe_load((MONITORING / "rules.yaml").read_text())["groups"]
+    for rule in group["rules"]
+}
+HEALTHY: Final = {
+    'up{job="tailrace-agent", instance="n1"}': "1x120",
+    'up{job="tailrace-stream", instance="s1"}': "1x120",
+    'tailrace_ready{instance="n1"}': "1x120",
+    'tailrace_problems{instance="n1", kind="kafka"}': "0x120",
+    'tailrace_behind_seconds{instance="n1"}': "1x120",
+    'tailrace_unacknowledged_losses{instance="n1"}': "0x120",
+    'tailrace_parked_now{instance="n1"}': "0x120",
+    'tailrace_dead_letters_total{instance="n1"}': "4x120",
+    'tailrace_cdc_raw_full_seconds{instance="n1"}': "90000x120",
+    'tailrace_cdc_raw_bytes{instance="n1"}': "10x120",
+    'tailrace_cdc_raw_limit_bytes{instance="n1"}': "100x120",
+    'tailrace_spool_bytes{instance="n1"}': "0x120",
+    'tailrace_ring_state{instance="n1", state="covered"}': "1x120",
+    'tailrace_stream_blocked{instance="s1"}': "0x120",
+    'tailrace_stream_stopped_topics{instance="s1"}': "0x120",
+    'tailrace_stream_dead_letters_total{instance="s1"}': "7x120",
+    'tailrace_stream_refused_total{instance="s1", table="shop.orders"}': "0x120",
+    'tailrace_stream_behind_records{instance="s1", topic="t"}': "500000-1000x120",
+    'tailrace_stream_last_commit_timestamp_seconds{instance="s1"}': "0+60x120",
+}
+"""Two hours of samples, one a minute, in promtool's notation."""
+FAULTS: Final = {
+    "TailraceAgentDown": {'up{job="tailrace-agent", instance="n1"}': "0x120"},
+    "TailraceAgentNotReady": {'tailrace_ready{instance="n1"}': "0x120"},
+    "TailraceAgentProblems": {'tailrace_problems{instance="n1", kind="kafka"}': "2x120"},
+    "TailraceAgentBehind": {'tailrace_behind_seconds{instance="n1"}': "61x120"},
+    "TailraceLosses": {'tailrace_unacknowledged_losses{instance="n1"}': "1x120"},
+    "TailraceParked": {'tailrace_parked_now{instance="n1"}': "3x120"},
+    "TailraceDeadLetters": {'tailrace_dead_letters_total{instance="n1"}': "0+1x120"},
+    "TailraceCdcRawFillsUp": {'tailrace_cdc_raw_full_seconds{instance="n1"}': "3599x120"},
+    "TailraceCdcRawNearlyFull": {'tailrace_cdc_raw_bytes{instance="n1"}': "91x120"},
+    "TailraceSpoolInUse": {'tailrace_spool_bytes{instance="n1"}': "1x120"},
+    "TailraceRingNotCovered": {'tailrace_ring_state{instance="n1", state="covered"}': "0x120"},
+    "TailraceStreamDown": {'up{job="tailrace-stream", instance="s1"}': "0x120"},
+    "TailraceStreamBlocked": {'tailrace_stream_blocked{instance="s1"}': "1x120"},
+    "TailraceStreamStoppedTopics": {'tailrace_stream_stopped_topics{instance="s1"}': "1x120"},
+    "TailraceStreamDeadLetters": {'tailrace_stream_dead_letters_total{instance="s1"}': "0+1x120"},
+    "TailraceStreamRefusesTable": {
+        'tailrace_stream_refused_total{instance="s1", table="shop.orders"}': "0+1x120",
+    },
+    "TailraceStreamLags": {'tailrace_stream_behind_records{instance="s1", topic="t"}': "200000+1000x120"},
+    "TailraceStreamSilent": {'tailrace_stream_last_commit_timestamp_seconds{instance="s1"}': "0x120"},
+}
+
+
+def promtool(tmp_path: Path, series: dict[str, str], minute: int) -> set[str]:
+    """The alerts that fire at a minute: promtool is told that none does, and names those that do."""
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": 'sum by (alertname) (ALERTS{alertstate="firing"})',
+                    "eval_time": f"{minute}m",
+                    "exp_samples": [],
+                }
+            ],
+        }
+    ]
+    file = tmp_path / "tests.yaml"
+    rules = str(MONITORING / "rules.yaml")
+    file.write_text(yaml.safe_dump({"rule_files": [rules], "evaluation_interval": "1m", "tests": tests}))
+    result = subprocess.run(
+        ["promtool", "test", "rules", file], capture_output=True, text=True, timeout=60, check=False
+    )
+    output = result.stdout + result.stderr
+    assert result.returncode == 0 or "got:" in output, output
+    return {name for name in RULES if f'alertname="{name}"' in output}
+
+
+def test_rules_are_valid() -> None:
+    command = ["promtool", "check", "rules", str(MONITORING / "rules.yaml")]
+    assert f"{len(RULES)} rules found" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_every_alert_has_its_fault_here() -> None:
+    assert FAULTS.keys() == RULES.keys()
+
+
+def test_nothing_fires_on_healthy_servers(tmp_path: Path) -> None:
+    assert promtool(tmp_path, HEALTHY, 110) == set()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_an_alert_fires_when_its_fault_has_lasted(name: str, tmp_path: Path) -> None:
+    """It alone fires at the end; one that waits does not a minute before its time."""
+    series = HEALTHY | FAULTS[name]
+    assert promtool(tmp_path, series, 110) == {name}
+    waits = RULES[name].get("for")
+    if waits is not None and name not in ("TailraceStreamLags", "TailraceStreamSilent", "TailraceStreamRefusesTable"):
+        minutes = 60 * int(waits[:-1]) if waits.endswith("h") else int(waits[:-1])
+        assert promtool(tmp_path, series, minutes - 1) == set()
+        assert promtool(tmp_path, series, minutes + 1) == {name}
+
+
+def ask(port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        return json.load(answer)["data"]
+
+
+def test_prometheus_reads_agent_and_stream_and_evaluates_all_rules(tmp_path: Path) -> None:
+    board, metrics = HealthBoard(ManualClock()), StreamMetrics()
+    port = free_port("127.0.0.1")
+    with HealthServer(board, "127.0.0.1", 0) as agent, MetricsServer(metrics, "127.0.0.1", 0) as stream:
+        settings = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
+        settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        settings["rule_files"] = [str(MONITORING / "rules.yaml")]
+        for job, server in zip(settings["scrape_configs"], (agent, stream), strict=True):
+            job["static_configs"] = [{"targets": [f"127.0.0.1:{server.port}"]}]
+        (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(settings))
+        command = [
+            "prometheus", f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={tmp_path}/data",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ]  # fmt: skip
+        with (tmp_path / "log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            until(lambda: answers(port) and healthy(port))
+            targets = {
+                target["labels"]["job"]: target["health"] for target in ask(port, "/api/v1/targets")["activeTargets"]
+            }
+            assert targets == {"tailrace-agent": "up", "tailrace-stream": "up"}
+            until(lambda: ask(port, "/api/v1/query?query=tailrace_stream_blocked")["result"] != [])
+            [ready] = ask(port, "/api/v1/query?query=tailrace_ready")["result"]
+            assert ready["value"][1] == "0"
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def answers(port: int) -> bool:
+    try:
+        return bool(ask(port, "/api/v1/targets"))
+    except OSError:
+        return False
+
+
+def healthy(port: int) -> bool:
+    """Whether all rules have been evaluated well, and all targets read."""
+    rules = [rule for group in ask(port, "/api/v1/rules")["groups"] for rule in group["rules"]]
+    targets = ask(port, "/api/v1/targets")["activeTargets"]
+    assert not [rule for rule in rules if rule["health"] == "err"]
+    return (
+        len(rules) == len(RULES)
+        and all(rule["health"] == "ok" for rule in rules)
+        and [target["health"] for target in targets] == ["up", "up"]
+    )
