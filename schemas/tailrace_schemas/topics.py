@@ -35,6 +35,7 @@ class Internal(StrEnum):
     PROGRESS = "progress"
     GENERATIONS = "generations"
     DEAD_LETTER = "dead-letter"
+    SNAPSHOTS = "snapshots"
 
 
 def check_prefix(prefix: str) -> str:
@@ -180,6 +181,7 @@ _INTERNAL: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProx
         Internal.PROGRESS: (16, _COMPACT_OFTEN),
         Internal.GENERATIONS: (1, _FOREVER | {"message.timestamp.type": "LogAppendTime"}),
         Internal.DEAD_LETTER: (3, _DEAD_LETTERS),
+        Internal.SNAPSHOTS: (1, _COMPACT_OFTEN),
     }
 )
 

@@ -14,6 +14,7 @@ from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made,
 from tailrace_common.kafka.contact import FirstContact
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.topics import TopicPlan
 
 _BROKERS_DEFAULT: Final = -1
 _TIMED_OUT: Final = KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka's own codes are named so
@@ -39,15 +40,15 @@ class TopicMaker:
         topics = metadata_of(self._admin, self._timeout, self._errors, self._contact).topics
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
-    def ensure(self, topic: str, partitions: int, settings: Mapping[str, str]) -> int:
-        """Make it with so many partitions and copies as the brokers have it by default, if it is missing.
+    def ensure(self, topic: str, partitions: int, settings: Mapping[str, str], copies: int = _BROKERS_DEFAULT) -> int:
+        """Make it with so many partitions and copies, by default as many as the brokers have it, if it is missing.
 
         How many partitions it has. Raises SettingsError where Kafka will not have such a topic, or this user may not
         make it; ServiceError.
         """
         if count := self.partitions().get(topic):
             return count
-        new = NewTopic(topic, partitions, _BROKERS_DEFAULT, config=dict(settings))
+        new = NewTopic(topic, partitions, copies, config=dict(settings))
         limits = {"operation_timeout": self._timeout, "request_timeout": self._timeout}
         for future in self._admin.create_topics([new], **limits).values():
             try:
@@ -65,6 +66,11 @@ class TopicMaker:
                     f"topic {topic} is missing and cannot be created: {redact(cause.str())}; make it, or give the right"
                 ) from error
         return until_shown(topic, self.partitions, self._timeout)
+
+    def ensure_planned(self, plan: TopicPlan) -> int:
+        """As `ensure`, with as many copies as the plan says for the number of brokers."""
+        brokers = len(metadata_of(self._admin, self._timeout, self._errors, self._contact).brokers)
+        return self.ensure(plan.name, plan.partitions, plan.settings(brokers), plan.replication(brokers))
 
     @property
     def _admin(self) -> AdminClient:

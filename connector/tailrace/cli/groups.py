@@ -8,7 +8,7 @@ from typing import Final
 from tailrace_common.cli.program import Commands
 
 HEADINGS: Final = {
-    "Run": ("demo", "init", "check", "agent", "stream", "local"),
+    "Run": ("demo", "init", "check", "agent", "stream", "snapshot", "local"),
     "Look": ("tail", "topics", "sinks", "generations", "dead-letters"),
     "Steer": ("hosts", "offsets", "losses", "parked", "replay", "sink-letters"),
     "Segment files": ("inspect", "verify", "dump", "schema", "token"),

@@ -7,6 +7,7 @@ lists. Before Cassandra 5.0 it is so of all collections. docs/snapshots.md has i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -87,16 +88,24 @@ class ReadChanges:
         self._regular = [_places(column, index) for column in table.regular]
         self._types = [column.type for column in table.partition_key]
         self._source = Source("", datacenter, Position(0, 0, 0), 0, 1, Origin.SNAPSHOT)
-        self._last_key: bytes | None = None
-        self._token = 0
+        self.last_key: bytes | None = None
+        """The key of the partition that the last row is of."""
+        self.last_token = 0
+        """Its token."""
+
+    def after(self, last_key: bytes | None) -> ReadChanges:
+        """The same for rows behind one of this partition, whose static columns have their change already."""
+        following = copy(self)
+        following.last_key, following.last_token = last_key, 0 if last_key is None else token(last_key)
+        return following
 
     def changes(self, columns: Sequence[Values], asked: int) -> Iterator[Change]:
         """The changes of a page that was asked for at this time, microseconds since the epoch."""
         source = replace(self._source, seen=asked // 1000)
         for row in zip(*columns, strict=True):
             key = join_key(self._types, [row[position] or b"" for position in self._key])
-            if key != self._last_key:
-                self._last_key, self._token = key, token(key)
+            if key != self.last_key:
+                self.last_key, self.last_token = key, token(key)
                 static = _Cells(asked)
                 static.add(row, self._static)
                 if static.any:
@@ -121,7 +130,7 @@ class ReadChanges:
         change = Change(
             op=Op.READ,
             table=self._table,
-            token=self._token,
+            token=self.last_token,
             key=key,
             clustering=clustering,
             static=clustering is None,

@@ -22,6 +22,10 @@ class PageError(Exception):
         self.fault = fault
 
 
+class PageStateError(Exception):
+    """The node does not take the place at which a page was to begin: the range has to be read from its beginning."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Rows as columns of Cassandra's bytes, in the order selected, and where the next page begins; None: nowhere.
@@ -82,12 +86,15 @@ class RangeReader:
     def pages(self, pieces: Iterable[Piece]) -> Iterator[Page]:
         """The pages of the pieces that have rows. Raises ServiceError where one does not come after all attempts."""
         for piece in pieces:
-            yield from self._piece(piece)
+            yield from self.pages_of(piece)
 
-    def _piece(self, piece: Piece) -> Iterator[Page]:
+    def pages_of(self, piece: Piece, state: bytes | None = None) -> Iterator[Page]:
+        """The pages of a piece, from `next_page` of an earlier page on, or all of them.
+
+        Raises ServiceError, and PageStateError where no node takes that page's place any more.
+        """
         hosts = _Hosts(piece.replicas)
         pending: PendingPage | None = None
-        state: bytes | None = None
         while True:
             page = self._page(piece.range, state, hosts, pending)
             pending, state = None, page.next_page

@@ -37,7 +37,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.page import read_columns
 from tailrace_spark.snapshot.ranges import Estimates, TokenRange, ring_ranges
-from tailrace_spark.snapshot.reading import Page, PageError
+from tailrace_spark.snapshot.reading import Page, PageError, PageStateError
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 log = logging.getLogger("tailrace_spark")
@@ -306,10 +306,12 @@ def _unchanged(names: Sequence[str], rows: Any) -> Any:
 
 
 def _page_error(error: Exception) -> Exception:
-    """PageError where asking again may help, else ServiceError."""
+    """PageError where asking again may help, PageStateError where it begins elsewhere, else ServiceError."""
     fault = _fault_of(error)
     if fault is not None:
         return PageError(fault, _reason(error))
+    if "paging state" in str(error).lower():
+        return PageStateError(_reason(error))
     advice = "; allow_filtering = true adds it" if "ALLOW FILTERING" in str(error) else ""
     return ServiceError(f"Cassandra refuses to read: {_reason(error)}{advice}")
 

@@ -96,13 +96,6 @@ class SnapshotSettings(CassandraSettings):
         """Most bytes of a page."""
         return self.page_mebibytes * _MEBIBYTE
 
-    @property
-    def task_rate(self) -> float | None:
-        """Most rows a second of one task."""
-        if self.rows_per_second is None or self.concurrent_ranges is None:
-            return None
-        return self.rows_per_second / self.concurrent_ranges
-
 
 def settings_of(options: Mapping[str, str], environ: Mapping[str, str]) -> SnapshotSettings:
     """The settings of a data source's options. Raises SettingsError, one line per fault, without any secret.
@@ -128,11 +121,12 @@ def settings_of(options: Mapping[str, str], environ: Mapping[str, str]) -> Snaps
     try:
         return SnapshotSettings(**named)
     except ValidationError as error:
-        lines = [_explained(fault) for fault in error.errors(include_input=False, include_url=False)]
+        lines = [explained(fault) for fault in error.errors(include_input=False, include_url=False)]
         raise SettingsError("\n".join(dict.fromkeys(lines))) from None
 
 
-def _explained(fault: Any) -> str:
+def explained(fault: Any) -> str:
+    """A fault that pydantic found in options, in a line without any secret."""
     name = ".".join(map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
         near = difflib.get_close_matches(name, SnapshotSettings.model_fields, n=1)
@@ -142,4 +136,4 @@ def _explained(fault: Any) -> str:
     return f"option {name}: {message}" if name else message
 
 
-__all__ = ["SnapshotSettings", "settings_of"]
+__all__ = ["SnapshotSettings", "explained", "settings_of"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
@@ -16,17 +15,14 @@ from pyspark.sql.types import StructType
 
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_schemas.topics import table_topic
 from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, ReadChanges, messages
-from tailrace_spark.snapshot.pace import PageSize, Patience, RowRate
 from tailrace_spark.snapshot.ranges import Piece, cut, deal
-from tailrace_spark.snapshot.reading import Clock, RangeReader
 from tailrace_spark.snapshot.rows import RowShape
-from tailrace_spark.snapshot.selection import columns_of, selection, statement
-from tailrace_spark.snapshot.session import SOURCES, ClusterView
+from tailrace_spark.snapshot.session import ClusterView
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
+from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
 from tailrace_spark.streams.worker_imports import forget_archives
 
 FORMAT: Final = "tailrace-snapshot"
@@ -49,15 +45,15 @@ class SnapshotSource(DataSource):
         """The DataFrame's columns, as the table is now. Raises SettingsError and ServiceError."""
         settings = settings_of(self.options, os.environ)
         with closing(ClusterView(settings)) as view:
-            return _schema(settings, _shape(settings, view.table(), view.release()))
+            return _schema(settings, shape_of(settings, view.table(), view.release()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the table as it is now. Raises SettingsError where that is not `schema`'s any more."""
         settings = settings_of(self.options, os.environ)
         with closing(ClusterView(settings)) as view:
             table, release = view.table(), view.release()
-            shape = _shape(settings, table, release)
-            view.check(_query(settings, table, shape))
+            shape = shape_of(settings, table, release)
+            view.check(query_of(settings, table, shape))
             ring = view.ring()
         if settings.rows == "changes":
             ReadChanges(table, shape.selected, "")
@@ -96,15 +92,17 @@ class SnapshotReader(DataSourceReader):
         release: tuple[int, int],
         datacenter: str,
         tasks: Sequence[Sequence[Piece]] = (),
+        count: int = 1,
     ) -> None:
         self._settings = settings
         self._definition = definition
         self._release = release
         self._datacenter = datacenter
         self._tasks = tasks
+        self._count = len(tasks) or count
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SnapshotReader, (self._settings, self._definition, self._release, self._datacenter)
+        return SnapshotReader, (self._settings, self._definition, self._release, self._datacenter, (), self._count)
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each task."""
@@ -114,8 +112,8 @@ class SnapshotReader(DataSourceReader):
         """The RecordBatches of a task's ranges. Raises ServiceError where one cannot be read."""
         forget_archives()
         table = table_from_json(json.loads(self._definition))
-        shape = _shape(self._settings, table, self._release)
-        pages = _range_reader(self._settings, _query(self._settings, table, shape)).pages(partition.value)
+        shape = shape_of(self._settings, table, self._release)
+        pages = range_reader(self._settings, query_of(self._settings, table, shape), self._count).pages(partition.value)
         if self._settings.rows == "columns":
             for page in pages:
                 yield shape.batch(page.columns)
@@ -126,30 +124,5 @@ class SnapshotReader(DataSourceReader):
             yield messages(encoder, changes.changes(page.columns, page.asked))
 
 
-def _range_reader(settings: SnapshotSettings, query: str) -> RangeReader:
-    clock, rate = Clock(time.monotonic, time.sleep), settings.task_rate
-    most_rows = settings.page_rows if rate is None else min(settings.page_rows, max(1, int(rate)))
-    return RangeReader(
-        SOURCES.of(settings),
-        query,
-        PageSize(most_rows, settings.page_octets),
-        RowRate(rate, clock.now()),
-        Patience(settings.attempts, settings.retry_seconds),
-        clock,
-    )
-
-
 def _schema(settings: SnapshotSettings, shape: RowShape) -> StructType:
     return from_arrow_schema(shape.schema if settings.rows == "columns" else CHANGE_SCHEMA)
-
-
-def _shape(settings: SnapshotSettings, table: Table, release: tuple[int, int]) -> RowShape:
-    columns = columns_of(table, settings.columns)
-    selected = selection(columns, release, times=settings.details)
-    if settings.rows == "changes":  # its columns' names are its own
-        return RowShape(selected, details=False)
-    return RowShape(selected, settings.details, settings.detail_prefix)
-
-
-def _query(settings: SnapshotSettings, table: Table, shape: RowShape) -> str:
-    return statement(table, shape.selected, settings.filter, allow_filtering=settings.allow_filtering)

@@ -15,7 +15,7 @@ from importlib.metadata import version as version_of
 from typing import Any, Final
 
 from tailrace_schemas.avro.subjects import Part
-from tailrace_schemas.change import Change, Origin, record_times
+from tailrace_schemas.change import Change, Op, Origin, record_times
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Column, Table
@@ -26,6 +26,8 @@ from tailrace_spark.sinks.kafka.record import KafkaRecord
 
 CONNECTOR: Final = "tailrace"
 STATIC: Final = ".static"
+_READ: Final = "r"
+"""The `op` of a row that was read, not logged."""
 """Behind the name of a table's topic: that of its static rows, whose key is the partition key alone."""
 _LOGICAL: Final[Mapping[str, tuple[str, str]]] = {
     "timestamp": ("int64", "io.debezium.time.Timestamp"),
@@ -107,30 +109,40 @@ class DebeziumForm:
         """
         if imaged.images is None:
             raise UnsupportedError("no image of its rows can be told (docs/images.md), so no event")
-        return self._events(topic, change, record_id, imaged.table, imaged.images)
+        read = change.op is Op.READ
+        return self._events(topic, change, record_id, imaged.table, imaged.images, read=read)
 
     def expired(self, topic: str, change: Change, record_id: RecordId, imaged: Imaged) -> list[KafkaRecord]:
         """Those of what had expired when the change came. Raises UnsupportedError for a key, as `events`."""
-        return self._events(topic, change, record_id, imaged.table, imaged.expired)
+        return self._events(topic, change, record_id, imaged.table, imaged.expired, read=False)
 
     def _events(
-        self, topic: str, change: Change, record_id: RecordId, table: Table, images: Sequence[RowImage]
+        self,
+        topic: str,
+        change: Change,
+        record_id: RecordId,
+        table: Table,
+        images: Sequence[RowImage],
+        *,
+        read: bool,
     ) -> list[KafkaRecord]:
         source = self._source(change, record_id)
         events: list[KafkaRecord] = []
         for image in images:
             if image.op is not ImageOp.UPDATE or image.changed:
-                events += self._event(self._shape(table, topic, image.static), image, source)
+                was_read = read and image.op is not ImageOp.DELETE
+                events += self._event(self._shape(table, topic, image.static), image, source, read=was_read)
         return events
 
-    def _event(self, shape: _Shape, image: RowImage, source: Mapping[str, Any]) -> Iterator[KafkaRecord]:
+    def _event(self, shape: _Shape, image: RowImage, source: Mapping[str, Any], *, read: bool) -> Iterator[KafkaRecord]:
+        """The event of a row; of one that was `read`, not logged, Debezium gives no row before it."""
         key = shape.key(image)
         seen_ms = source["seen"]
         payload = {
-            "before": shape.row(image, image.before),
+            "before": None if read else shape.row(image, image.before),
             "after": shape.row(image, image.after),
             "source": source["payload"],
-            "op": image.op.value,
+            "op": _READ if read else image.op.value,
             "ts_ms": seen_ms,
             "ts_us": _int64(seen_ms * 1_000),
             "ts_ns": _int64(seen_ms * 1_000_000),

@@ -22,7 +22,7 @@ def test_options_are_text_of_any_case() -> None:
     assert settings.name == ("shop", "orders")
     assert settings.contact_points == ("10.0.0.1", "10.0.0.2")
     assert (settings.port, settings.columns, settings.details) == (9142, ("id", "total"), False)
-    assert (settings.task_rate, settings.within) == (250.0, (TokenRange(),))
+    assert (settings.rows_per_second, settings.within) == (1000, (TokenRange(),))
 
 
 @pytest.mark.parametrize(

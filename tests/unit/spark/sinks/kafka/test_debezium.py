@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace_schemas.change import Change
+from tailrace_schemas.change import Change, Op
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.tokens import token
@@ -122,6 +122,16 @@ def test_rows_are_created_updated_and_deleted() -> None:
         (ONE,),
     ]
     assert {event.partition for event in found} == {token(b"ann")}
+
+
+def test_rows_that_were_read_are_r_and_have_nothing_before() -> None:
+    first = replace(LOG.update(K, (1,), 10, amount=5), op=Op.READ)
+    later = replace(LOG.update(K, (1,), 20, amount=6), op=Op.READ)
+    assert words(events(first, first, later, LOG.update(K, (1,), 30, amount=7))) == [
+        (ONE, "r", None, row(1, 5)),
+        (ONE, "r", None, row(1, 6)),
+        (ONE, "u", row(1, 6), row(1, 7)),
+    ]
 
 
 def test_a_row_that_stays_as_it_was_has_no_event() -> None:

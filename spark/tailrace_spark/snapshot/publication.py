@@ -1,0 +1,215 @@
+"""A snapshot for Kafka's readers, from the driver: planned once, published by tasks, gone on with after a crash."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import uuid4
+
+from tailrace_common.kafka.transactions import MARK
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_to_json
+from tailrace_spark.sinks.kafka.record import KafkaRecord
+from tailrace_spark.snapshot.announcing import Announcer
+from tailrace_spark.snapshot.publishing import Destination, NumberedPiece, PublishTask, RangeOutcome
+from tailrace_spark.snapshot.ranges import Limits, Piece, TokenRange, cut, deal
+from tailrace_spark.snapshot.record_reader import SnapshotRecords
+from tailrace_spark.snapshot.records import (
+    ID_HEADER,
+    MARK_HEADER,
+    SnapshotRecord,
+    encode_snapshot,
+    range_key,
+    snapshot_key,
+)
+from tailrace_spark.snapshot.session import ClusterView, Ring
+from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.table_reading import query_of, shape_of
+
+log = logging.getLogger("tailrace_spark")
+_AGAIN: Final = "run the same command again: it goes on where this one stopped"
+
+Run = Callable[[Sequence[tuple[NumberedPiece, ...]], PublishTask], Sequence[RangeOutcome]]
+"""Runs tasks on Spark's executors, and gives their outcomes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The table that is read, as the cluster has it now."""
+
+    table: Table
+    release: tuple[int, int]
+    ring: Ring
+
+    def pieces(self, settings: SnapshotSettings) -> list[Piece]:
+        """The ranges to read, with their estimates."""
+        return cut(self.ring.owned, self.ring.estimates, settings.limits, settings.within)
+
+    def piece_of(self, token_range: TokenRange) -> Piece:
+        """A range that was cut earlier, with the replicas that its first part has now."""
+        splits = cut(self.ring.owned, self.ring.estimates, Limits(1 << 62), (token_range,))
+        return Piece(token_range, splits[0].replicas, sum([split.octets for split in splits]))
+
+
+def survey(settings: SnapshotSettings) -> Survey:
+    """Look at the table and the ring. Raises SettingsError where it cannot be read as changes, ServiceError."""
+    with closing(ClusterView(settings)) as view:
+        table, release = view.table(), view.release()
+        if table.is_counter:
+            raise SettingsError(f"{table} has counters: CQL shows totals, and changes have shards")
+        view.check(query_of(settings, table, shape_of(settings, table, release)))
+        return Survey(table, release, view.ring())
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How far a snapshot is; `octets` are those of keys and values in the topic."""
+
+    ranges: int
+    done: int
+    changes: int
+    octets: int
+
+
+class Publication:
+    """One snapshot of a table into its topic. Raises SettingsError, ServiceError, FencedError from its methods."""
+
+    def __init__(self, announcer: Announcer, settings: SnapshotSettings) -> None:
+        self._settings = settings
+        self._survey = survey(settings)
+        announcer.prepare()
+        self._destination, self._announcements = announcer.announce(self._survey.table)
+        self._record: SnapshotRecord | None = None
+        self.resumed = False
+        """Whether an earlier command began it."""
+
+    @property
+    def record(self) -> SnapshotRecord:
+        """The snapshot's own record."""
+        if self._record is None:
+            raise ValueError("begin the snapshot first")
+        return self._record
+
+    @property
+    def destination(self) -> Destination:
+        """Where it goes."""
+        return self._destination
+
+    def begin(self, *, new: bool) -> None:
+        """Announce the definition, and go on with the table's unfinished snapshot, or begin one; `new`: begin one."""
+        with closing(self._records()) as records:
+            records.read()
+            earlier = records.unfinished(self._survey.table.id, self._settings.token_range)
+        self.resumed = earlier is not None and not new
+        if earlier is not None and new:
+            self._end(earlier, cancelled=True)
+        record = earlier if earlier is not None and not new else self._planned()
+        with closing(self._destination.transactions(record.id)) as transactions:
+            transactions.open()
+            if self._announcements:  # readers have the definition before the first row
+                for announcement in self._announcements:
+                    transactions.send(announcement)
+                transactions.end()
+            if not self.resumed:
+                for mark in self._marks(record, "first"):
+                    transactions.send(mark)
+                transactions.send(self._snapshot_record(record))
+                transactions.end()
+        self._record = record
+
+    def publish(self, run: Run) -> Totals:
+        """Publish all ranges that are not out yet, then end the snapshot."""
+        totals, left = self.totals()
+        tasks = self._tasks(left)
+        if tasks:
+            for outcome in run(tasks, self._task(len(tasks))):
+                if outcome.fenced:
+                    raise FencedError(outcome.error or "")
+                if outcome.error is not None:
+                    raise ServiceError(f"range {outcome.index} of {self.record.table}: {outcome.error}. {_AGAIN}")
+            totals, left = self.totals()
+        if left:
+            raise ServiceError(f"{len(left)} ranges of {self.record.table} are not published yet: {_AGAIN}")
+        self._end(self.record)
+        return totals
+
+    def totals(self) -> tuple[Totals, list[int]]:
+        """How far it is, and the numbers of the ranges that are not done."""
+        with closing(self._records()) as records:
+            records.read()
+            return totals_of(self.record, records), _left(self.record, records)
+
+    def watch(self) -> SnapshotRecords:
+        """A reader of how far it is, for `totals_of`."""
+        return self._records()
+
+    def _records(self) -> SnapshotRecords:
+        only = None if self._record is None else self._record.id
+        return SnapshotRecords(self._destination.kafka, self._destination.prefix, only=only)
+
+    def _planned(self) -> SnapshotRecord:
+        ranges = tuple([piece.range for piece in self._survey.pieces(self._settings)])
+        table, topic = self._survey.table, self._destination.topic
+        within, now = self._settings.token_range, time.time_ns() // 1_000_000
+        return SnapshotRecord(uuid4().hex, str(table), table.id, topic, within, ranges, now)
+
+    def _tasks(self, left: Sequence[int]) -> list[tuple[NumberedPiece, ...]]:
+        ranges = self.record.ranges
+        numbers = {ranges[index]: index for index in left}
+        dealt = deal([self._survey.piece_of(ranges[index]) for index in left], self._settings.limits)
+        return [tuple([NumberedPiece(numbers[piece.range], piece) for piece in pieces]) for pieces in dealt]
+
+    def _task(self, tasks: int) -> PublishTask:
+        survey_now = self._survey
+        definition = json.dumps(table_to_json(survey_now.table))
+        return PublishTask(
+            self._settings,
+            definition,
+            survey_now.release,
+            survey_now.ring.datacenter,
+            self._destination,
+            self.record.id,
+            tasks,
+        )
+
+    def _end(self, record: SnapshotRecord, *, cancelled: bool = False) -> None:
+        """In one transaction: the last marks, that it has ended, and tombstones for its ranges' records."""
+        ended = replace(record, ended=time.time_ns() // 1_000_000, cancelled=cancelled)
+        with closing(self._destination.transactions(record.id)) as producer:
+            producer.open()
+            for mark in self._marks(record, "cancelled" if cancelled else "last"):
+                producer.send(mark)
+            producer.send(self._snapshot_record(ended))
+            for index in range(len(record.ranges)):
+                producer.send_tombstone(self._destination.progress, 0, range_key(record.id, index))
+            producer.end()
+
+    def _marks(self, record: SnapshotRecord, kind: str) -> list[KafkaRecord]:
+        headers = ((ID_HEADER, record.id.encode()), (MARK_HEADER, kind.encode()))
+        partitions = range(self._destination.partitions)
+        return [KafkaRecord(record.topic, partition, MARK, None, headers) for partition in partitions]
+
+    def _snapshot_record(self, record: SnapshotRecord) -> KafkaRecord:
+        return KafkaRecord(self._destination.progress, 0, snapshot_key(record.id), encode_snapshot(record))
+
+
+def totals_of(record: SnapshotRecord, records: SnapshotRecords) -> Totals:
+    """How far a snapshot is, by what was read of its ranges."""
+    ranges = records.ranges_of(record.id).values()
+    return Totals(
+        len(record.ranges),
+        sum([entry.done for entry in ranges]),
+        sum([entry.changes for entry in ranges]),
+        sum([entry.octets for entry in ranges]),
+    )
+
+
+def _left(record: SnapshotRecord, records: SnapshotRecords) -> list[int]:
+    done = {index for index, entry in records.ranges_of(record.id).items() if entry.done}
+    return [index for index in range(len(record.ranges)) if index not in done]

@@ -1,0 +1,235 @@
+"""Ranges of a table into its topic, by tasks: a transaction for each page, which says too how far the range is.
+
+A range has a transactional id of its own. So a later attempt ends an earlier one, then reads what that had committed,
+and goes on behind it (docs/contracts.md 4).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from tailrace_common.kafka import KafkaTransactions, Sizes
+from tailrace_common.properties.passthrough import Scalar
+from tailrace_schemas.avro import Encoder, SchemaIds
+from tailrace_schemas.avro.frames import reframed
+from tailrace_schemas.avro.schema import KeyChoice
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import FencedError, ServiceError, TailraceError
+from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
+from tailrace_schemas.table_json import table_from_json
+from tailrace_schemas.tokens import partition as partition_of
+from tailrace_schemas.topics import Internal, internal_topic
+from tailrace_spark.sinks.kafka.record import KafkaRecord
+from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.ranges import Piece, TokenRange
+from tailrace_spark.snapshot.reading import Page, PageStateError, RangeReader
+from tailrace_spark.snapshot.record_reader import SnapshotRecords
+from tailrace_spark.snapshot.records import ID_HEADER, RangeRecord, encode_range, range_key
+from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.streams.worker_imports import forget_archives
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where the changes of a snapshot go, and in which form. `timeout`: seconds of a transaction.
+
+    `partitions` are those of the topic. `ids` name the schemas, and `largest` is the largest record, in bytes.
+    """
+
+    kafka: Mapping[str, Scalar] = field(repr=False)
+    prefix: str
+    topic: str
+    partitions: int
+    ids: SchemaIds
+    key: KeyChoice = "partition"
+    forms: ValueForms = PLAIN_FORMS
+    largest: int = 16 << 20
+    timeout: int = 10
+
+    @property
+    def progress(self) -> str:
+        """The topic of how far snapshots are."""
+        return internal_topic(self.prefix, Internal.SNAPSHOTS)
+
+    def transactions(self, snapshot_id: str, suffix: str = "") -> KafkaTransactions:
+        """Transactions of a snapshot, of the driver or of one range; not open yet."""
+        return KafkaTransactions(
+            self.kafka,
+            f"{self.prefix}.snapshot.{snapshot_id}{suffix}",
+            self.progress,
+            clock=time.monotonic,
+            timeout=self.timeout,
+            sizes=Sizes(largest=self.largest),
+            fenced=f"another command publishes snapshot {snapshot_id}: this one publishes no more",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedPiece:
+    """A range of a snapshot, and its number among them."""
+
+    index: int
+    piece: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class RangeOutcome:
+    """What a task made of a range: nothing is wrong, or an error's words, and whether another command is the newer."""
+
+    index: int
+    error: str | None = None
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTask:
+    """What each task does, one of so many `tasks`; its ranges come with it. `since` is where the topic is read on.
+
+    The table's definition is JSON; `release` is the oldest of its nodes.
+    """
+
+    settings: SnapshotSettings = field(repr=False)
+    definition: str
+    release: tuple[int, int]
+    datacenter: str
+    destination: Destination
+    snapshot_id: str
+    tasks: int
+
+    def __call__(self, pieces: Iterator[Sequence[NumberedPiece]]) -> Iterator[RangeOutcome]:
+        """The outcomes of a task's ranges; the first error is the last one."""
+        forget_archives()
+        with closing(self.publisher()) as publisher:
+            for numbered in pieces:
+                for one_range in numbered:
+                    try:
+                        publisher.publish(one_range)
+                    except TailraceError as error:
+                        yield RangeOutcome(one_range.index, str(error), isinstance(error, FencedError))
+                        return
+                    yield RangeOutcome(one_range.index)
+
+    def publisher(self) -> RangePublisher:
+        """A publisher of one task. Raises SettingsError, ServiceError."""
+        table = table_from_json(json.loads(self.definition))
+        shape = shape_of(self.settings, table, self.release)
+        encoder = Encoder(table, self.destination.prefix, self.destination.key, self.destination.forms)
+        form = ChangeRecords(encoder, self.destination, self.snapshot_id)
+        reader = range_reader(self.settings, query_of(self.settings, table, shape), self.tasks)
+        empty = ReadChanges(table, shape.selected, self.datacenter)
+        return RangePublisher(form, reader, empty)
+
+
+class ChangeRecords:
+    """Makes records of a table's topic out of changes."""
+
+    def __init__(self, encoder: Encoder, destination: Destination, snapshot_id: str) -> None:
+        self._encoder = encoder
+        self._own = destination.ids.value == encoder.schema_id
+        self._headers = ((ID_HEADER, snapshot_id.encode()),)
+        self.destination = destination
+        self.snapshot_id = snapshot_id
+
+    def of(self, change: Change) -> KafkaRecord:
+        """A change's record, in the partition of its token."""
+        destination = self.destination
+        key, value = self._encoder.key(change), self._encoder.value(change)
+        if not self._own:
+            key = None if key is None else reframed(key, destination.ids.key)
+            value = reframed(value, destination.ids.value)
+        partition = partition_of(change.token, destination.partitions)
+        return KafkaRecord(destination.topic, partition, key, value, self._headers)
+
+    def progress(self, index: int, record: RangeRecord) -> KafkaRecord:
+        """A range's record in the topic of how far snapshots are."""
+        return KafkaRecord(self.destination.progress, 0, range_key(self.snapshot_id, index), encode_range(record))
+
+
+class RangePublisher:
+    """Publishes ranges one after the other; of one task. It reads the topic of progress once, and then on."""
+
+    def __init__(self, records: ChangeRecords, reader: RangeReader, changes: ReadChanges) -> None:
+        self._records = records
+        self._reader = reader
+        self._changes = changes
+        destination = records.destination
+        self._progress = SnapshotRecords(destination.kafka, destination.prefix, only=records.snapshot_id)
+
+    def close(self) -> None:
+        """End the connection to the topic of progress."""
+        self._progress.close()
+
+    def publish(self, numbered: NumberedPiece) -> None:
+        """Publish what is not out yet of a range. Raises ServiceError, FencedError, RefusedError."""
+        with closing(_RangeTransactions(self._records, numbered.index)) as transactions:
+            transactions.open()
+            self._progress.read()  # behind the fence: nobody else commits any more for this range
+            progress = self._progress.ranges_of(self._records.snapshot_id).get(numbered.index)
+            progress = progress or RangeRecord(0, 0, False, numbered.piece.range.start)
+            while not progress.done:
+                progress = self._publish(numbered.piece, transactions, progress)
+
+    def _publish(self, piece: Piece, transactions: _RangeTransactions, progress: RangeRecord) -> RangeRecord:
+        """Publish the rest of a range; how far it is then: not done, where no node takes the page state any more."""
+        state, rest = progress.state, _rest(piece, progress)
+        changes = self._changes.after(progress.last_key)
+        try:
+            for page in self._reader.pages_of(rest, state):
+                records = [self._records.of(change) for change in changes.changes(page.columns, page.asked)]
+                progress = _advanced(progress, piece, page, records, changes)
+                transactions.commit(records, progress)
+        except PageStateError as error:
+            if state is None:
+                raise ServiceError(f"Cassandra refuses a page state that it gave itself: {error}") from error
+            # One of another release, say. Rows of one partition come twice.
+            return RangeRecord(progress.changes, progress.octets, False, progress.complete_to)
+        if not progress.done:  # its last page had no rows, or it had no page at all
+            progress = RangeRecord(progress.changes, progress.octets, True, piece.range.end)
+            transactions.commit((), progress)
+        return progress
+
+
+def _rest(piece: Piece, progress: RangeRecord) -> Piece:
+    """What is to be read of a range: a page state says it in the whole one, a token in the rest of it."""
+    if progress.state is not None or progress.complete_to <= piece.range.start:
+        return piece
+    return Piece(TokenRange(progress.complete_to, piece.range.end), piece.replicas)
+
+
+def _advanced(
+    progress: RangeRecord, piece: Piece, page: Page, records: Sequence[KafkaRecord], changes: ReadChanges
+) -> RangeRecord:
+    """How far a range is with a page."""
+    octets = progress.octets + sum([record.size for record in records])
+    count = progress.changes + len(records)
+    if page.next_page is None:
+        return RangeRecord(count, octets, True, piece.range.end)
+    # Of the last partition rows may follow.
+    complete_to = max(progress.complete_to, changes.last_token - 1)
+    return RangeRecord(count, octets, False, complete_to, page.next_page, changes.last_key)
+
+
+class _RangeTransactions:
+    """The transactions of one range; none is open but while it is sent."""
+
+    def __init__(self, records: ChangeRecords, index: int) -> None:
+        self._records = records
+        self._index = index
+        self._producer = records.destination.transactions(records.snapshot_id, f".{index}")
+
+    def open(self) -> None:
+        self._producer.open()
+
+    def commit(self, records: Sequence[KafkaRecord], progress: RangeRecord) -> None:
+        for record in records:
+            self._producer.send(record)
+        self._producer.send(self._records.progress(self._index, progress))
+        self._producer.end()
+
+    def close(self) -> None:
+        self._producer.close()

@@ -1,0 +1,154 @@
+"""The records of `<prefix>.snapshots`: what a snapshot publishes, and how far it is (docs/contracts.md 4). No I/O."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.packing import json_object, packed
+from tailrace_spark.snapshot.ranges import TokenRange
+
+FORMAT: Final = 1
+ID_HEADER: Final = "tailrace.snapshot"
+"""The header that has a snapshot's id, of each of its records in a table's topic."""
+MARK_HEADER: Final = "tailrace.snapshot.mark"
+"""The header that tells the marks of a partition: records without a value before its first and behind its last row."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRecord:
+    """A snapshot: its table and topic, and the ranges that it reads, which stay what they were at its start.
+
+    `within` is the token range asked for, None: all. `started` and `ended` are milliseconds since the epoch; None: it
+    has not ended. `cancelled`: another one took its place.
+    """
+
+    id: str
+    table: str
+    table_id: UUID
+    topic: str
+    within: str | None
+    ranges: tuple[TokenRange, ...]
+    started: int
+    ended: int | None = None
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRecord:
+    """How far a range is. `changes` and `octets` (of keys and values) are out; all of them, where it is `done`.
+
+    Else partitions with tokens up to `complete_to` are out as a whole. The next row is where the paging `state` says,
+    and `last_key` is the partition of the last row that is out.
+    """
+
+    changes: int
+    octets: int
+    done: bool
+    complete_to: int
+    state: bytes | None = None
+    last_key: bytes | None = None
+
+
+def snapshot_key(snapshot_id: str) -> bytes:
+    """The key of a snapshot's record."""
+    return snapshot_id.encode()
+
+
+def range_key(snapshot_id: str, index: int) -> bytes:
+    """The key of the record of one of its ranges, counted from 0."""
+    return f"{snapshot_id}/{index}".encode()
+
+
+def parse_key(key: bytes) -> tuple[str, int | None]:
+    """The snapshot's id, and the range's number where the record is one of a range. Raises CorruptError."""
+    snapshot_id, slash, index = key.decode(errors="replace").partition("/")
+    if slash and not index.isdigit():
+        raise CorruptError(f"{key[:80]!r} is no key of a snapshot")
+    return snapshot_id, int(index) if slash else None
+
+
+def encode_snapshot(record: SnapshotRecord) -> bytes:
+    """Its JSON, compressed where it is long."""
+    fields: dict[str, object] = {
+        "table": record.table,
+        "table_id": str(record.table_id),
+        "topic": record.topic,
+        "within": record.within,
+        "ranges": [[token_range.start, token_range.end] for token_range in record.ranges],
+        "started": record.started,
+        "ended": record.ended,
+        "cancelled": record.cancelled,
+        "format": FORMAT,
+    }
+    return packed(_json(fields))
+
+
+def decode_snapshot(snapshot_id: str, value: bytes) -> SnapshotRecord:
+    """The way back. Raises CorruptError for a later format, and for anything that is no such record."""
+    fields = _fields(value)
+    try:
+        return SnapshotRecord(
+            snapshot_id,
+            str(fields["table"]),
+            UUID(fields["table_id"]),
+            str(fields["topic"]),
+            None if fields["within"] is None else str(fields["within"]),
+            tuple([TokenRange(int(start), int(end)) for start, end in fields["ranges"]]),
+            int(fields["started"]),
+            None if fields["ended"] is None else int(fields["ended"]),
+            bool(fields["cancelled"]),
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CorruptError(f"the record of snapshot {snapshot_id[:80]!r}: {error}") from error
+
+
+def encode_range(record: RangeRecord) -> bytes:
+    """Its JSON."""
+    fields: dict[str, object] = {
+        "changes": record.changes,
+        "bytes": record.octets,
+        "done": record.done,
+        "complete_to": record.complete_to,
+        "state": None if record.state is None else b64encode(record.state).decode(),
+        "last_key": None if record.last_key is None else b64encode(record.last_key).decode(),
+        "format": FORMAT,
+    }
+    return _json(fields)
+
+
+def decode_range(value: bytes) -> RangeRecord:
+    """The way back. Raises CorruptError for a later format, and for anything that is no such record."""
+    fields = _fields(value)
+    try:
+        state, last_key = fields["state"], fields["last_key"]
+        return RangeRecord(
+            int(fields["changes"]),
+            int(fields["bytes"]),
+            bool(fields["done"]),
+            int(fields["complete_to"]),
+            None if state is None else b64decode(state, validate=True),
+            None if last_key is None else b64decode(last_key, validate=True),
+        )
+    except (ValueError, LookupError, TypeError) as error:
+        raise CorruptError(f"the record of a snapshot's range: {error}") from error
+
+
+def _json(fields: Mapping[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _fields(value: bytes) -> dict[str, Any]:
+    try:
+        fields = json_object(value)
+    except ValueError as error:
+        raise CorruptError(f"a record of a snapshot: {error}") from error
+    version = fields.get("format")
+    if not isinstance(version, int) or version > FORMAT:
+        raise CorruptError(f"a record of a snapshot has format {version!r}; this version reads up to {FORMAT}")
+    return fields

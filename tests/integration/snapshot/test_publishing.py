@@ -1,0 +1,316 @@
+"""`tailrace snapshot start --to kafka`: each row once in the topic, whatever dies, and its reader has the table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cassandra.cluster import Session
+from confluent_kafka import Consumer, TopicPartition
+
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Op
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
+from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import partition as partition_of
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.cli.read_options import read_settings
+from tailrace_spark.snapshot.announcing import Announcer
+from tailrace_spark.snapshot.publication import Publication
+from tailrace_spark.snapshot.publishing import NumberedPiece, PublishTask, RangeOutcome
+from tailrace_spark.snapshot.record_reader import SnapshotRecords
+from tests.corpus.kinds import Kinds
+from tests.integration.agents import Published, cql, create_keyspace, published
+from tests.integration.processes import PROGRAM
+from tests.oracle.comparison import Downstream, ask, differences
+from tests.oracle.writing import Source, Writer
+
+ROWS = 3000
+KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=False, long_keys=False)
+
+
+@pytest.fixture
+def session(cassandra: LocalCassandra, keyspace_name: str) -> Iterator[Session]:
+    with cql(cassandra, seconds=60) as session:
+        create_keyspace(session, keyspace_name)
+        yield session
+        session.execute(f"DROP KEYSPACE {keyspace_name}")
+
+
+@pytest.fixture
+def settings(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str) -> Settings:
+    return Settings.model_validate(
+        {
+            "cluster": {"contact_points": [cassandra.address], "port": cassandra.port},
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix, "partitions": 3},
+        }
+    )
+
+
+def publication_of(settings: Settings, table: object, **options: object) -> Publication:
+    asked = {"consistency": "ONE", "concurrent_ranges": 2, "ranges": 4, **options}
+    reading = read_settings(settings, table=str(table), rows="changes", prefix=settings.topics.prefix, **asked)
+    return Publication(Announcer(settings), reading)
+
+
+def run_here(work: Sequence[tuple[NumberedPiece, ...]], task: PublishTask) -> list[RangeOutcome]:
+    """As Spark does, one after the other in this process."""
+    return [outcome for pieces in work for outcome in task(iter([pieces]))]
+
+
+def raw_records(kafka: LocalKafka, topic: str) -> list[Any]:
+    """Every committed record of a topic with its headers, partition by partition in order."""
+    config = {"bootstrap.servers": kafka.bootstrap, "group.id": "raw", "isolation.level": "read_committed",
+              "enable.partition.eof": True, "auto.offset.reset": "earliest"}  # fmt: skip
+    with closing(Consumer(config)) as consumer:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        records: list[Any] = []
+        at_end: set[int | None] = set()
+        while len(at_end) < len(partitions):
+            message = consumer.poll(10)
+            assert message is not None
+            if message.error() is not None:
+                at_end.add(message.partition())
+            else:
+                records.append(message)
+    return sorted(records, key=lambda message: (message.partition(), message.offset()))
+
+
+def assert_once(records: Sequence[Published], partitions: int = 3) -> None:
+    rows = Counter((record.change.key, record.change.clustering, record.change.static) for record in records)
+    assert [row for row, count in rows.items() if count > 1] == []
+    assert {record.change.op for record in records} == {Op.READ}
+    assert all(record.partition == partition_of(record.change.token, partitions) for record in records)
+
+
+def fill(session: Session, keyspace: str, rows: int = ROWS) -> str:
+    """A table of few wide partitions, so that pages and commands end within them."""
+    session.execute(f"CREATE TABLE {keyspace}.t (k int, c int, s text STATIC, v text, PRIMARY KEY (k, c))")
+    insert = session.prepare(f"INSERT INTO {keyspace}.t (k, c, s, v) VALUES (?, ?, ?, ?)")
+    pending = [session.execute_async(insert, (row % 10, row, f"s{row % 10}", f"v{row}")) for row in range(rows)]
+    for future in pending:
+        future.result()
+    return f"{keyspace}.t"
+
+
+class Command:
+    """`tailrace snapshot start` as a process."""
+
+    def __init__(self, directory: Path, settings: Settings, table: str, *options: str) -> None:
+        kafka = settings.kafka.reveal()["bootstrap.servers"]
+        config = directory / "tailrace.toml"
+        config.write_text(
+            f'[cluster]\ncontact_points = ["{settings.cluster.contact_points[0]}"]\nport = {settings.cluster.port}\n'
+            f'[kafka]\n"bootstrap.servers" = "{kafka}"\n[topics]\nprefix = "{settings.topics.prefix}"\npartitions = 3\n'
+            '[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n'
+        )
+        command = (
+            *(sys.executable, *PROGRAM, "snapshot", "start", table, "--to", "kafka", "-c", str(config)),
+            *("--consistency", "one", *options),
+        )
+        self._printed = directory / f"{time.monotonic_ns()}.out"
+        self._log = self._printed.with_suffix(".log")
+        with self._printed.open("w") as printed, self._log.open("w") as log:
+            self.process = subprocess.Popen(command, stdout=printed, stderr=log, env={**os.environ})
+
+    def words(self) -> str:
+        return self._log.read_text()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it printed, when it has ended as it should."""
+        assert self.process.wait(240) == 0, self.words()
+        return [json.loads(line) for line in self._printed.read_text().splitlines()]
+
+
+@pytest.mark.promise("snapshot.kafka-once")
+def test_a_command_that_is_killed_goes_on_and_each_row_is_published_once(
+    session: Session, kafka: LocalKafka, settings: Settings, keyspace_name: str, tmp_path: Path
+) -> None:
+    table = fill(session, keyspace_name)
+    prefix = settings.topics.prefix
+    publication_of(settings, table).begin(new=False)  # so that the topics are there to be looked at
+    killed = Command(tmp_path, settings, table, "--rows-per-second", "600")
+    with closing(SnapshotRecords(settings.kafka.reveal(), prefix)) as records:
+
+        def some_is_out() -> bool:
+            records.read()
+            changes = sum(entry.changes for ranges in records.ranges.values() for entry in ranges.values())
+            return changes > 200 or killed.process.poll() is not None
+
+        assert wait_until(some_is_out, 120)
+    assert killed.process.poll() is None, killed.words()
+    killed.process.kill()
+    killed.process.wait()
+    out = len(published(kafka, prefix, f"{prefix}.{table}"))
+    assert 0 < out < ROWS
+    again = Command(tmp_path, settings, table)
+    [line] = again.lines()[-1:]
+    assert line["done"] == line["ranges"] > 0
+    assert line["changes"] == ROWS + 10
+    assert "goes on" in again.words()
+    topic = published(kafka, prefix, f"{prefix}.{table}")
+    assert_once(topic)
+    rows = {(record.change.key, record.change.clustering) for record in topic if not record.change.static}
+    assert len(rows) == ROWS
+    assert len(topic) == ROWS + 10
+
+
+def test_marks_and_headers_tell_a_snapshot_from_the_log(
+    session: Session, kafka: LocalKafka, settings: Settings, keyspace_name: str
+) -> None:
+    table = fill(session, keyspace_name, 300)
+    publication = publication_of(settings, table)
+    publication.begin(new=False)
+    publication.publish(run_here)
+    snapshot = publication.record.id.encode()
+    by_partition: dict[int, list[Any]] = {}
+    for message in raw_records(kafka, f"{settings.topics.prefix}.{table}"):
+        assert dict(message.headers())["tailrace.snapshot"] == snapshot
+        by_partition.setdefault(message.partition(), []).append(message)
+    assert by_partition.keys() == {0, 1, 2}
+    for messages in by_partition.values():
+        marks = [dict(message.headers()).get("tailrace.snapshot.mark") for message in messages]
+        assert (marks[0], marks[-1]) == (b"first", b"last")
+        assert set(marks[1:-1]) <= {None}
+        assert [message.value() is None for message in messages] == [mark is not None for mark in marks]
+    # It has ended: the next one is another, and reads all of it again.
+    second = publication_of(settings, table)
+    second.begin(new=False)
+    assert not second.resumed
+    assert second.publish(run_here).changes == 310
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [2, 5])
+def test_a_reader_of_the_topic_has_what_select_answers(
+    cassandra: LocalCassandra, kafka: LocalKafka, settings: Settings, keyspace_name: str, tmp_path: Path, seed: int
+) -> None:
+    contact = Contact(hosts=(cassandra.address,), port=cassandra.port)
+    with closing(LiveCluster(contact)) as live, cql(cassandra, seconds=60) as session:
+        writer = Writer(Source(session, live), keyspace_name)
+        writer.write(seed, KINDS, 300)
+        answers = ask(session, writer.present)
+        topics = {table: snapshot_here(settings, table) for table in writer.present}
+        session.execute(f"DROP KEYSPACE {keyspace_name}")
+    records = [record for topic in topics.values() for record in published(kafka, settings.topics.prefix, topic)]
+    delivered = [Delivered(RecordId("t", 0, offset), record.change) for offset, record in enumerate(records)]
+    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
+    with closing(store), closing(store.open(time.time)) as sink:
+        sink.write([Piece(tuple(delivered))])
+        assert differences(answers, store) == []
+    assert_once(records)
+    assert sum(len(answer.rows) for answer in answers) > 30
+
+
+def snapshot_here(settings: Settings, table: Table) -> str:
+    """Publish a table's rows, a few a page; its topic."""
+    publication = publication_of(settings, table, page_rows=7)
+    publication.begin(new=False)
+    publication.publish(run_here)
+    return publication.destination.topic
+
+
+class StoppingReader:
+    """A reader that does something else after so many pages."""
+
+    def __init__(self, reader: Any, pages: int, then: Any) -> None:
+        self._reader = reader
+        self._pages = pages
+        self._then = then
+
+    def pages_of(self, piece: Any, state: bytes | None) -> Iterator[Any]:
+        for page in self._reader.pages_of(piece, state):
+            if self._pages == 0:
+                self._then()
+            self._pages -= 1
+            yield page
+
+
+@pytest.mark.promise("snapshot.kafka-once")
+def test_a_later_attempt_at_a_range_ends_an_earlier_one(
+    session: Session, kafka: LocalKafka, settings: Settings, keyspace_name: str
+) -> None:
+    publication = publication_of(settings, fill(session, keyspace_name, 400), page_rows=20)
+    publication.begin(new=False)
+
+    def run(work: Sequence[tuple[NumberedPiece, ...]], task: PublishTask) -> list[RangeOutcome]:
+        fenced = 0
+        for numbered in [numbered for pieces in work for numbered in pieces]:
+            with closing(task.publisher()) as earlier, closing(task.publisher()) as later:
+                earlier._reader = StoppingReader(  # type: ignore[assignment]  # it has what is called
+                    earlier._reader, 2, lambda later=later, numbered=numbered: later.publish(numbered)
+                )
+                try:
+                    earlier.publish(numbered)
+                except FencedError:
+                    fenced += 1
+        assert fenced > 0
+        return []
+
+    assert publication.publish(run).changes == 410
+    assert_once(published(kafka, settings.topics.prefix, publication.destination.topic))
+
+
+def test_a_page_state_that_nodes_refuse_costs_the_rows_of_one_partition(
+    session: Session, kafka: LocalKafka, settings: Settings, keyspace_name: str
+) -> None:
+    table = fill(session, keyspace_name, 400)
+    publication = publication_of(settings, table, page_rows=15, ranges=1, concurrent_ranges=1)
+    publication.begin(new=False)
+
+    def stop() -> None:
+        raise ServiceError("stopped")
+
+    def damage(work: Sequence[tuple[NumberedPiece, ...]], task: PublishTask) -> list[RangeOutcome]:
+        for numbered in [numbered for pieces in work for numbered in pieces]:
+            with closing(task.publisher()) as publisher:
+                publisher._reader = StoppingReader(publisher._reader, 2, stop)  # type: ignore[assignment]  # as above
+                with suppress(ServiceError):
+                    publisher.publish(numbered)
+                    continue
+                form, records = publisher._records, publisher._progress
+                records.read()
+                damaged = replace(records.ranges_of(publication.record.id)[numbered.index], state=b"\x00no state")
+                break
+        with closing(publication.destination.transactions(publication.record.id, f".{numbered.index}")) as producer:
+            producer.open()
+            producer.send(form.progress(numbered.index, damaged))
+            producer.end()
+        return run_here(work, task)
+
+    publication.publish(damage)
+    records = published(kafka, settings.topics.prefix, publication.destination.topic)
+    rows = Counter((record.change.key, record.change.clustering) for record in records)
+    twice = {key for (key, _), count in rows.items() if count > 1}
+    assert len(rows) == 410
+    assert len(twice) == 1
+
+
+def test_what_cannot_be_published_is_said_before_anything_is(
+    session: Session, settings: Settings, keyspace_name: str
+) -> None:
+    session.execute(f"CREATE TABLE {keyspace_name}.n (k int PRIMARY KEY, n counter)")
+    with pytest.raises(SettingsError, match="has counters: CQL shows totals"):
+        publication_of(settings, f"{keyspace_name}.n")
+    session.execute(f"CREATE TABLE {keyspace_name}.x (k int PRIMARY KEY)")
+    excluding = settings.model_copy(update={"tables": settings.tables.model_copy(update={"exclude": ("*.x",)})})
+    with pytest.raises(SettingsError, match=r"tables.exclude leave .*\.x out"):
+        publication_of(excluding, f"{keyspace_name}.x")
+    by_others = settings.model_copy(update={"topics": settings.topics.model_copy(update={"create": False})})
+    with pytest.raises(SettingsError, match="is missing, and topics"):
+        publication_of(by_others, f"{keyspace_name}.x")
