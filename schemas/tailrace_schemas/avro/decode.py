@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from fastavro import parse_schema, schemaless_reader
 
+from tailrace_schemas.avro.change_plan import ChangePlan
 from tailrace_schemas.avro.convert import encoder_of
 from tailrace_schemas.avro.formed import plain_of, without_logical_types
 from tailrace_schemas.avro.frames import body_at, message_schema_id
+from tailrace_schemas.avro.layout import layout
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.registry import SchemaEntry, UnknownSchemaError
-from tailrace_schemas.avro.schema import PREFIX_SCHEMA
+from tailrace_schemas.avro.schema import PREFIX_SCHEMA, value_schema
 from tailrace_schemas.change import (
     TRUNCATED_AT,
     Bound,
@@ -31,7 +33,7 @@ from tailrace_schemas.change import (
 from tailrace_schemas.cql.values import join_key
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tailrace_schemas.position import Position
-from tailrace_schemas.table import Column
+from tailrace_schemas.table import Column, Table
 
 _PREFIX: Final = parse_schema(json.loads(PREFIX_SCHEMA))
 
@@ -79,8 +81,7 @@ def decode(message: bytes, schemas: Mapping[bytes, SchemaEntry]) -> Change:
     entry = schemas.get(identity)
     if entry is None:
         raise UnknownSchemaError(identity.hex())
-    reader = reader_of(entry)
-    return reader.change(reader.record(message))
+    return reader_of(entry).decode(message)
 
 
 class _ColumnReader:
@@ -129,6 +130,15 @@ class Reader:
         self._bounds = [_ColumnReader(column, bound_name(column.name)) for column in table.clustering]
         self._partition = [_ColumnReader(column, avro_name(column.name)) for column in table.partition_key]
         self._key_types = tuple(column.type for column in table.partition_key)
+        self._plan = ChangePlan(table) if _is_laid_out_as_ours(schema, table) else None
+
+    def decode(self, message: bytes) -> Change:
+        """The change of a framed message; raises DecodeError where the bytes are not one of this schema."""
+        if self._plan is not None:
+            change = self._plan.change(message, body_at(message))
+            if change is not None:
+                return change
+        return self.change(self.record(message))
 
     def record(self, message: bytes) -> dict[str, Any]:
         """The Avro record of a framed message, as plain values; DecodeError where the bytes are not one."""
@@ -247,6 +257,11 @@ class Reader:
     def _bound(self, bound: dict[str, Any], raw: dict[_RawKey, bytes], where: str) -> Bound:
         values = self._named(self._bounds, bound, raw, where)
         return Bound(values[: bound["count"]], bound["inclusive"])
+
+
+def _is_laid_out_as_ours(schema: object, table: Table) -> bool:
+    """Whether a writer's records have the bytes that ours of now have: older ones lack fields of the source."""
+    return layout(schema) == layout(value_schema(table, ""))
 
 
 def _elements(
