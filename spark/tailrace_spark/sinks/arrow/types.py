@@ -116,4 +116,5 @@ def conformed(array: Any, of: Any) -> Any:
     if pa.types.is_list(of):
         values = conformed(array.values, of.value_type)
         return pa.ListArray.from_arrays(array.offsets, values, type=of, mask=array.is_null())
-    return array.cast(of)
+    # A time of more than a day is none for Arrow, which refuses to cast it; Cassandra takes it.
+    return array.view(of) if pa.types.is_time(of) else array.cast(of)

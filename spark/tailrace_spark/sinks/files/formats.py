@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace_schemas.change_json import ChangeJson, plain
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
+from tailrace_spark.batch.delivery import Delivered
+from tailrace_spark.sinks.arrow.change_batch import change_batch
+from tailrace_spark.sinks.arrow.change_columns import ChangeColumns
 from tailrace_spark.sinks.arrow.schema import PLACE, arrow_schema
+from tailrace_spark.sinks.arrow.types import conformed, delta_schema
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, stream_value
 
 DEFINITION: Final = b"tailrace.table"
@@ -21,7 +26,7 @@ DEFINITION: Final = b"tailrace.table"
 
 
 _BLOCK: Final = 1 << 20
-_GROUP_BYTES: Final = 32 << 20  # in memory, of a row group of files that were put together
+_GROUP_BYTES: Final = 32 << 20  # in memory, of a row group: of files that were put together, or of columns
 
 
 class FormatWriter(Protocol):
@@ -56,20 +61,22 @@ class JsonLines:
 
 
 class Parquet:
-    """Parquet: each `write` is a row group."""
+    """Parquet: each `write` is a row group.
+
+    Columns are made of Cassandra's bytes, as those of a lake's history. Changes that only their record can say (edits
+    of elements, ranges, bytes that are no value) are made of that.
+    """
 
     def __init__(self, stream: Any, table: Table, *, compress: bool) -> None:
         self._stream = stream
+        self._table = table
         definition = json.dumps(table_to_json(table), ensure_ascii=False).encode()
         self._schema = arrow_schema(table).with_metadata({DEFINITION: definition})
+        self._delta_schema = delta_schema(self._schema)
         self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd" if compress else "none")
 
     def write(self, records: Sequence[OutgoingRecord]) -> None:
-        rows = [
-            {**record.record_id.to_json(), **stream_value(record.assignment), **record.record} for record in records
-        ]
-        arrays = [pa.array([row.get(field.name) for row in rows], type=field.type) for field in self._schema]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+        self._writer.write_table(parquet_rows(records, self._table, self._schema, self._delta_schema))
 
     def size(self) -> int:
         return int(self._stream.tell())
@@ -77,6 +84,35 @@ class Parquet:
     def close(self) -> None:
         self._writer.close()
         self._stream.close()
+
+
+def parquet_rows(records: Sequence[OutgoingRecord], table: Table, schema: Any, delta: Any) -> Any:
+    """Changes of a definition as a pyarrow Table of `schema`, in their order; `delta` is it in types that Delta has."""
+    columns = ChangeColumns(table, len(records), _GROUP_BYTES)
+    by_columns: list[int] = []
+    by_records: list[int] = []
+    for index, record in enumerate(records):
+        delivered = Delivered(record.record_id, record.change, record.assignment)
+        (by_columns if not columns.full and columns.add(delivered) else by_records).append(index)
+    if not by_columns:
+        return rows_of_records(records, schema)
+    batch, odd = change_batch(columns, schema, delta)
+    arrays = [conformed(array, field.type) for array, field in zip(batch.columns, schema, strict=True)]
+    rows = pa.Table.from_arrays(arrays, schema=schema)
+    if not by_records and not odd:
+        return rows
+    left_out = set(odd)
+    order = [index for row, index in enumerate(by_columns) if row not in left_out]
+    by_records += [by_columns[row] for row in odd]
+    others = rows_of_records([records[index] for index in by_records], schema)
+    return pa.concat_tables([rows, others]).take(np.argsort(np.array(order + by_records)))
+
+
+def rows_of_records(records: Sequence[OutgoingRecord], schema: Any) -> Any:
+    """As `parquet_rows`, each by way of its Avro record."""
+    rows = [{**record.record_id.to_json(), **stream_value(record.assignment), **record.record} for record in records]
+    arrays = [pa.array([row.get(field.name) for row in rows], type=field.type) for field in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def json_records(file: Any, path: str) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,47 @@
+"""Rows of a Parquet file: the same by columns as by way of the changes' records, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Change
+from tailrace_spark.sinks.arrow.schema import arrow_schema
+from tailrace_spark.sinks.arrow.types import delta_schema
+from tailrace_spark.sinks.changelog.sink import OutgoingRecord, RecordForm
+from tailrace_spark.sinks.files.formats import parquet_rows, rows_of_records
+from tests.properties import examples
+from tests.unit.schemas.avro.test_messages import INSERT, TABLE, row_changes
+from tests.unit.spark.sinks.arrow.test_change_columns import delivered, whole_changes
+
+SCHEMA = arrow_schema(TABLE)
+NUMBERS = arrow_schema(TABLE, times=False)
+FORM = RecordForm(TABLE)
+
+
+def records_of(changes: Sequence[Change]) -> list[OutgoingRecord]:
+    return [
+        OutgoingRecord(change.record_id, change.change, change.assignment, FORM) for change in delivered(list(changes))
+    ]
+
+
+@given(st.lists(whole_changes() | row_changes(), min_size=1, max_size=6))
+@settings(max_examples=examples(60))
+def test_rows_are_those_of_the_records_in_their_order(changes: list[Change]) -> None:
+    records = records_of(changes)
+    rows = parquet_rows(records, TABLE, SCHEMA, delta_schema(SCHEMA))
+    rows.validate()
+    expected = rows_of_records(records, SCHEMA)
+    assert rows.schema == expected.schema
+    # As numbers, since Python has no times beyond the year 9999; as text, since a NaN equals no other.
+    assert repr(rows.cast(NUMBERS).to_pylist()) == repr(expected.cast(NUMBERS).to_pylist())
+
+
+def test_a_change_that_only_its_record_can_say_stands_where_it_came() -> None:
+    changes = [replace(INSERT, cells=INSERT.cells[:1], column_deletions=()), INSERT, replace(INSERT, cells=())]
+    rows = parquet_rows(records_of(changes), TABLE, SCHEMA, delta_schema(SCHEMA))
+    assert rows["offset"].to_pylist() == [0, 1, 2]
+    assert [columns["m"] is None for columns in rows.cast(NUMBERS)["columns"].to_pylist()] == [True, False, False]
