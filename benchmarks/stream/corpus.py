@@ -100,9 +100,9 @@ def change(number: int, written: int) -> Change:
 class Cluster:
     """One cluster's topics under one prefix, made where they are not there."""
 
-    def __init__(self, bootstrap: str, prefix: str) -> None:
+    def __init__(self, bootstrap: str, prefix: str, partitions: int = PARTITIONS) -> None:
         self._config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 2}
-        self.options = TopicSettings(prefix=prefix, partitions=PARTITIONS)
+        self.options = TopicSettings(prefix=prefix, partitions=partitions)
         self._encoders = {table: Encoder(table, prefix) for table, _ in TABLES}
         self._producer = Producer({**self._config, "transactional.id": f"{prefix}.bench", "linger.ms": 1})
 
@@ -136,7 +136,7 @@ class Cluster:
         self._producer.begin_transaction()
         for one in changes:
             encoder = self._encoders[one.table]
-            place = partition(one.token, PARTITIONS)
+            place = partition(one.token, self.options.partitions)
             self._producer.produce(self._topic(one.table), encoder.value(one), encoder.key(one), place)
             self._producer.poll(0)
         self._producer.commit_transaction(60)
@@ -151,14 +151,15 @@ class Cluster:
         return table_topic(self.options.prefix, table.keyspace, table.name, table.id)
 
 
-def prepared(bootstrap: str, directory: Path, records: int) -> str:
-    """The prefix of topics with so many records, made the first time that `directory` is used."""
+def prepared(bootstrap: str, directory: Path, records: int, partitions: int = PARTITIONS) -> str:
+    """The prefix of topics with so many records and partitions, made the first time that `directory` is used."""
     note = directory / "corpus.json"
     known: dict[str, str] = json.loads(note.read_text()) if note.exists() else {}
-    prefix = known.get(str(records))
+    name = f"{records} in {partitions}"
+    prefix = known.get(name)
     if prefix is None:
-        prefix = known[str(records)] = f"bench{uuid4().hex[:8]}"
-        cluster = Cluster(bootstrap, prefix)
+        prefix = known[name] = f"bench{uuid4().hex[:8]}"
+        cluster = Cluster(bootstrap, prefix, partitions)
         cluster.make()
         cluster.fill(records)
         note.write_text(json.dumps(known))

@@ -1,7 +1,8 @@
 """The stream into a sink by the driver and by tasks, in turns: CPU by kind of process, and the driver's memory.
 
-Usage: python -m benchmarks.stream.execution [--sink NAME] [--records N] [--batch N] [--rounds N] [--cores N]
-[--directory DIR]. All of Kafka, Spark and the store share this machine, so changes a second say less than CPU does.
+Usage: python -m benchmarks.stream.execution [--sink NAME] [--records N] [--batch N] [--partitions N] [--only NAME]
+[--rounds N] [--cores N] [--directory DIR]. Kafka, Spark and the store share this machine, so changes a second say less
+than CPU does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +22,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 from pyspark.sql import SparkSession
 
-from benchmarks.stream.corpus import prepared
+from benchmarks.stream.corpus import PARTITIONS, prepared
 from benchmarks.stream.sinks import settings_of
 from tailrace.local import LocalCassandra
 from tailrace.local.kafka import KafkaSettings, LocalKafka
@@ -45,7 +46,8 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import cql, create_keyspace
 from tests.postgres import new_database, server_url
 
-KINDS: Final = ("driver's Python", "workers' Python", "Java", "PostgreSQL", "Cassandra", "Kafka")
+EXECUTIONS: Final = ("driver", "executors")
+KINDS: Final = ("driver's Python", "workers' Python", "Java", "executors' Java", "PostgreSQL", "Cassandra", "Kafka")
 _SINKS: Final[Mapping[str, Callable[[str], Sink]]] = {
     "postgresql": lambda _: SqlSink(new_database()),
     "cassandra": lambda _: _copy("cassandra"),
@@ -62,10 +64,10 @@ def main() -> None:
     arguments = _arguments()
     work = f"{arguments.records:,} changes into {arguments.sink}, {arguments.batch:,} in a batch"
     print(f"{work}, local[{arguments.cores}], {describe()}\n")
-    print(f"{'':14}{'changes/s':>12}" + "".join(f"{kind + ', us':>22}" for kind in KINDS) + f"{'driver MB':>12}")
+    print(head())
     arguments.directory.mkdir(parents=True, exist_ok=True)
     with LocalKafka(arguments.directory / "kafka", KafkaSettings(heap_mib=1024)) as kafka:
-        prefix = prepared(kafka.bootstrap, arguments.directory, arguments.records)
+        prefix = prepared(kafka.bootstrap, arguments.directory, arguments.records, arguments.partitions)
         spark = spark_session(
             {
                 "spark.master": f"local[{arguments.cores}]",
@@ -74,11 +76,13 @@ def main() -> None:
             }
         )
         for number in range(arguments.rounds):
-            for execution in ("driver", "executors"):
+            for execution in arguments.only or EXECUTIONS:
                 place = Path(tempfile.mkdtemp())
                 sink = _SINKS[arguments.sink](str(place / "lake"))
-                _round(spark, kafka.bootstrap, prefix, place, execution, arguments.batch, sink)
-            print(f"  round {number + 1} of {arguments.rounds}")
+                settings = draining(kafka.bootstrap, prefix, place, execution, arguments.batch)
+                figures = drain(spark, settings, sink, (postmaster(),))
+                print(line(execution, figures), flush=True)
+            print(f"  round {number + 1} of {arguments.rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
         spark.stop()
 
 
@@ -87,23 +91,52 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sink", choices=_SINKS, default="postgresql")
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--batch", type=int, default=100_000)
+    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="of each of the four topics")
+    parser.add_argument("--only", choices=EXECUTIONS, action="append", help="one of the two executions")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir(), "tailrace-execution"))
     return parser.parse_args()
 
 
-def _round(
-    spark: SparkSession, bootstrap: str, prefix: str, place: Path, execution: str, batch: int, sink: Sink
-) -> None:
-    """Drain the topics; from the first batch's end to the last one's, since the start costs seconds."""
-    settings = settings_of(
+class Figures(NamedTuple):
+    """Of a stream: changes a second, microseconds of CPU a change by kind of process, the driver's peak of MB."""
+
+    rate: float
+    used: Mapping[str, float]
+    memory: float
+
+
+def head() -> str:
+    """The line above those of `line`."""
+    kinds = "".join(f"{kind + ', us':>22}" for kind in KINDS)
+    return f"{'':14}{'changes/s':>12}{kinds}{'driver MB':>12}"
+
+
+def line(name: str, figures: Figures) -> str:
+    """A row of the table."""
+    used = "".join(f"{figures.used[kind]:22.1f}" for kind in KINDS)
+    return f"{name:14}{figures.rate:12,.0f}{used}{figures.memory:12,.0f}"
+
+
+def draining(bootstrap: str, prefix: str, place: Path, execution: str, batch: int) -> Settings:
+    """The settings of a stream that writes so many changes in a batch, one batch after the other."""
+    return settings_of(
         bootstrap, prefix, place / "checkpoint", execution=execution, max_offsets_per_trigger=batch, trigger_seconds=0
     )
+
+
+def drain(spark: SparkSession, settings: Settings, sink: Sink, roots: Collection[int]) -> Figures:
+    """Drain the topics; from the first batch's end to the last one's, since the start costs seconds.
+
+    Counted are this process and these `roots`, each with all processes below it.
+    """
     marks: list[tuple[int, float, Mapping[str, float]]] = []
 
     def on_batch(progress: Progress) -> None:
-        marks.append((progress.records, time.monotonic(), cpu_by_kind()))
+        if not marks:
+            Path("/proc/self/clear_refs").write_text("5", "utf-8")  # the peak of memory begins here
+        marks.append((progress.records, time.monotonic(), cpu_by_kind({os.getpid(), *roots})))
 
     try:
         Stream(spark, settings, sink, on_batch=on_batch).run(availableNow=True)
@@ -111,14 +144,8 @@ def _round(
         sink.close()
     (_, began, before), *rest = marks
     records, (_, ended, after) = sum(count for count, _, _ in rest), rest[-1]
-    used = {kind: (after[kind] - before[kind]) / records * 1e6 for kind in KINDS}
-    memory = _status(os.getpid(), "VmRSS") / 1024
-    print(
-        f"{execution:14}{records / (ended - began):12,.0f}"
-        + "".join(f"{used[kind]:22.1f}" for kind in KINDS)
-        + f"{memory:12,.0f}",
-        flush=True,
-    )
+    used = {kind: max(0.0, after[kind] - before[kind]) / records * 1e6 for kind in KINDS}
+    return Figures(records / (ended - began), used, _status(os.getpid(), "VmHWM") / 1024)
 
 
 def _copy(kind: str) -> Sink:
@@ -146,10 +173,10 @@ def _files(settings: FilesSinkSettings) -> ReplayableFilesOutlet:
     return ReplayableFilesOutlet(FileStore.of(settings), settings)
 
 
-def cpu_by_kind() -> dict[str, float]:
-    """Seconds of CPU so far of each kind of our processes, and of the database's; of those that have ended too."""
+def cpu_by_kind(roots: Collection[int]) -> dict[str, float]:
+    """Seconds of CPU so far of these processes and all below them, by kind; of those that have ended too."""
     processes = {process.pid: process for process in _processes()}
-    ours = {os.getpid(), _postmaster()}
+    ours = set(roots)
     while more := {pid for pid, process in processes.items() if process.parent in ours} - ours:
         ours |= more
     seconds: defaultdict[str, float] = defaultdict(float)
@@ -173,6 +200,7 @@ def _kind(process: _Process) -> str:
     kinds = {
         "pyspark.daemon": "workers' Python",
         "SparkSubmit": "Java",
+        "CoarseGrainedExecutorBackend": "executors' Java",
         "kafka.Kafka": "Kafka",
         "CassandraDaemon": "Cassandra",
         "postgres": "PostgreSQL",
@@ -194,7 +222,7 @@ def _processes() -> Iterator[_Process]:
         yield _Process(int(entry.name), int(fields[1]), command, own + (children if collects else 0.0))
 
 
-def _postmaster() -> int:
+def postmaster() -> int:
     """The id of PostgreSQL's first process, which is nobody's child."""
     engine = sa.create_engine(server_url())
     with engine.connect() as connection:
