@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +15,8 @@ import traceability
 import typer.main
 from typer.testing import CliRunner
 
-from tailrace.cli.main import complete
+from tailrace.cli.main import app
+from tailrace_common.cli.program import COMMANDS, mount_entry_points
 from tailrace_common.settings.sample import render_sample
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -27,12 +30,19 @@ What each command's `--help` says. Written by `make generated` from the code.
 def render_commands() -> str:
     """The reference of all commands, Markdown."""
     parts = [_HEAD]
-    for words in command_words(typer.main.get_command(complete()), ()):
-        answer = CliRunner(env={"COLUMNS": "110"}).invoke(complete(), [*words, "--help"], prog_name="tailrace")
+    mount_entry_points(app, announced())
+    for words in command_words(typer.main.get_command(app), ()):
+        answer = CliRunner(env={"COLUMNS": "110"}).invoke(app, [*words, "--help"], prog_name="tailrace")
         if answer.exit_code:
             raise RuntimeError(f"tailrace {' '.join(words)} --help: exit code {answer.exit_code}")
         parts.append(f"## `{' '.join(('tailrace', *words))}`\n\n```text\n{answer.output.strip()}\n```\n")
     return "\n".join(parts)
+
+
+def announced() -> list[EntryPoint]:
+    """The commands of other packages that pyproject.toml announces, however old the installation is."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [EntryPoint(name, value, COMMANDS) for name, value in project["entry-points"][COMMANDS].items()]
 
 
 def command_words(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -13,7 +13,7 @@ from tailrace_common.cli.log_repeats import Repeats
 from tailrace_common.secrets import REDACTED, is_secret_name, redact
 
 # The packages whose loggers we set up; a library's own lines pass from `warning` on.
-PACKAGES: Final = ("tailrace", "tailrace_schemas", "tailrace_common", "tailrace_spark")
+PACKAGES: Final = ("tailrace", "tailrace_schemas", "tailrace_common", "tailrace_spark", "tailrace_server")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 

@@ -18,6 +18,7 @@ from tailrace_common.kafka.reader import (
     TopicReader,
     read_to_end,
 )
+from tailrace_common.kafka.start_offsets import StartOffsets
 from tailrace_common.kafka.topic_states import TopicState, TopicStates
 from tailrace_common.kafka.transactions import KafkaTransactions
 
@@ -34,6 +35,7 @@ __all__ = [
     "Record",
     "RecordFetcher",
     "Sizes",
+    "StartOffsets",
     "StoppedError",
     "TopicReader",
     "TopicState",

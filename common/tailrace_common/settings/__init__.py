@@ -21,10 +21,11 @@ from tailrace_common.sections.cdc_raw import CdcRawSettings
 from tailrace_common.sections.generations import GenerationSettings
 from tailrace_common.sections.mirror import MirrorSettings
 from tailrace_common.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
+from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, AnySinkSettings
-from tailrace_common.settings.sources import load_into
+from tailrace_common.settings.sources import load_into, read_into
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.forms import ValueForms
 
@@ -256,6 +257,7 @@ class Settings(BaseModel):
     generations: GenerationSettings = Field(default=GenerationSettings(), description=GenerationSettings.__doc__)
     mirror: MirrorSettings = Field(default=MirrorSettings(), description=MirrorSettings.__doc__)
     stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
+    server: ServerSettings = Field(default=ServerSettings(), description=ServerSettings.__doc__)
     sink: dict[str, AnySinkSettings] = Field(
         default={"local": SINK_TYPES[DEFAULT_TYPE].model_validate({})} if DEFAULT_TYPE in SINK_TYPES else {},
         description="Where streams write, by name.",
@@ -301,6 +303,11 @@ def load_settings(path: str | Path | None, environ: Mapping[str, str]) -> Settin
     return load_into(Settings, None if path is None else Path(path), environ)
 
 
+def settings_from(tree: Mapping[str, object], source: str) -> Settings:
+    """The settings of a tree of sections, which `source` names for errors. Raises SettingsError as `load_settings`."""
+    return read_into(Settings, tree, source)
+
+
 __all__ = [
     "AgentSettings",
     "JavaKafkaSettings",
@@ -311,4 +318,5 @@ __all__ = [
     "SinkSettings",
     "SparkSettings",
     "load_settings",
+    "settings_from",
 ]

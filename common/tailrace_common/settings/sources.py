@@ -41,11 +41,21 @@ def load_into(model: type[S], path: Path | None, environ: Mapping[str, str]) -> 
     variables = tuple(read_variables(model, environ))
     for variable in variables:
         _put(tree, variable)
+    written = {variable.path: variable.name for variable in variables}
+    return read_into(model, tree, str(path) if path else None, written)
+
+
+def read_into(
+    model: type[S], tree: Mapping[str, Any], source: str | None, written: Mapping[Names, str] | None = None
+) -> S:
+    """An instance of `model` from a tree of values, which `source` or the variables of `written` set.
+
+    Raises SettingsError, one line per fault.
+    """
     try:
         return model(**tree)
     except ValidationError as error:
-        written = {variable.path: variable.name for variable in variables}
-        lines = [_explain(model, fault, str(path) if path else None, written) for fault in error.errors()]
+        lines = [_explain(model, fault, source, written or {}) for fault in error.errors()]
         raise SettingsError("\n".join(dict.fromkeys(lines))) from None
 
 

@@ -41,5 +41,5 @@ class RangeProgress:
 def total_behind(progress: Iterable[PartitionProgress]) -> int | None:
     """Records that are not in the sink yet; None where nobody has looked."""
     counts = [partition.behind for partition in progress]
-    known_counts = [count for count in counts if count is not None]
-    return sum(known_counts) if known_counts else None
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if numbers else None

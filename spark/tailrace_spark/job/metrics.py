@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from tailrace_common.http_server import Answer, WebServer
 from tailrace_spark.job.lag import Ends, topic_lag
 from tailrace_spark.job.losses import Loss
-from tailrace_spark.job.progress import NOWHERE, Progress, Report, Target
+from tailrace_spark.job.progress import NOWHERE, Progress, Report, Target, Trouble
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
 """Spark's last progress of the query, as its JSON has it; None before there is any."""
@@ -177,6 +177,11 @@ class StreamMetrics:
     def ready(self) -> bool:
         """Whether the query runs, and no batch of it waits for the generations or the sink."""
         return self._alive is not None and self.live and not self._report.waits
+
+    @property
+    def blocked(self) -> Trouble | None:
+        """What a batch waits for, and why; None while none does."""
+        return self._report.blocked
 
     def status(self) -> dict[str, object]:
         """The answer of /status, as JSON has it."""

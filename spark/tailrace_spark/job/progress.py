@@ -107,6 +107,11 @@ class Report:
         self.trouble = self._blocked = Trouble(what, words, self._action(what), now)
 
     @property
+    def blocked(self) -> Trouble | None:
+        """What the batch that waits failed of."""
+        return self._blocked
+
+    @property
     def waits(self) -> bool:
         """Whether a batch waits."""
         return self._blocked is not None

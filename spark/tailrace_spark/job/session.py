@@ -169,6 +169,12 @@ class SparkOnce:
                 silence_py4j()
         return self._session
 
+    @property
+    def ended(self) -> bool:
+        """Whether a Java that was launched here has ended, so that nothing more can be done with the session."""
+        process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark keeps it nowhere else
+        return process is not None and process.poll() is not None
+
     def __enter__(self) -> Self:
         return self
 

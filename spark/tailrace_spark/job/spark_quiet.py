@@ -41,6 +41,12 @@ def quiet_stop(spark: SparkSession) -> Iterator[None]:
         logger.setLevel(level)
 
 
+def quiet_pools(spark: SparkSession) -> None:
+    """Let Spark say nothing of scheduler pools that nobody has configured: their defaults are what is wanted."""
+    log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001 - as above
+    log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.FairSchedulableBuilder", log4j.Level.ERROR)
+
+
 def _is_not_py4j(record: logging.LogRecord) -> bool:
     """False for what py4j logs by the root logger, which its own logger's level does not reach."""
     return "py4j" not in record.pathname

@@ -81,8 +81,12 @@ class Stream:
         metrics: StreamMetrics | None = None,
         location: str = "",
         store: str = "",
+        name: str = "tailrace",
+        source: Mapping[str, str] | None = None,
     ) -> None:
-        """`location` names the sink's store without secrets, and `store` tells it from others (checkpoint.store_of).
+        """`name` is the query's, of which Spark runs one at a time. `source` are options of Spark's Kafka source.
+
+        `location` names the sink's store without secrets, and `store` tells it from others (checkpoint.store_of).
 
         The checkpoint notes both, and is refused to another store. Raises SettingsError for settings that this sink
         cannot follow.
@@ -93,6 +97,8 @@ class Stream:
         self._on_batch = on_batch
         self._location = location
         self._store = store
+        self._name = name
+        self._source = dict(source or {})
         self._metrics = metrics or StreamMetrics()
         self._shape = shape_of(settings.stream, sink, spark)
         if self._shape is not None and sink.capabilities.whole_updates is not None:
@@ -184,10 +190,10 @@ class Stream:
                 self._sink_check.begin()
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
-        options = {**_STRICT, **self._bounds()}
+        options = {**_STRICT, **self._bounds(), **self._source}
         frame = with_head(read_messages(self._spark, self._settings, options=options, without=self._watch.stopped))
         frame = frame if copies is None else one_copy(frame, copies)
-        writer = observed(frame).writeStream.queryName("tailrace").foreachBatch(self._take)
+        writer = observed(frame).writeStream.queryName(self._name).foreachBatch(self._take)
         writer = writer.option("checkpointLocation", stream.checkpoint)
         self._query = writer.trigger(**(trigger or {"processingTime": f"{stream.trigger_seconds} seconds"})).start()
         self._metrics.watch(partial(last_progress, self._query), self._ends.of)

@@ -35,7 +35,7 @@ def _restore_logging() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    for name in ("tailrace", "tailrace_schemas", "tailrace_common", "tailrace_spark"):
+    for name in ("tailrace", "tailrace_schemas", "tailrace_common", "tailrace_spark", "tailrace_server"):
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from tailrace_common.sections.section import Section
-from tailrace_common.settings import Settings, load_settings
+from tailrace_common.settings import Settings, load_settings, settings_from
 from tailrace_common.settings.sample import render_sample
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
@@ -451,3 +452,17 @@ def test_a_registrys_password_is_a_secret(tmp_path: Path) -> None:
         "basic.auth.user.info": "tailrace:geheim",
     }
     assert "geheim" not in repr(settings) + settings.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ({"authentication": False, "address": "0.0.0.0"}, "is for a loopback address alone, and 0.0.0.0 is none"),  # noqa: S104 - it is refused
+        ({"tls_key_file": "key.pem"}, "given together"),
+        ({"lease_seconds": 1}, "server.lease_seconds"),
+    ],
+)
+def test_a_server_that_would_be_open_to_all_is_refused(server: dict[str, object], words: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        settings_from({"server": server}, "test")
+    assert not settings_from({"server": {"authentication": False, "address": "::1"}}, "test").server.authentication

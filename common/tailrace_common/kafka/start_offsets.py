@@ -1,0 +1,79 @@
+"""Where partitions begin and end, and which offset a time has: for readers that keep their own offsets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
+from tailrace_common.properties.passthrough import Scalar
+from tailrace_schemas.topics import KafkaPartition
+
+_SECONDS: Final = 10.0
+
+
+class StartOffsets:
+    """Asks a broker. It connects when it is first asked; one thread at a time."""
+
+    def __init__(self, config: Mapping[str, Scalar], *, timeout: float = _SECONDS) -> None:
+        """`config` is librdkafka's; `timeout` is how long an answer may take, in seconds."""
+        self._config = config
+        self._timeout = timeout
+        self._errors = ClientErrors()
+        self._client: AdminClient | None = None
+
+    def partitions(self, pattern: str) -> list[KafkaPartition]:
+        """The partitions of the topics that match a regular expression as a whole. Raises ServiceError."""
+        try:
+            listed = self._admin().list_topics(timeout=self._timeout).topics
+        except KafkaException as error:
+            raise service_error("asking for topics", error.args[0], self._errors) from error
+        matches = re.compile(pattern).fullmatch
+        return sorted(
+            (topic, partition) for topic in listed if matches(topic) for partition in listed[topic].partitions
+        )
+
+    def earliest(self, partitions: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        """The offsets of the first records that are left. Raises ServiceError."""
+        return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # theirs
+
+    def latest(self, partitions: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        """The offsets behind the last records of partitions, those of open transactions not counted.
+
+        Raises ServiceError.
+        """
+        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]  # theirs
+
+    def at(self, partitions: Collection[KafkaPartition], milliseconds: int) -> dict[KafkaPartition, int]:
+        """The offsets of the first records that Kafka got at that time or later; the ends where there are none."""
+        spec = OffsetSpec.for_timestamp(milliseconds)
+        ends = self.latest(partitions)
+        offsets = self._offsets(partitions, spec)
+        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in offsets.items()}
+
+    def _offsets(self, partitions: Collection[KafkaPartition], spec: Any) -> dict[KafkaPartition, int]:
+        if not partitions:
+            return {}
+        try:
+            futures = self._admin().list_offsets(
+                {TopicPartition(*partition): spec for partition in partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=self._timeout,
+            )
+            return {
+                (kafka_partition.topic, kafka_partition.partition): int(answer.result().offset)
+                for kafka_partition, answer in futures.items()
+            }
+        except KafkaException as error:
+            self._admin().poll(0)  # calls error_cb, which knows why
+            raise service_error("asking for offsets", error.args[0], self._errors) from error
+
+    def _admin(self) -> AdminClient:
+        if self._client is None:
+            callbacks: dict[str, Any] = {"error_cb": self._errors}
+            self._client = made(lambda: AdminClient({**QUIET, **self._config, **callbacks}, logger=LOG))
+        return self._client

@@ -1,0 +1,80 @@
+"""The settings of a server of subscriptions: its meta database, its workers, its HTTP API."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Final, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from tailrace_common.sections.section import ListenAddress, Port, Positive, Seconds, Section
+
+SERVER_PORT: Final = 8085
+
+
+class ServerSettings(Section):
+    """Subscriptions: who gets which table, by any number of servers on one meta database."""
+
+    url: SecretStr = Field(
+        default=SecretStr("sqlite:///tailrace-server.db"),
+        description='SQLAlchemy URL of the meta database: "sqlite:///file.db" for servers on one machine, '
+        '"postgresql://user:password@host/database" or "mysql://..." for several',
+    )
+    url_file: Path | None = Field(
+        default=None, examples=["/run/secrets/meta-url"], description="File that holds the URL, instead of `url`"
+    )
+    key_file: Path = Field(
+        default=Path("tailrace-server.key"),
+        description="File with the keys that seal the secrets of sinks, the same for every server. It is made with "
+        "the first subscription",
+    )
+    checkpoints: str = Field(
+        default="tailrace-checkpoints",
+        description="Directory or URL for Spark's checkpoints of subscriptions. What is in it may go: progress is in "
+        "the meta database",
+    )
+    lease_seconds: Annotated[float, Field(ge=3)] = Field(
+        default=30, description="A worker that is gone for so long loses its subscriptions to the others"
+    )
+    most_subscriptions: Positive = Field(default=50, description="Most subscriptions that one worker runs at a time")
+    longest_pause_seconds: Seconds = Field(
+        default=300, description="Longest pause between two tries of a subscription that fails"
+    )
+    targets: tuple[str, ...] = Field(
+        default=(),
+        examples=[["postgresql://warehouse/*"]],
+        description="Where sinks may write: patterns with * of what `tailrace subscriptions` shows as target. Empty: "
+        "anywhere that workers reach",
+    )
+    address: ListenAddress = Field(default="127.0.0.1", description="Host name or IP address of the HTTP API")
+    port: Port = Field(default=SERVER_PORT, description="Its port")
+    authentication: bool = Field(
+        default=True, description="Ask for an API key. false: anybody may do anything, on a loopback address only"
+    )
+    tls_certificate_file: Path | None = Field(
+        default=None, examples=["/etc/tailrace/server.pem"], description="Certificate of the HTTP API, PEM: then HTTPS"
+    )
+    tls_key_file: Path | None = Field(
+        default=None, examples=["/etc/tailrace/server-key.pem"], description="Its private key, PEM"
+    )
+    most_body_bytes: Positive = Field(default=1 << 20, description="Largest request that the HTTP API reads")
+
+    @model_validator(mode="after")
+    def _check_access(self) -> Self:
+        if not self.authentication and not is_loopback(self.address):
+            raise ValueError(
+                f"authentication = false is for a loopback address alone, and {self.address} is none: set address = "
+                '"127.0.0.1", or authentication = true and make keys by `tailrace api-keys add`'
+            )
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file are given together")
+        return self
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

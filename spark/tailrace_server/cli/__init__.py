@@ -1,0 +1,1 @@
+"""The commands of subscriptions: parse arguments, call, print."""

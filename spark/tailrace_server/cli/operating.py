@@ -1,0 +1,184 @@
+"""`tailrace subscriptions`, `pause`, `resume`, `alter`, `reset`, `cancel`: what operators do with subscriptions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
+from tailrace_common.cli.options import SettingsFile
+from tailrace_schemas.errors import SettingsError
+from tailrace_server.cli.opening import (
+    Columns,
+    Json,
+    Reference,
+    SinkOptions,
+    StreamOptions,
+    Where,
+    offsets_of,
+    operations_of,
+    pairs,
+    tree_of,
+    typed,
+)
+from tailrace_server.cli.subscribe import require_no_secrets
+from tailrace_server.operations.operations import Alteration
+
+
+def subscriptions(
+    reference: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUBSCRIPTION]", help="Show one with its settings and progress.", show_default=False),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Cancelled ones too.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="Who changed what, the newest first, instead.")] = False,
+    limit: Annotated[int, typer.Option(metavar="N", help="Of --audit: most changes.", min=1)] = 100,
+    config: SettingsFile = None,
+    json: Json = False,
+) -> None:
+    """List subscriptions with their state, and how many records they are behind; or show one.
+
+    `failing` ones say why and what to do; they are tried again by themselves. `behind` counts what is in the topics and
+    not yet in the sink.
+
+    Example: tailrace subscriptions shop.orders/warehouse
+    """
+    with operations_of(config) as operations:
+        if audit:
+            print_rows(operations.audit(reference, limit), always_json=json, empty="no changes yet")
+        elif reference is None:
+            _print_list([dict(row) for row in operations.all(cancelled=all_)], json=json)
+        else:
+            _print_one(operations.details(reference), json=json)
+
+
+def _print_list(rows: list[dict[str, Any]], *, json: bool) -> None:
+    if on_terminal() and not json:
+        columns = ("reference", "state", "sink", "target", "behind", "reason", "action")
+        rows = [{name: row[name] for name in columns} for row in rows]
+    print_rows(rows, always_json=json, empty="no subscriptions; `tailrace subscribe` makes one")
+
+
+def _print_one(details: dict[str, Any], *, json: bool) -> None:
+    if not on_terminal() or json:
+        print_json(details)
+        return
+    partitions = details.pop("partitions")
+    print_rows([{"what": name, "value": value} for name, value in details.items() if value not in (None, "", {})])
+    print_rows(partitions, empty="no progress yet")
+
+
+def pause(reference: Reference, config: SettingsFile = None) -> None:
+    """Stop a subscription. It keeps its progress, and its topics go on.
+
+    Resume it before the topics' retention ends.
+
+    Example: tailrace pause warehouse
+    """
+    with operations_of(config) as operations:
+        print_json(operations.pause(reference))
+
+
+def resume(reference: Reference, config: SettingsFile = None) -> None:
+    """Let a paused subscription go on, or try a failing one at once.
+
+    Example: tailrace resume shop.orders/warehouse
+    """
+    with operations_of(config) as operations:
+        print_json(operations.resume(reference))
+
+
+def alter(
+    reference: Reference,
+    option: SinkOptions = None,
+    where: Where = None,
+    no_where: Annotated[bool, typer.Option("--no-where", help="Without a condition from now on.")] = False,
+    column: Columns = None,
+    stream: StreamOptions = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Take a setting away: sink.NAME, column.NAME or stream.NAME; repeatable.",
+        ),
+    ] = None,
+    config: SettingsFile = None,
+) -> None:
+    """Run a subscription with other settings, from where it is.
+
+    Its worker finishes a batch first. Filters and masks are for what comes from now on: what is in the sink stays.
+
+    Example: tailrace alter warehouse --where "country = 'DE'" -o url_file=/run/secrets/new-url
+    """
+    if where is not None and no_where:
+        raise SettingsError("--where and --no-where exclude each other")
+    removed = _removed(unset or [])
+    with operations_of(config) as operations:
+        options = pairs(option, "--option")
+        require_no_secrets(str(operations.details(reference)["sink"]), options)
+        alteration = Alteration(
+            sink={**tree_of(typed(options)), **removed["sink"]},
+            where="" if no_where else where,
+            columns={**pairs(column, "--column"), **removed["column"]},
+            stream={**typed(pairs(stream, "--stream")), **removed["stream"]},
+        )
+        if not (alteration.sink or alteration.where is not None or alteration.columns or alteration.stream):
+            raise SettingsError("nothing to alter: give --option, --where, --column, --stream or --unset")
+        print_json(operations.alter(reference, alteration))
+
+
+def _removed(names: list[str]) -> dict[str, dict[str, None]]:
+    removed: dict[str, dict[str, None]] = {"sink": {}, "column": {}, "stream": {}}
+    for word in names:
+        kind, dot, name = word.partition(".")
+        if kind not in removed or not dot:
+            raise SettingsError(f"--unset {word}: must be sink.NAME, column.NAME or stream.NAME")
+        removed[kind][name] = None
+    return removed
+
+
+def reset(
+    reference: Reference,
+    start: Annotated[
+        str, typer.Option("--from", metavar="START", help="Where to read from: earliest, latest, or a time (ISO 8601).")
+    ] = "earliest",
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help='Or from these offsets: {"TOPIC": {"PARTITION": OFFSET}}, or a file of that. Other partitions: from '
+            "their beginning.",
+            show_default=False,
+        ),
+    ] = None,
+    config: SettingsFile = None,
+) -> None:
+    """Let a subscription read again from another place.
+
+    A merging sink comes out the same by what it is given again. One that keeps each change may skip, or repeat, what it
+    had: its page says which. Whoever runs it is fenced at once.
+
+    Example: tailrace reset warehouse --from 2026-05-01T12:00:00Z
+    """
+    with operations_of(config) as operations:
+        chosen = None if offsets is None else offsets_of(offsets)
+        print_json(operations.reset(reference, start, chosen))
+
+
+def cancel(
+    reference: Reference,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: SettingsFile = None,
+) -> None:
+    """End a subscription for good. Its worker finishes a batch first; what is in the sink stays.
+
+    Example: tailrace cancel shop.orders/warehouse --yes
+    """
+    with operations_of(config) as operations:
+        details = operations.details(reference)
+        if not yes:
+            typer.confirm(f"Cancel {details['reference']} into {details['target']}?", abort=True, err=True)
+        answer = operations.cancel(details["reference"])
+    say(f"{answer['reference']} is cancelled; {answer['target']} keeps what it has")
+    print_json(answer)

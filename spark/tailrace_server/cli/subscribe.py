@@ -1,0 +1,88 @@
+"""`tailrace subscribe`: asks for a table, or for all that fit a pattern, into a sink."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from pydantic import SecretStr
+
+from tailrace_common.cli.console import print_json, say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.secrets import is_secret_name
+from tailrace_common.settings import Settings
+from tailrace_common.settings.sinks import SINK_TYPES
+from tailrace_schemas.errors import SettingsError
+from tailrace_server.cli.opening import Columns, SinkOptions, StreamOptions, Where, operations_of, pairs, tree_of, typed
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.sections import revealed
+
+
+def subscribe(
+    table: Annotated[
+        str, typer.Argument(metavar="KEYSPACE.TABLE", help="The table, or a pattern with * and ?: later ones join it.")
+    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The subscriber: unique for the table.")],
+    sink: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Take the settings of [sink.NAME] of the settings file.", show_default=False),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--type", metavar="TYPE", help="The type of the sink (`tailrace sinks`).", show_default=False),
+    ] = None,
+    option: SinkOptions = None,
+    where: Where = None,
+    column: Columns = None,
+    stream: StreamOptions = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="START", help="Where to begin: earliest, latest, or a time (ISO 8601).")
+    ] = "earliest",
+    config: SettingsFile = None,
+) -> None:
+    """Ask for a table into a sink, until it is cancelled.
+
+    Any worker of the cluster takes it up. The same request again is the same subscription; another one under its name
+    is refused. Everything is checked first, and secrets are sealed.
+
+    Example: tailrace subscribe shop.orders --name warehouse --type sql -o url_file=/run/secrets/warehouse
+    """
+    request = Asked(
+        table=table,
+        name=name,
+        sink=_section(settings_of(config), sink, kind, pairs(option, "--option")),
+        where=where,
+        columns=pairs(column, "--column"),
+        stream=typed(pairs(stream, "--stream")),
+        start=start,
+    )
+    with operations_of(config) as operations:
+        answer, is_new = operations.subscribe(request)
+    say(f"{answer['reference']} {'is subscribed' if is_new else 'was subscribed already'}, into {answer['target']}")
+    print_json(answer)
+
+
+def _section(settings: Settings, sink: str | None, kind: str | None, options: dict[str, str]) -> dict[str, Any]:
+    """The sink's section: of the settings file, or of this command line."""
+    if (sink is None) == (kind is None):
+        raise SettingsError("one of --sink NAME (a [sink.NAME] of the settings file) and --type TYPE is needed")
+    section: dict[str, Any] = {}
+    if sink is not None:
+        if sink not in settings.sink:
+            raise SettingsError(f"--sink {sink}: there is no [sink.{sink}]; set: {', '.join(settings.sink) or 'none'}")
+        section = {"type": settings.sink[sink].type, **revealed(settings.sink[sink])}
+    section["type"] = kind = kind or section["type"]
+    require_no_secrets(kind, options)
+    return {**section, **tree_of(typed(options))}
+
+
+def require_no_secrets(kind: str, options: dict[str, str]) -> None:
+    """Others of the machine see the arguments of a command. Raises SettingsError."""
+    fields = SINK_TYPES[kind].model_fields if kind in SINK_TYPES else {}
+    for name in options:
+        secret = name in fields and fields[name].annotation in (SecretStr, SecretStr | None)
+        if secret or (is_secret_name(name) and not name.endswith(("_file", ".file"))):
+            raise SettingsError(
+                f"--option {name}: is a secret, which others see among the arguments of a process; put it into a file, "
+                f"and name that: -o {name}_file=FILE"
+            )

@@ -1,0 +1,88 @@
+"""A request as it comes from outside, and what makes it a request that can be kept: or a RefusedRequestError."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import SettingsError
+from tailrace_server.model.errors import RefusedRequestError
+from tailrace_server.model.subscription import Request, Shape, SinkSummary, Start, TableName, require_name
+from tailrace_server.operations.sections import revealed, section_of, shown
+
+_CHANGE_LOGS_ONLY: Final = "log-tables"
+_OF_A_TERMINAL: Final = "console"
+_FILE_NAMES: Final = ("_file", ".file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What somebody asks for, unchecked. `sink` is the section of a [sink.NAME]."""
+
+    table: str
+    name: str
+    sink: Mapping[str, Any] = field(repr=False)
+    where: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    stream: Mapping[str, Any] = field(default_factory=dict)
+    start: str = "earliest"
+
+
+def checked(asked: Asked, base: Settings) -> Request:
+    """The request, against the settings of the server.
+
+    Raises RefusedRequestError with a line for each fault: what is wrong, at which name, and the nearest name.
+    """
+    table = TableName.parse(base.topics.prefix, asked.table)
+    name = require_name(asked.name)
+    shape = Shape(where=asked.where, columns=dict(asked.columns), stream=dict(asked.stream))
+    try:
+        section, _ = section_of(base, table, name, asked.sink, shape)
+    except SettingsError as error:
+        raise RefusedRequestError(str(error)) from None
+    _require_fit(name, section.type, shape)
+    _require_target(name, section.location, base.server.targets)
+    summary = SinkSummary(type=section.type, target=section.location, shown={"type": section.type, **shown(section)})
+    settings = {"type": section.type, **revealed(section)}
+    return Request(table=table, name=name, sink=summary, settings=settings, shape=shape, start=Start.parse(asked.start))
+
+
+def refuse_files(asked: Mapping[str, Any]) -> None:
+    """Refuse settings that name files: over HTTP these would be files of the server. Raises RefusedRequestError."""
+    for name in _file_names(asked):
+        raise RefusedRequestError(
+            f"sink.{name}: over HTTP no setting may name a file, which would be one of the server's; send the value "
+            f"itself as {name.removesuffix('_file').removesuffix('.file')}"
+        )
+
+
+def _file_names(settings: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in settings.items():
+        if name.endswith(_FILE_NAMES):
+            yield name
+        elif isinstance(value, Mapping):
+            yield from (f"{name}.{below}" for below in _file_names(value))
+
+
+def _require_fit(name: str, kind: str, shape: Shape) -> None:
+    if kind == _OF_A_TERMINAL:
+        raise RefusedRequestError(
+            f'subscription {name}: sink.type = "console" prints where the worker runs, which nobody reads; '
+            "use `tailrace stream` or `tailrace tail` for that"
+        )
+    if kind == _CHANGE_LOGS_ONLY and (shape.where is not None or shape.columns):
+        setting = "where" if shape.where is not None else "columns"
+        raise RefusedRequestError(
+            f"subscription {name}: {setting} is not for log tables: they repeat each update as it was written"
+        )
+
+
+def _require_target(name: str, target: str, allowed: tuple[str, ...]) -> None:
+    if allowed and not any(fnmatch.fnmatchcase(target, pattern) for pattern in allowed):
+        raise RefusedRequestError(
+            f"subscription {name}: the sink writes to {target}, and this server allows only {', '.join(allowed)} "
+            "(server.targets)"
+        )

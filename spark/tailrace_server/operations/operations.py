@@ -1,0 +1,156 @@
+"""The operations on subscriptions, on the meta database itself; the HTTP API offers the same ones to its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from tailrace_common.settings import Settings
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model import transitions
+from tailrace_server.model.errors import UnknownSubscriptionError
+from tailrace_server.model.subscription import Start, Subscription
+from tailrace_server.operations.answers import Answer, answer_of, details_of, time_of
+from tailrace_server.operations.asking import Asked, checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alteration:
+    """What is to be another: settings of the sink, of columns and of [stream] by name, None to unset one.
+
+    `where` is the new condition, an empty one to have none, None to leave it as it is.
+    """
+
+    sink: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    where: str | None = None
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    stream: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Operations(Protocol):
+    """What a command or a request can have done. A reference is KEYSPACE.TABLE/NAME, or NAME where it is the only one.
+
+    Each raises UnknownSubscriptionError, ConflictError, RefusedRequestError or ServiceError.
+    """
+
+    def subscribe(self, asked: Asked) -> tuple[Answer, bool]:
+        """The subscription, and whether it is new."""
+
+    def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
+        """All of the cluster."""
+
+    def details(self, reference: str) -> Answer:
+        """One with its settings and progress."""
+
+    def pause(self, reference: str) -> Answer:
+        """Stop it; its progress stays."""
+
+    def resume(self, reference: str) -> Answer:
+        """Go on."""
+
+    def alter(self, reference: str, alteration: Alteration) -> Answer:
+        """Run it with other settings."""
+
+    def reset(self, reference: str, start: str, offsets: Mapping[KafkaPartition, int] | None) -> Answer:
+        """Read again, from a start or from offsets."""
+
+    def cancel(self, reference: str) -> Answer:
+        """End it for good; its target stays."""
+
+    def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
+        """Who changed what, the newest first."""
+
+
+class DirectOperations:
+    """Operations on a meta database, in the name of `who`."""
+
+    def __init__(self, subscriptions: Subscriptions, settings: Settings, who: str) -> None:
+        self._subscriptions = subscriptions
+        self._settings = settings
+        self._who = who
+
+    def subscribe(self, asked: Asked) -> tuple[Answer, bool]:
+        """As Operations says."""
+        subscription, is_new = self._subscriptions.subscribe(checked(asked, self._settings), self._who)
+        return answer_of(subscription, {}), is_new
+
+    def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
+        """As Operations says."""
+        listed = self._subscriptions.all(self._settings.topics.prefix, cancelled=cancelled)
+        progress = self._subscriptions.progress([subscription.id for subscription in listed])
+        return [answer_of(subscription, progress[subscription.id]) for subscription in listed]
+
+    def details(self, reference: str) -> Answer:
+        """As Operations says."""
+        subscription = self._resolved(reference)
+        return details_of(subscription, self._subscriptions.progress([subscription.id])[subscription.id])
+
+    def pause(self, reference: str) -> Answer:
+        """As Operations says."""
+        return self._changed(reference, "pause", transitions.paused)
+
+    def resume(self, reference: str) -> Answer:
+        """As Operations says."""
+        return self._changed(reference, "resume", transitions.resumed)
+
+    def cancel(self, reference: str) -> Answer:
+        """As Operations says."""
+        return self._changed(reference, "cancel", transitions.cancelled)
+
+    def reset(self, reference: str, start: str, offsets: Mapping[KafkaPartition, int] | None) -> Answer:
+        """As Operations says."""
+        restarted = partial(transitions.restarted, start=Start.parse(start))
+        return self._changed(reference, "reset", restarted, offsets=offsets or {})
+
+    def alter(self, reference: str, alteration: Alteration) -> Answer:
+        """As Operations says."""
+        subscription = self._resolved(reference)
+        shape = subscription.shape
+        request = checked(
+            Asked(
+                table=str(subscription.table),
+                name=subscription.name,
+                sink=_with(self._subscriptions.settings(subscription.id), alteration.sink),
+                where=shape.where if alteration.where is None else alteration.where or None,
+                columns=_with(shape.columns, alteration.columns),
+                stream=_with(shape.stream, alteration.stream),
+                start=str(subscription.start),
+            ),
+            self._settings,
+        )
+        altered = partial(transitions.altered, sink=request.sink, shape=request.shape)
+        return self._changed(reference, "alter", altered, settings=request.settings)
+
+    def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
+        """As Operations says."""
+        subject = None if reference is None else self._resolved(reference).reference
+        return [{**row, "changed": time_of(row["changed"])} for row in self._subscriptions.audit(subject, limit)]
+
+    def _changed(self, reference: str, operation: str, transition: transitions.Transition, **more: Any) -> Answer:
+        identity = self._resolved(reference).id
+        changed = self._subscriptions.change(identity, operation, self._who, transition, **more)
+        return answer_of(changed, self._subscriptions.progress([identity])[identity])
+
+    def _resolved(self, reference: str) -> Subscription:
+        listed = self._subscriptions.all(self._settings.topics.prefix)
+        by_reference = {subscription.reference: subscription for subscription in listed}
+        return by_reference[resolved(reference, by_reference)]
+
+
+def resolved(reference: str, references: Mapping[str, object]) -> str:
+    """The full reference of one that may be a name alone. Raises UnknownSubscriptionError."""
+    fitting = [full for full in references if reference in (full, full.partition("/")[2])]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise UnknownSubscriptionError(f"{reference}: there are several: {', '.join(fitting)}; name one of these")
+    existing = ", ".join(list(references)[:10]) or "none"
+    raise UnknownSubscriptionError(f"{reference}: there is no such subscription; there: {existing}")
+
+
+def _with(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**values, **changes}
+    return {name: value for name, value in merged.items() if value is not None}

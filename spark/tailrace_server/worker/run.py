@@ -1,0 +1,228 @@
+"""One subscription while a worker runs it: a thread with its sink and its stream query, and what becomes of them."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from pyspark.sql import SparkSession
+
+from tailrace_common.kafka import PartitionEnds, StartOffsets
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError, TailraceError
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.meta.leases import Claim, Leases
+from tailrace_server.model.errors import LostLeaseError
+from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.worker.positions import beginning, source_options
+from tailrace_server.worker.settings import stream_settings, topics_pattern
+from tailrace_spark.job.checkpoint import store_of
+from tailrace_spark.job.endings import reason
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.offsets import PlannedOffsets
+from tailrace_spark.job.progress import Progress, Target, Trouble
+from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.registry import SINKS, sink_of
+
+log = logging.getLogger("tailrace_server")
+
+# A query without records is taken to work after so long: what is wrong with it shows in its first moments.
+_PROVEN_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a subscription does not run, and what to do."""
+
+    reason: str
+    action: str
+
+
+class Running(Protocol):
+    """What a worker knows of a subscription that it runs."""
+
+    @property
+    def claim(self) -> Claim:
+        """Its claim."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it writes nothing any more."""
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it ended, where nobody told it to, or what its batch waits for."""
+
+    @property
+    def works(self) -> bool:
+        """Whether it reads and writes, as far as it can tell by now."""
+
+    def stop(self) -> None:
+        """Finish the batch, keep how far it is, and end."""
+
+    def wait(self, seconds: float) -> None:
+        """Until it has ended, but no longer."""
+
+    def refresh(self) -> None:
+        """Keep where its topics end now, for the lag that people see. Raises LostLeaseError, ServiceError."""
+
+
+StartRun = Callable[[Claim], Running]
+
+
+class StreamRun:
+    """Runs one claim in a thread of its own. Nothing that it raises reaches another subscription."""
+
+    def __init__(self, claim: Claim, base: Settings, secrets: Callable[[], Mapping[str, Any]], leases: Leases,
+                 session: Callable[[], SparkSession]) -> None:  # fmt: skip
+        """`secrets` gives the sink's section, `session` a session of the worker's Spark for this subscription alone."""
+        self._claim = claim
+        self._base = base
+        self._secrets = secrets
+        self._leases = leases
+        self._session = session
+        self._stop = threading.Event()
+        self._failure: Failure | None = None
+        self._metrics = StreamMetrics()
+        self._ends = PartitionEnds(base.kafka.reveal())
+        self._next: dict[KafkaPartition, int] = {}
+        self._saving = threading.Lock()
+        self._wrote_once = False
+        self._began = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=f"subscription {claim.subscription.reference}")
+        self._thread.daemon = True
+        self._thread.start()
+
+    @property
+    def claim(self) -> Claim:
+        """As Running says."""
+        return self._claim
+
+    @property
+    def ended(self) -> bool:
+        """As Running says."""
+        return not self._thread.is_alive()
+
+    @property
+    def failure(self) -> Failure | None:
+        """As Running says."""
+        if self._failure is not None:
+            return self._failure
+        blocked = self._metrics.blocked
+        return None if blocked is None else self._blocked(blocked)
+
+    def _blocked(self, trouble: Trouble) -> Failure:
+        sink = self._claim.subscription.sink
+        service = f"the sink at {sink.target}" if trouble.what == "sink" else "Kafka"
+        action = f"make {service} answer, from the worker too; the batch is tried again by itself"
+        return Failure(f"{trouble.what}: {trouble.words}", action)
+
+    @property
+    def works(self) -> bool:
+        """As Running says."""
+        proven = self._wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
+        return proven and self._metrics.ready and not self.ended
+
+    def stop(self) -> None:
+        """As Running says."""
+        self._stop.set()
+
+    def wait(self, seconds: float) -> None:
+        """As Running says."""
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except LostLeaseError as error:
+            log.warning("%s", error)
+        except Exception as error:
+            if not isinstance(error, TailraceError):
+                log.exception("subscription %s ended", self._claim.subscription.reference)
+            self._failure = Failure(reason(error), self._action(error))
+
+    def _action(self, error: Exception) -> str:
+        again = "it is tried again by itself"
+        if isinstance(error, ServiceError):
+            target = self._claim.subscription.sink.target
+            return f"make the sink at {target}, and Kafka, answer from the worker; {again}"
+        reference = self._claim.subscription.reference
+        return f"`tailrace alter {reference}`, or what the reason says; {again}, at once by `tailrace resume`"
+
+    def _follow(self) -> None:
+        """Open the sink, begin where the progress is, and run the stream until it is told to stop."""
+        subscription, token = self._claim.subscription, self._claim.token
+        folder = f"{self._base.server.checkpoints.rstrip('/')}/{subscription.sink_name}"
+        checkpoint = f"{folder}/{token}"
+        settings = stream_settings(self._base, subscription, self._secrets(), checkpoint)
+        name = subscription.sink_name
+        section = settings.sink[name]
+        _remove_earlier(folder, token)
+        with closing(sink_of(settings, name)) as sink:
+            sink.reach()
+            options = source_options(self._begin(settings))
+            spark = self._session()
+            spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+            target = Target(
+                name, section.type, section.location, SINKS[section.type].document, store_of(section.identity)
+            )
+            self._metrics = StreamMetrics(target)
+            planned = PlannedOffsets(spark, checkpoint)
+            stream = Stream(
+                spark, settings, sink, stop=self._stop, metrics=self._metrics, location=target.location,
+                store=target.store, name=name, source=options, on_batch=lambda batch: self._wrote(batch, planned),
+            )  # fmt: skip
+            stream.run()
+        _remove_earlier(folder, token + 1)
+
+    def _begin(self, settings: Settings) -> dict[KafkaPartition, int]:
+        """The offsets to begin at, which are kept first: `latest` must be the same at the next take-over."""
+        broker = StartOffsets(settings.kafka.reveal())
+        subscription, stored = self._claim.subscription, self._leases.positions(self._claim)
+        stops = settings.stream.fail_on_data_loss
+        self._next = beginning(subscription, stored, broker, topics_pattern(subscription), stops=stops)
+        self._save()
+        return self._next
+
+    def _wrote(self, batch: Progress, planned: PlannedOffsets) -> None:
+        """A batch is in the sink. Where the meta database does not answer, a later batch or the worker keeps it."""
+        self._next = dict(planned.plan(batch.batch).end)
+        self._wrote_once = True
+        try:
+            self._save()
+        except ServiceError as error:
+            log.warning("%s; what is written is kept with the next batch, else written again", error)
+
+    def refresh(self) -> None:
+        """As Running says."""
+        if self._next:
+            self._save()
+
+    def _save(self) -> None:
+        with self._saving:
+            offsets = dict(self._next)
+            try:
+                ends = self._ends.of(offsets)
+            except ServiceError:
+                ends = {}
+            progress = {
+                partition: PartitionProgress(offset, ends.get(partition)) for partition, offset in offsets.items()
+            }
+            self._leases.save(self._claim, progress)
+
+
+def _remove_earlier(folder: str, token: int) -> None:
+    """Remove the checkpoints of earlier claims, where they are on this machine: no one reads them any more."""
+    path = Path(folder.removeprefix("file:"))
+    if "://" in folder or not path.is_dir():
+        return
+    for child in path.iterdir():
+        if child.name.isdigit() and int(child.name) < token:
+            shutil.rmtree(child, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""A worker as a process runs it: with Spark, a clock and the meta database."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+from uuid import uuid4
+
+from stamina.instrumentation import set_on_retry_hooks
+
+from tailrace_common.properties.passthrough import Scalar
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.leases import Claim, Leases
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.worker.run import StreamRun
+from tailrace_server.worker.worker import Pace, Worker
+from tailrace_spark.job.endings import java_end
+from tailrace_spark.job.session import SparkOnce
+from tailrace_spark.job.spark_quiet import quiet_pools
+
+log = logging.getLogger("tailrace_server")
+
+_BEAT_SECONDS: Final = 1.0
+_FAIR: Final = "spark.scheduler.mode"
+
+
+def spark_settings(settings: Settings) -> dict[str, Scalar]:
+    """[stream.spark], where the jobs of all subscriptions have their turns unless somebody has set it otherwise."""
+    return {_FAIR: "FAIR", **settings.stream.spark.reveal()}
+
+
+@contextmanager
+def working(
+    settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, spark: SparkOnce
+) -> Iterator[Worker]:
+    """A worker of this process, which leaves in order."""
+    set_on_retry_hooks(())  # the stream's own log says of a retry what matters
+    server = settings.server
+    owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+    leases = Leases(database, settings.topics.prefix, owner, server.lease_seconds)
+    session = spark()
+    quiet_pools(session)
+
+    def start(claim: Claim) -> StreamRun:
+        secrets = partial(subscriptions.settings, claim.subscription.id)
+        return StreamRun(claim, settings, secrets, leases, session.newSession)
+
+    pace = Pace(lease=server.lease_seconds, longest_pause=server.longest_pause_seconds, most=server.most_subscriptions)
+    chance = random.SystemRandom()
+    worker = Worker(
+        leases,
+        start,
+        pace,
+        clock=time.monotonic,
+        random=chance.random,
+        shuffle=lambda ids: chance.sample(ids, len(ids)),
+    )
+    log.info("worker %s: subscriptions of %s in %s", owner, settings.topics.prefix, database.location)
+    try:
+        yield worker
+    finally:
+        worker.close()
+        log.info("worker %s has left", owner)
+
+
+def work(worker: Worker, stop: threading.Event, spark: SparkOnce, lease_seconds: float) -> None:
+    """Until it is told to stop. Raises ServiceError where Spark's Java has ended: a new process has to be started."""
+    while not stop.wait(min(_BEAT_SECONDS, lease_seconds / 6)):
+        if spark.ended:
+            raise ServiceError(java_end() or "Spark's Java has ended")
+        worker.beat()

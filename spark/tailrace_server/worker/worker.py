@@ -1,0 +1,217 @@
+"""A worker: it keeps its leases, runs what it has claimed, and gives up what it no longer should have."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.meta.leases import Claim, Leases, Shuffle
+from tailrace_server.model import transitions
+from tailrace_server.model.errors import LostLeaseError
+from tailrace_server.model.sharing import pause_seconds
+from tailrace_server.model.subscription import RUNNABLE, State, Subscription
+from tailrace_server.worker.run import Failure, Running, StartRun
+
+log = logging.getLogger("tailrace_server")
+
+# Where topics end is kept so often at the most, for the lag that people see.
+_REFRESH_SECONDS: Final = 5.0
+_LAST_BATCH_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Times in seconds: of a lease, the longest pause between two tries; and the most subscriptions at a time."""
+
+    lease: float
+    longest_pause: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A claim whose run has failed, until it is tried again."""
+
+    claim: Claim
+    until: float
+
+
+class Worker:
+    """One worker of a cluster. `beat` is called every second or so, by one thread."""
+
+    def __init__(
+        self,
+        leases: Leases,
+        start: StartRun,
+        pace: Pace,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        shuffle: Shuffle = list,
+    ) -> None:
+        """`clock` is monotonic, in seconds, `random` from 0 to 1."""
+        self._leases = leases
+        self._start = start
+        self._pace = pace
+        self._clock = clock
+        self._random = random
+        self._shuffle = shuffle
+        self._runs: dict[int, Running] = {}
+        self._waiting: dict[int, Waiting] = {}
+        self._reported: dict[int, Failure] = {}
+        self._leased_until = clock()
+        self._refreshed = clock()
+
+    @property
+    def running(self) -> int:
+        """How many subscriptions it has."""
+        return len(self._runs) + len(self._waiting)
+
+    def beat(self) -> None:
+        """Renew the leases; end, start and report what that and the state of the runs ask for."""
+        began = self._clock()
+        try:
+            owned = self._leases.renew(self.running)
+            self._leased_until = began + self._pace.lease
+            share = self._leases.share(self._pace.most)
+            self._keep_to(owned)
+            self._give_up(self.running - share)
+            self._look_after()
+            self._take_up(share)
+        except ServiceError as error:
+            log.warning("%s; what runs goes on until its lease ends", error)
+            if self._clock() >= self._leased_until:
+                self._abandon()
+
+    def close(self) -> None:
+        """Finish batches, and let others have the subscriptions at once."""
+        for run in self._runs.values():
+            run.stop()
+        claims = [run.claim for run in self._runs.values()] + [waiting.claim for waiting in self._waiting.values()]
+        for run in list(self._runs.values()):
+            while not run.ended:
+                run.wait(_LAST_BATCH_SECONDS)
+                self._renew_while_ending()
+        for claim in claims:
+            self._release(claim)
+        self._runs.clear()
+        self._waiting.clear()
+        try:
+            self._leases.leave()
+        except ServiceError as error:
+            log.warning("%s; others know of this worker's end when its lease has ended", error)
+
+    def _renew_while_ending(self) -> None:
+        """A last batch may take longer than a lease."""
+        try:
+            self._leases.renew(self.running)
+        except ServiceError as error:
+            log.warning("%s; a last batch is being finished", error)
+
+    def _keep_to(self, owned: Mapping[int, Subscription]) -> None:
+        """End what is another's by now, what an operator stopped or altered, and what is beyond the share."""
+        for identity, run in self._runs.items():
+            subscription = owned.get(identity)
+            if subscription is None or subscription.token != run.claim.token:
+                log.warning("%s is not this worker's any more", run.claim.subscription.reference)
+                run.stop()
+            elif not _same(subscription, run.claim.subscription):
+                run.stop()
+        for identity, waiting in list(self._waiting.items()):
+            subscription = owned.get(identity)
+            if subscription is None or not _same(subscription, waiting.claim.subscription):
+                self._release(self._waiting.pop(identity).claim)
+
+    def _give_up(self, surplus: int) -> None:
+        """Leave what is beyond the share to workers that have less."""
+        for run in list(self._runs.values())[: max(0, surplus)]:
+            run.stop()
+
+    def _look_after(self) -> None:
+        """Report what fails and what works again; take leave of what has ended."""
+        refresh = self._clock() - self._refreshed >= _REFRESH_SECONDS
+        if refresh:
+            self._refreshed = self._clock()
+        for identity, run in list(self._runs.items()):
+            try:
+                if run.ended:
+                    self._ended(identity, run)
+                    continue
+                self._report(identity, run)
+                if refresh:
+                    run.refresh()
+            except LostLeaseError:
+                run.stop()
+                if run.ended:
+                    self._forget(identity)
+
+    def _report(self, identity: int, run: Running) -> None:
+        """Of one that runs: what it waits for, or that it works again."""
+        failure, reported = run.failure, self._reported.get(identity)
+        if failure == reported or (failure is None and not run.works):
+            return
+        if failure is not None:
+            self._failed(identity, run.claim, failure)
+            return
+        self._leases.report(run.claim, transitions.recovered)
+        log.info("%s works again", run.claim.subscription.reference)
+        del self._reported[identity]
+
+    def _failed(self, identity: int, claim: Claim, failure: Failure) -> int:
+        """How many failures in a row that makes."""
+        if self._reported.get(identity) != failure:
+            log.warning("%s fails: %s. %s", claim.subscription.reference, failure.reason, failure.action)
+        failed = partial(transitions.failed, reason=failure.reason, action=failure.action)
+        self._reported[identity] = failure
+        return self._leases.report(claim, failed).attempts
+
+    def _ended(self, identity: int, run: Running) -> None:
+        if run.failure is None:
+            self._forget(identity)
+            self._release(run.claim)
+            return
+        attempts = self._failed(identity, run.claim, run.failure)
+        pause = pause_seconds(max(1, attempts), self._random(), self._pace.longest_pause)
+        self._waiting[identity] = Waiting(run.claim, self._clock() + pause)
+        del self._runs[identity]
+        log.info("%s is tried again in %.0f s", run.claim.subscription.reference, pause)
+
+    def _take_up(self, share: int) -> None:
+        """Try again what has waited long enough, and claim what is free."""
+        for identity, waiting in list(self._waiting.items()):
+            if self._clock() >= waiting.until:
+                del self._waiting[identity]
+                self._runs[identity] = self._start(waiting.claim)
+        for claim in self._leases.claim(share - self.running, self._shuffle):
+            log.info("%s: claimed (token %d)", claim.subscription.reference, claim.token)
+            identity = claim.subscription.id
+            if claim.subscription.state is State.FAILING:  # as another worker has reported it
+                self._reported[identity] = Failure(claim.subscription.reason, claim.subscription.action)
+            self._runs[identity] = self._start(claim)
+
+    def _abandon(self) -> None:
+        """The leases have ended while the meta database did not answer: others may run all of it by now."""
+        for run in self._runs.values():
+            run.stop()
+        for identity in [identity for identity, run in self._runs.items() if run.ended]:
+            self._forget(identity)
+        self._waiting.clear()
+
+    def _forget(self, identity: int) -> None:
+        self._runs.pop(identity, None)
+        self._reported.pop(identity, None)
+
+    def _release(self, claim: Claim) -> None:
+        try:
+            self._leases.release(claim)
+        except ServiceError as error:
+            log.warning("%s; %s is free when its lease ends", error, claim.subscription.reference)
+
+
+def _same(stored: Subscription, claimed: Subscription) -> bool:
+    """Whether what is stored is still what was claimed, and is to run."""
+    return stored.state in RUNNABLE and stored.revision == claimed.revision

@@ -1,0 +1,93 @@
+"""`tailrace server` as processes of their own on one meta database, and the commands that operators give."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tailrace.local import LocalKafka
+from tailrace_common.settings import load_settings
+from tailrace_server.cli.opening import opened
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.operations import DirectOperations
+from tests.integration.processes import PROGRAM, CommandProcess
+from tests.integration.streams import StreamProcess
+
+LEASE_SECONDS = 4
+
+
+class ServerProcess(StreamProcess):
+    """One server; several of a site share its settings."""
+
+    command = "server"
+
+    def __init__(self, site: Site, name: str) -> None:
+        CommandProcess.__init__(self, site.directory / f"{name}.log")
+        self._directory = site.directory
+        self._program = PROGRAM
+        self._config = site.config
+
+
+class Site:
+    """A meta database with its settings, and the commands on it."""
+
+    def __init__(self, directory: Path, kafka: LocalKafka, prefix: str, url: str, **server: object) -> None:
+        self.directory = directory
+        self.config = directory / "tailrace.toml"
+        more = "".join(f"{name} = {json.dumps(value)}\n" for name, value in server.items())
+        self.config.write_text(
+            f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+            f'[server]\nurl = "{url}"\nkey_file = "{directory}/server.key"\ncheckpoints = "{directory}/checkpoints"\n'
+            f"lease_seconds = {LEASE_SECONDS}\nlongest_pause_seconds = 2\n{more}"
+            f'[stream]\ntrigger_seconds = 0\nexecution = "driver"\n'
+            f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n'
+        )
+
+    def server(self, name: str) -> ServerProcess:
+        """One that is not started yet."""
+        return ServerProcess(self, name)
+
+    def tailrace(self, *words: str, code: int = 0) -> list[dict[str, Any]]:
+        """What a command prints, as JSON; it has to end with that exit code."""
+        answer = self.run(*words)
+        assert answer.returncode == code, answer.stderr
+        return [json.loads(line) for line in answer.stdout.splitlines()]
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command, whatever comes of it."""
+        return subprocess.run(
+            [sys.executable, *PROGRAM, "--log-level", "warning", *words, "-c", str(self.config)],
+            capture_output=True,
+            text=True,
+            cwd=self.directory,
+            env=dict(os.environ),
+            timeout=120,
+            check=False,
+        )
+
+    @contextmanager
+    def operations(self) -> Iterator[DirectOperations]:
+        """The operations in this process, which is quicker than a command."""
+        settings = load_settings(self.config, {})
+        with opened(settings) as (_, subscriptions):
+            yield DirectOperations(subscriptions, settings, "test")
+
+    def subscribe(self, name: str, table: str, url: str) -> None:
+        """A subscription into a SQL database."""
+        with self.operations() as operations:
+            operations.subscribe(Asked(table=table, name=name, sink={"type": "sql", "url": url}))
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """All subscriptions by name."""
+        with self.operations() as operations:
+            return {row["name"]: row for row in operations.all()}
+
+    def owners(self) -> set[str | None]:
+        """Who runs the subscriptions; None: nobody."""
+        return {row["owner"] for row in self.states().values()}

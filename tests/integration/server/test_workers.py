@@ -1,0 +1,84 @@
+"""Subscriptions on real workers: a kill -9, a take-over, a sick sink, and what operators do meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace.local import LocalKafka
+from tests import postgres
+from tests.integration.feed import Feed
+from tests.integration.server.servers import LEASE_SECONDS, Site
+from tests.integration.test_stream_kills import IDS, LAST, Load, Row, Source
+from tests.unit.spark.sinks.contract import Database
+
+DOWN = "postgresql://nobody:secret@127.0.0.1:1/nothing"
+
+
+@pytest.fixture
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """One with a generation."""
+    feed = Feed(kafka.bootstrap, prefix)
+    feed.announce()
+    yield feed
+    feed.close()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
+    """Empty ones, by the name of their subscriber."""
+    urls = {"left": f"sqlite:///{tmp_path / 'left.db'}", "right": postgres.new_database()}
+    made = {name: Database(url, sa.create_engine(url)) for name, url in urls.items()}
+    yield made
+    for database in made.values():
+        database.engine.dispose()
+
+
+def rows(database: Database) -> list[Row]:
+    if "shop_items" not in database.names():
+        return []
+    return sorted(database.select("SELECT id, v, w FROM shop_items"))
+
+
+def is_through(database: Database) -> bool:
+    shown = [key for key, _, _ in rows(database)]
+    return sum(key >= 2 * IDS for key in shown) == LAST and not any(IDS <= key < 2 * IDS for key in shown)
+
+
+@pytest.mark.promise("subscription.take-over", "subscription.isolated")
+@pytest.mark.timeout(600)
+def test_another_worker_takes_over_and_a_sick_sink_harms_nobody(
+    tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, stores: dict[str, Database]
+) -> None:
+    """Two workers, one is killed with -9 under load; a third subscription's sink does not answer all the while."""
+    site, source = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}"), Source(3)
+    for name, database in stores.items():
+        site.subscribe(name, "shop.items", database.url)
+    site.subscribe("sick", "shop.*", DOWN)
+    with ExitStack() as stack:
+        first = stack.enter_context(site.server("first"))
+        with Load(feed, source, seconds=0.5):
+            first.until(lambda: all(rows(database) for database in stores.values()))
+            second = stack.enter_context(site.server("second"))
+            second.until(lambda: len(site.owners() - {None}) == 2)  # they share
+            first.kill()
+            began = time.monotonic()
+            second.until(lambda: {str(owner).split(":")[1] for owner in site.owners()} == {str(second.process.pid)})
+            assert time.monotonic() - began < LEASE_SECONDS + 10
+        feed.publish(source.last())
+        for database in stores.values():
+            second.until(lambda database=database: is_through(database))  # type: ignore[misc]  # mypy cannot infer it
+            assert rows(database) == source.rows()
+        second.until(lambda: site.states()["sick"]["state"] == "failing")
+        states = site.states()
+        assert [states[name]["state"] for name in stores] == ["active", "active"]
+        assert "127.0.0.1" in states["sick"]["reason"]
+        assert "make the sink at postgresql://127.0.0.1:1/nothing" in states["sick"]["action"]
+        assert "secret" not in second.log.read_text() + str(states)
+        assert second.stop() == 0, second.words()
+    assert site.owners() == {None}

@@ -1,0 +1,99 @@
+"""Where a stream begins: at its progress, else at its start; and what Kafka no longer has is said."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from uuid import UUID
+
+import pytest
+
+from tailrace_schemas.errors import DataLossError
+from tailrace_schemas.topics import KafkaPartition, table_topic
+from tailrace_server.model.subscription import Start, TableName
+from tailrace_server.worker.positions import Offsets, beginning, source_options
+from tailrace_server.worker.settings import topics_pattern
+from tests.unit.server.requests import subscription
+
+A, B, NEW = ("t", 0), ("t", 1), ("new", 0)
+
+
+class Broker:
+    """Kafka with these partitions, from a first offset to an end; times are offsets."""
+
+    def __init__(self, ranges: dict[KafkaPartition, tuple[int, int]]) -> None:
+        self._ranges = ranges
+
+    def partitions(self, pattern: str) -> list[KafkaPartition]:
+        return [partition for partition in self._ranges if re.fullmatch(pattern, partition[0])]
+
+    def earliest(self, partitions: Collection[KafkaPartition]) -> Offsets:
+        return {partition: self._ranges[partition][0] for partition in partitions}
+
+    def latest(self, partitions: Collection[KafkaPartition]) -> Offsets:
+        return {partition: self._ranges[partition][1] for partition in partitions}
+
+    def at(self, partitions: Collection[KafkaPartition], milliseconds: int) -> Offsets:
+        return dict.fromkeys(partitions, milliseconds)
+
+
+BROKER = Broker({A: (5, 90), B: (0, 10), NEW: (2, 3), ("other", 0): (0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("start", "stored", "expected"),
+    [
+        (Start(), {}, {A: 5, B: 0, NEW: 2}),
+        (Start("latest"), {}, {A: 90, B: 10, NEW: 3}),
+        (Start("time", 7), {}, {A: 7, B: 7, NEW: 7}),
+        (Start("latest"), {A: 50, B: 10}, {A: 50, B: 10, NEW: 2}),
+        (Start(), {A: 5, B: 0, NEW: 3, ("gone", 0): 4}, {A: 5, B: 0, NEW: 3}),
+    ],
+)
+def test_where_it_begins(start: Start, stored: dict[KafkaPartition, int], expected: dict[KafkaPartition, int]) -> None:
+    assert beginning(subscription(start=start), stored, BROKER, "t|new", stops=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "words"),
+    [
+        ({A: 3}, r"topic t, partition 0: Kafka deleted its records 3 to 4 .* `tailrace reset shop.orders/w"),
+        ({B: 11}, "topic t, partition 1: it ends at 10, and was read to 11: somebody made it again"),
+    ],
+)
+@pytest.mark.promise("subscription.losses")
+def test_what_kafka_lost_is_said_or_read_past(stored: dict[KafkaPartition, int], words: str) -> None:
+    with pytest.raises(DataLossError, match=words):
+        beginning(subscription(), stored, BROKER, "t", stops=True)
+    assert beginning(subscription(), stored, BROKER, "t", stops=False) == {A: 5, B: 0}
+
+
+def test_sparks_options_begin_there() -> None:
+    options = source_options({A: 5, B: 0, NEW: 2})
+    assert json.loads(options["startingOffsets"]) == {"t": {"0": 5, "1": 0}, "new": {"0": 2}}
+    assert source_options({}) == {"startingOffsets": "earliest"}
+
+
+@pytest.mark.parametrize(
+    ("table", "read", "left"),
+    [
+        ("shop.orders", ["shop.orders"], ["shop.orders2", "shop.order", "shops.orders", "shop.Orders"]),
+        ("shop.*", ["shop.orders", "shop.a_b"], ["shops.orders"]),
+        ("shop.order?", ["shop.orders"], ["shop.order", "shop.orders2"]),
+        ("*.*", ["shop.orders", "a.b"], []),
+    ],
+)
+def test_which_topics_are_read(table: str, read: list[str], left: list[str]) -> None:
+    pattern = topics_pattern(subscription(table=TableName.parse("a-b.c", table)))
+
+    def topic(name: str, taken: tuple[str, ...] = ()) -> str:
+        keyspace, _, table = name.partition(".")
+        return table_topic("a-b.c", keyspace, table, UUID(int=1), taken)
+
+    for name in read:
+        assert re.fullmatch(pattern, topic(name))
+        assert re.fullmatch(pattern, topic(name, (topic(name),)))
+    assert [name for name in left if re.fullmatch(pattern, topic(name))] == []
+    assert not re.fullmatch(pattern, "axb.c.shop.orders")
+    assert not re.fullmatch(pattern, "a-b.c.schemas")

@@ -1,0 +1,259 @@
+"""A worker on a real meta database, whose runs are values: what it claims, ends, reports and gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.leases import Claim, Leases
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model import transitions
+from tailrace_server.model.subscription import Shape, State
+from tailrace_server.sealing import Sealer
+from tailrace_server.worker.run import Failure
+from tailrace_server.worker.worker import Pace, Worker
+from tests.unit.server.requests import CLUSTER, request
+
+LEASE = 60.0
+DOWN = Failure("the sink is down", "start it")
+
+
+class Run:
+    """What the worker sees of a run; the test says what becomes of it."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.ended = False
+        self.failure: Failure | None = None
+        self.works = True
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = self.ended = True
+
+    def wait(self, seconds: float) -> None:
+        assert seconds > 0
+
+    def refresh(self) -> None:
+        """There is nothing to keep."""
+
+    def fail(self) -> None:
+        """It ends by itself."""
+        self.failure, self.ended = DOWN, True
+
+
+class Site:
+    """One meta database, and workers with a clock of the test's."""
+
+    def __init__(self, database: MetaDatabase, subscriptions: Subscriptions) -> None:
+        self.database = database
+        self.subscriptions = subscriptions
+        self.now = 0.0
+        self.runs: dict[str, list[Run]] = {}
+
+    def worker(self, owner: str, most: int = 100) -> Worker:
+        runs = self.runs[owner] = []
+
+        def start(claim: Claim) -> Run:
+            runs.append(Run(claim))
+            return runs[-1]
+
+        leases = Leases(self.database, CLUSTER, owner, LEASE)
+        pace = Pace(lease=LEASE, longest_pause=300, most=most)
+        return Worker(leases, start, pace, clock=lambda: self.now, random=lambda: 0.0)
+
+    def subscribe(self, *names: str) -> list[int]:
+        return [self.subscriptions.subscribe(request(name), "test")[0].id for name in names]
+
+    def state(self, identity: int) -> tuple[str, str | None]:
+        subscription = self.subscriptions.get(identity)
+        return str(subscription.state), subscription.owner
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        yield Site(database, Subscriptions(database, Sealer(tmp_path / "server.key")))
+
+
+def test_it_shares_with_one_that_comes_and_with_nobody_when_that_leaves(site: Site) -> None:
+    ids, first = site.subscribe(*"abcd"), site.worker("first")
+    first.beat()
+    assert first.running == 4
+    second = site.worker("second")
+    second.beat()  # it is known of from now on
+    first.beat()  # stops two, and has released them
+    second.beat()
+    assert (first.running, second.running) == (2, 2)
+    second.close()
+    assert [run.stopped for run in site.runs["second"]] == [True, True]
+    first.beat()
+    assert first.running == 4
+    assert {site.state(identity) for identity in ids} == {("active", "first")}
+
+
+def test_it_takes_no_more_than_it_may(site: Site) -> None:
+    site.subscribe(*"abcd")
+    worker = site.worker("w", most=3)
+    worker.beat()
+    worker.beat()
+    assert worker.running == 3
+
+
+@pytest.mark.parametrize("operation", [transitions.paused, transitions.cancelled])
+def test_what_an_operator_ends_is_finished_and_released(site: Site, operation: transitions.Transition) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    site.subscriptions.change(identity, "end", "test", operation)
+    worker.beat()
+    worker.beat()
+    [run] = site.runs["w"]
+    assert run.stopped
+    assert (worker.running, site.state(identity)[1]) == (0, None)
+
+
+def test_what_is_altered_runs_again_with_its_new_settings(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    sink = site.subscriptions.get(identity).sink
+    shape = Shape(where="id > 1")
+    site.subscriptions.change(identity, "alter", "test", lambda one: transitions.altered(one, sink, shape))
+    worker.beat()
+    worker.beat()
+    before, after = site.runs["w"]
+    assert before.stopped
+    assert not after.ended
+    assert after.claim.subscription.shape == shape
+    assert after.claim.token == before.claim.token + 1
+
+
+@pytest.mark.promise("subscription.isolated")
+def test_one_that_fails_waits_longer_each_time_and_the_others_run_on(site: Site) -> None:
+    [bad, good], worker = site.subscribe("bad", "good"), site.worker("w")
+    worker.beat()
+    for begun, pause in enumerate((1, 2, 4, 8), 1):
+        latest = [run for run in site.runs["w"] if run.claim.subscription.id == bad]
+        assert len(latest) == begun
+        latest[-1].fail()
+        worker.beat()
+        failing = site.subscriptions.get(bad)
+        assert (failing.state, failing.reason, failing.action) == (State.FAILING, DOWN.reason, DOWN.action)
+        assert failing.attempts == begun
+        site.now += pause - 0.01
+        worker.beat()
+        assert len([run for run in site.runs["w"] if run.claim.subscription.id == bad]) == begun
+        site.now += 0.02
+        worker.beat()
+    assert site.state(good) == ("active", "w")
+    assert [run.ended for run in site.runs["w"] if run.claim.subscription.id == good] == [False]
+    worker.beat()
+    assert site.state(bad) == ("active", "w")  # the last one works
+    assert site.subscriptions.get(bad).attempts == 0
+
+
+def test_one_that_is_not_proven_is_still_failing(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    site.runs["w"][0].fail()
+    worker.beat()
+    site.now += 10
+    worker.beat()
+    second = site.runs["w"][1]
+    second.works = False
+    worker.beat()
+    assert site.state(identity)[0] == "failing"
+    second.works = True
+    worker.beat()
+    assert site.state(identity)[0] == "active"
+
+
+def test_a_batch_that_waits_is_told_and_so_is_its_end(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    [run] = site.runs["w"]
+    run.failure, run.works = DOWN, False
+    for _ in range(3):
+        worker.beat()
+    assert site.state(identity)[0] == "failing"
+    assert site.subscriptions.get(identity).attempts == 1
+    run.failure, run.works = None, True
+    worker.beat()
+    assert site.state(identity)[0] == "active"
+    assert not run.ended
+
+
+def test_one_that_is_resumed_is_tried_at_once(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    site.runs["w"][0].fail()
+    worker.beat()
+    site.subscriptions.change(identity, "resume", "test", transitions.resumed)
+    worker.beat()
+    assert len(site.runs["w"]) == 2
+
+
+@pytest.mark.promise("subscription.take-over")
+def test_a_heir_knows_that_it_was_failing(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    site.runs["w"][0].fail()
+    worker.beat()
+    worker.close()
+    assert site.state(identity) == ("failing", None)
+    heir = site.worker("heir")
+    heir.beat()
+    heir.beat()
+    assert site.state(identity) == ("active", "heir")
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_what_another_one_has_is_stopped(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    site.subscriptions.change(identity, "reset", "test", lambda one: transitions.restarted(one, one.start))
+    [other] = Leases(site.database, CLUSTER, "other", LEASE).claim(1)
+    worker.beat()
+    [run] = site.runs["w"]
+    assert run.stopped
+    worker.beat()
+    assert site.state(identity) == ("active", "other")
+    assert site.subscriptions.get(identity).token == other.token
+
+
+class Unreachable(Leases):
+    """Leases whose database does not answer."""
+
+    gone = False
+
+    def renew(self, running: int) -> dict[int, object]:  # type: ignore[override]  # what it gives is the same
+        if self.gone:
+            raise ServiceError("the meta database does not answer")
+        return super().renew(running)  # type: ignore[return-value]  # as above
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_without_the_database_everything_ends_with_the_lease(site: Site) -> None:
+    site.subscribe("a")
+    runs: list[Run] = []
+
+    def start(claim: Claim) -> Run:
+        runs.append(Run(claim))
+        return runs[-1]
+
+    leases = Unreachable(site.database, CLUSTER, "w", LEASE)
+    pace = Pace(lease=LEASE, longest_pause=300, most=9)
+    worker = Worker(leases, start, pace, clock=lambda: site.now, random=lambda: 0.0)
+    worker.beat()
+    leases.gone = True
+    site.now = LEASE - 1
+    worker.beat()
+    assert [run.stopped for run in runs] == [False]
+    site.now = LEASE
+    worker.beat()
+    assert [run.stopped for run in runs] == [True]
+    assert worker.running == 0
