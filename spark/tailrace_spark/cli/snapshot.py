@@ -21,6 +21,7 @@ from tailrace_spark.cli.read_options import (
     TokenRange,
     read_settings,
 )
+from tailrace_spark.snapshot.settings import SnapshotSettings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -51,6 +52,10 @@ def start(
     new: Annotated[
         bool, typer.Option("--new", help="Begin a new one, and give up one of this table that has not ended.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say how many ranges, rows and bytes it would be, and how long; read samples."),
+    ] = False,
 ) -> None:
     """Publish the rows of a table as `read` changes, each once, into its topic, beside the changes of the log.
 
@@ -74,6 +79,9 @@ def start(
         datacenter=datacenter,
     )
     del to  # there is one
+    if dry_run:
+        _print_estimate(table, reading)
+        return
     from tailrace_spark.cli.snapshot_progress import line_of, shown
     from tailrace_spark.job.plain_tasks import run_tasks
     from tailrace_spark.job.session import SparkOnce
@@ -94,6 +102,23 @@ def start(
         else:
             totals = publication.publish(lambda _work, _task: ())
     print_rows([line_of(publication.record.id, totals, earlier, time.monotonic() - began)])
+
+
+def _print_estimate(table: str, reading: SnapshotSettings) -> None:
+    from tailrace_spark.snapshot.publication import estimated
+
+    plan = estimated(reading)
+    headings = {"tasks": "read at once", "bytes": "bytes on disk"}
+    row = {
+        "table": table,
+        "ranges": plan.ranges,
+        "tasks": plan.tasks,
+        "rows": plan.rows,
+        "bytes": plan.octets,
+        "rows_per_second": reading.rows_per_second,
+        "seconds": plan.seconds,
+    }
+    print_rows([row], headings=headings)
 
 
 def _say_begun(snapshot: str, topic: str, ranges: int, left: int, resumed: bool) -> None:

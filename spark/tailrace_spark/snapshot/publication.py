@@ -17,6 +17,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.snapshot.announcing import Announcer
+from tailrace_spark.snapshot.estimate import Estimate, estimate, sampled
 from tailrace_spark.snapshot.publishing import Destination, NumberedPiece, PublishTask, RangeOutcome
 from tailrace_spark.snapshot.ranges import Limits, Piece, TokenRange, cut, deal
 from tailrace_spark.snapshot.record_reader import SnapshotRecords
@@ -28,6 +29,7 @@ from tailrace_spark.snapshot.records import (
     range_key,
     snapshot_key,
 )
+from tailrace_spark.snapshot.selection import token_statement
 from tailrace_spark.snapshot.session import ClusterView, Ring
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.snapshot.table_reading import query_of, shape_of
@@ -65,6 +67,16 @@ def survey(settings: SnapshotSettings) -> Survey:
             raise SettingsError(f"{table} has counters: CQL shows totals, and changes have shards")
         view.check(query_of(settings, table, shape_of(settings, table, release)))
         return Survey(table, release, view.ring())
+
+
+def estimated(settings: SnapshotSettings) -> Estimate:
+    """What reading the table would be; nothing but a few samples is read. Raises as `survey`."""
+    survey_now = survey(settings)
+    pieces = survey_now.pieces(settings)
+    query = token_statement(survey_now.table)
+    with closing(ClusterView(settings)) as view:
+        samples = [view.sample(query, piece.range) for piece in sampled(pieces)]
+    return estimate(pieces, len(deal(pieces, settings.limits)), samples, settings.rows_per_second)
 
 
 @dataclass(frozen=True, slots=True)

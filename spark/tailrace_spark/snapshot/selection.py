@@ -86,6 +86,15 @@ def statement(
     return " ".join(parts)
 
 
+def token_statement(table: Table) -> str:
+    """The SELECT of the tokens of a range's rows, with the same two values as `statement`."""
+    key = ", ".join([quote_identifier(column.name) for column in table.partition_key])
+    return (
+        f"SELECT token({key}) FROM {quote_identifier(table.keyspace)}.{quote_identifier(table.name)} "  # noqa: S608
+        f"WHERE token({key}) > ? AND token({key}) <= ?"
+    )
+
+
 def _checked(condition: str) -> str:
     text = condition.strip()
     outside = "".join(text.replace("''", "").replace('""', "").split("'")[::2])

@@ -34,6 +34,7 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.definitions import tables_from_rows
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
+from tailrace_spark.snapshot.estimate import SAMPLE_ROWS, Sample, sample_of
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.page import read_columns
 from tailrace_spark.snapshot.ranges import Estimates, TokenRange, ring_ranges
@@ -130,6 +131,18 @@ class ClusterView:
             self._session.prepare(statement)
         except Exception as error:
             raise _page_error(error) from error
+
+    def sample(self, query: str, token_range: TokenRange) -> Sample:
+        """How many rows the begin of a range has; `query` selects tokens of a range. Raises ServiceError."""
+        try:
+            prepared = self._session.prepare(query)
+            bound = BoundStatement(prepared, fetch_size=SAMPLE_ROWS)
+            bound.values = [token.to_bytes(8, "big", signed=True) for token in (token_range.start, token_range.end)]
+            page = self._session.execute(bound)
+        except Exception as error:
+            raise ServiceError(f"Cassandra at {_where(self._settings)}: {_reason(error)}") from error
+        tokens = [next(iter(row.values())) for row in page.current_rows]
+        return sample_of(token_range, tokens, whole=not page.has_more_pages)
 
     def ring(self) -> Ring:
         """The ring as it is now. Raises SettingsError where its tokens are not murmur3's, or nobody is up."""

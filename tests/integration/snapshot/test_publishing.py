@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from cassandra.cluster import Session
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
@@ -299,6 +300,21 @@ def test_a_page_state_that_nodes_refuse_costs_the_rows_of_one_partition(
     twice = {key for (key, _), count in rows.items() if count > 1}
     assert len(rows) == 410
     assert len(twice) == 1
+
+
+def test_a_dry_run_says_what_it_would_be_and_publishes_nothing(
+    session: Session, kafka: LocalKafka, settings: Settings, keyspace_name: str, tmp_path: Path
+) -> None:
+    session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text)")
+    insert = session.prepare(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (?, 'v')")
+    for future in [session.execute_async(insert, (key,)) for key in range(500)]:
+        future.result()
+    [line] = Command(tmp_path, settings, f"{keyspace_name}.t", "--rows-per-second", "100", "--dry-run").lines()
+    assert line["rows"] == pytest.approx(500, rel=0.5)
+    assert line["seconds"] == pytest.approx(line["rows"] / 100, abs=1)
+    assert (line["tasks"], line["ranges"] >= 32) == (2, True)
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    assert [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(settings.topics.prefix)] == []
 
 
 def test_what_cannot_be_published_is_said_before_anything_is(

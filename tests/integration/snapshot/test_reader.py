@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -252,6 +253,20 @@ def test_a_wide_partition_comes_in_many_pages_and_estimates_cut_what_is_flushed(
     limited = source.frame("w", ranges=64, requests_per_node=2)
     assert limited.rdd.getNumPartitions() == 2
     assert limited.count() == 8000
+
+
+@pytest.mark.promise("snapshot.limits")
+def test_no_more_rows_a_second_are_read_than_asked_for(source: Source) -> None:
+    source.run("CREATE TABLE KS.r (k int PRIMARY KEY)")
+    insert = source.session.prepare(f"INSERT INTO {source.keyspace}.r (k) VALUES (?)")
+    for future in [source.session.execute_async(insert, (number,)) for number in range(3000)]:
+        future.result()
+    began = time.monotonic()
+    frame = source.frame("r", rows_per_second=600, concurrent_ranges=2)
+    assert frame.rdd.getNumPartitions() == 2
+    assert frame.count() == 3000
+    # A task does not wait before its first page; a page has the rows of a second at most.
+    assert time.monotonic() - began > 3000 / 600 - 1
 
 
 def test_no_secret_is_in_the_plan_in_the_log_or_in_an_error(source: Source, tmp_path: Path, caplog: Any) -> None:

@@ -88,6 +88,7 @@ def numbers(pages: Iterable[Page]) -> list[int]:
     return [int(value or b"") for page in pages for value in page.columns[0]]
 
 
+@pytest.mark.promise("snapshot.limits")
 def test_all_rows_come_in_order_with_one_request_at_a_time() -> None:
     cluster, time = Cluster(), Time()
     assert numbers(reader(cluster, time).pages(PIECES)) == list(range(200))
@@ -116,6 +117,7 @@ def test_a_timeout_halves_the_page_and_asks_for_the_same_one_again() -> None:
     assert time.waits == [1.0, 2.0]
 
 
+@pytest.mark.promise("snapshot.limits")
 def test_an_overloaded_node_is_left_alone_for_longer() -> None:
     cluster, time = Cluster([Fault.OVERLOADED, Fault.OVERLOADED]), Time()
     assert numbers(reader(cluster, time).pages(PIECES)) == list(range(200))
@@ -139,6 +141,7 @@ def test_after_all_attempts_the_task_fails_and_names_the_range() -> None:
     assert time.waits == [1.0, 2.0, 4.0]
 
 
+@pytest.mark.promise("snapshot.limits")
 @pytest.mark.parametrize("rate", [5.0, 50.0, 1000.0])
 def test_rows_come_no_faster_than_asked_for(rate: float) -> None:
     time = Time()
