@@ -1,6 +1,7 @@
 """Rows a second into OpenSearch: new ones, the same again, rows merged; and bare bulk requests of the same documents.
 
-Usage: python -m benchmarks.opensearch [changes] [rounds]. In one run, on a node of its own on loopback. The bare
+Usage: python -m benchmarks.opensearch [changes] [rounds]. Beside the rate of each stands this process's CPU for a row,
+without the server's. In one run, on a node of its own on loopback. The bare
 requests have documents that are made already, as many in each, with the write time as external version: the limit of
 what the server does at all, and what loses partial updates.
 """
@@ -37,17 +38,18 @@ BULK = 2_000
 def main(changes: int = 60_000, rounds: int = 2) -> None:
     """Print one line for each way, the best of some rounds on one node, which is warm from the second on."""
     print(f"{changes:,} changes of rows of 8 columns, {BATCH:,} in a batch, {describe()}\n")
-    best: dict[str, float] = {}
+    best: dict[str, tuple[float, float]] = {}
     with TemporaryDirectory() as directory, OpenSearch(Path(directory) / "node", heap_mib=1024, jvm=()) as node:
         for number in range(rounds):
-            for name, seconds in _round(node.url, f"bench{number}", changes):
-                best[name] = min(seconds, best.get(name, seconds))
-    print(f"{'':52}{'rows/s':>10}")
-    for name, seconds in best.items():
-        print(f"{name:52}{changes / seconds:10,.0f}")
+            for name, (seconds, own) in _round(node.url, f"bench{number}", changes):
+                former = best.get(name, (seconds, own))
+                best[name] = min(seconds, former[0]), min(own, former[1])
+    print(f"{'':52}{'rows/s':>10}{'us here':>10}")
+    for name, (seconds, own) in best.items():
+        print(f"{name:52}{changes / seconds:10,.0f}{own / changes * 1e6:10.1f}")
 
 
-def _round(url: str, prefix: str, changes: int) -> Iterator[tuple[str, float]]:
+def _round(url: str, prefix: str, changes: int) -> Iterator[tuple[str, tuple[float, float]]]:
     log = Log(ORDERS)
     settings = OpensearchSinkSettings(
         url=url, index=prefix + ".{keyspace}.{table}", shards=1, replicas=0, bulk_documents=BULK
@@ -83,16 +85,17 @@ def _send(client: httpx2.Client, prefix: str, bodies: Sequence[bytes]) -> None:
         answer.raise_for_status().json()
 
 
-def _timed(sink: OpensearchSink, changes: Sequence[Change]) -> float:
+def _timed(sink: OpensearchSink, changes: Sequence[Change]) -> tuple[float, float]:
     delivered = [Delivered(RecordId("t", 0, at, b"12345678"), change, STREAM) for at, change in enumerate(changes)]
     batches = [_pieces(delivered[at : at + BATCH]) for at in range(0, len(delivered), BATCH)]
     return _seconds(lambda: [sink.write(batch) for batch in batches])
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    began = time.perf_counter()
+def _seconds(run: Callable[[], object]) -> tuple[float, float]:
+    """Seconds that pass, and those of CPU of this process."""
+    began = time.perf_counter(), time.process_time()
     run()
-    return time.perf_counter() - began
+    return time.perf_counter() - began[0], time.process_time() - began[1]
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 CASSANDRA_TASKS: Final = "integration/test_cassandra_tasks.py"
 FENCES: Final = "spark/tailrace_spark/sinks/state_store/fences.py"
 KAFKA_TASKS: Final = "integration/test_kafka_tasks.py"
+SEARCH_SINK: Final = "spark/tailrace_spark/sinks/opensearch/sink.py"
+SEARCH_TASKS: Final = "unit/spark/sinks/opensearch/test_tasks.py"
 SQL_TASKS: Final = "unit/spark/sinks/sql/test_tasks.py"
 
 BREAKAGES: Final = (
@@ -118,6 +120,45 @@ BREAKAGES: Final = (
         new="        super().define(statement)\n",
         needs=Needs.NODE,
         reds=(Red(CASSANDRA_TASKS, "test_tables_and_their_columns_are_the_drivers", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="a-search-index-takes-what-is-older-than-its-truncation",
+        promise="what a truncation took does not come back by a writer that had read before it",
+        file=SEARCH_SINK,
+        old="            index.fence()\n",
+        new="            index.drain()\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                SEARCH_TASKS,
+                "test_what_a_truncation_took_does_not_come_back_by_a_late_attempt_that_dies",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="a-search-index-stays-blocked",
+        promise="a truncation that is cut off is brought to its end",
+        file=SEARCH_SINK,
+        old="            index.drain()  # whoever began that may have died while the index took no writes\n",
+        new="            index.require_exists('')\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                SEARCH_TASKS,
+                "test_a_truncation_cut_off_at_any_request_is_brought_to_its_end[driver]",
+                "cluster_block|blocked by",
+            ),
+        ),
+    ),
+    Breakage(
+        name="tasks-letters-of-a-search-sink-are-lost",
+        promise="tasks lose no dead letter",
+        file=SEARCH_SINK,
+        old="        self._letters.put(letters_of(results))\n",
+        new="        letters_of(results)\n",
+        needs=Needs.NOTHING,
+        reds=(Red(SEARCH_TASKS, "test_what_the_server_refuses_is_a_letter_of_the_drivers", ASSERTED),),
     ),
     Breakage(
         name="tasks-of-log-tables-know-only-their-own-definitions",

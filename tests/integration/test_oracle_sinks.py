@@ -63,11 +63,11 @@ def _database(ground: Ground, url: str) -> Downstream:
     return ground.stack.enter_context(closing(Downstream(url)))
 
 
-def _searched(kind: opensearch.Kind) -> Way[Followed]:
+def _searched(kind: opensearch.Kind, *, by_tasks: bool = False) -> Way[Followed]:
     return Way(
-        sink="opensearch",
+        sink="opensearch, tasks" if by_tasks else "opensearch",
         server=lambda: Searched(opensearch.server(kind).url).version,
-        new=lambda _: SearchIndexes(opensearch.server(kind).url),
+        new=lambda _: SearchIndexes(opensearch.server(kind).url, by_tasks=by_tasks),
         missing=java_sources.missing,
     )
 
@@ -120,6 +120,7 @@ MERGING: Final[Mapping[str, Way[Followed]]] = {
         missing=mariadb.missing,
     ),
     "opensearch": _searched("opensearch"),
+    "opensearch, tasks": _searched("opensearch", by_tasks=True),
     "elasticsearch": _searched("elasticsearch"),
 }
 CHANGE_LOGS: Final[Mapping[str, Way[Outside]]] = {

@@ -14,7 +14,7 @@ from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
-from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched, SearchedInTasks
 
 
 class DeltaTables:
@@ -61,8 +61,8 @@ class IcebergTables:
 class SearchIndexes:
     """Indexes of an OpenSearch or Elasticsearch."""
 
-    def __init__(self, url: str) -> None:
-        self._searched = Searched(url)
+    def __init__(self, url: str, *, by_tasks: bool = False) -> None:
+        self._searched = SearchedInTasks(url) if by_tasks else Searched(url)
         self.settings = self._searched.settings
         self.version = self._searched.version
 

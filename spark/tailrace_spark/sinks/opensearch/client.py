@@ -60,11 +60,28 @@ class Op:
 
 @dataclass(slots=True)
 class BulkResult:
-    """What became of operations, by id: the new versions, those that lost to another write, those refused and why."""
+    """What became of operations, by id: the new versions, those that lost to another write, those refused and why.
+
+    `unnamed`: why those were not taken that were sent to a name which is no write alias, or no index, any more.
+    """
 
     done: dict[str, Version] = field(default_factory=dict)
     conflicts: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
+    unnamed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCluster:
+    """A cluster as [sink.NAME] says it. It is pickled, and its settings have secrets."""
+
+    name: str
+    settings: OpensearchSinkSettings = field(repr=False)
+    backoff: Backoff | None = None
+
+    def connect(self) -> SearchClient:
+        """A client of its own. Raises SettingsError for certificates that are none."""
+        return SearchClient(self.name, self.settings, backoff=self.backoff)
 
 
 class SearchClient:
@@ -72,6 +89,7 @@ class SearchClient:
 
     def __init__(self, name: str, settings: OpensearchSinkSettings, *, backoff: Backoff | None = None) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for certificates that are none."""
+        self.cluster: Final = SearchCluster(name, settings, backoff)
         self._settings = settings
         self._retry = RetryPolicy(settings.retry_seconds, backoff)
         ca_file = settings.tls_ca_file
@@ -139,8 +157,14 @@ class SearchClient:
         """Let searches see all that was written."""
         self.post(f"/{name(index)}/_refresh")
 
+    def remove(self, index: str, ops: Sequence[Op]) -> None:
+        """Take documents away, each if it still has its version; whatever the write alias is by now."""
+        if ops:
+            self._bulk(f"/{name(index)}/_bulk", index, ops, [_lines(op) for op in ops], BulkResult())
+
     def bulk(self, alias: str, ops: Sequence[Op]) -> BulkResult:
         """Write documents, each by itself. Raises ServiceError where the server does not take some of them now."""
+        path = f"/{name(alias)}/_bulk?require_alias=true"
         written = BulkResult()
         lines: list[bytes] = []
         some: list[Op] = []
@@ -150,21 +174,20 @@ class SearchClient:
             if some and (
                 size + len(line) > self._settings.bulk_kibibytes << 10 or len(some) >= self._settings.bulk_documents
             ):
-                self._bulk(alias, some, lines, written)
+                self._bulk(path, alias, some, lines, written)
                 lines, some, size = [], [], 0
             lines.append(line)
             some.append(op)
             size += len(line)
         if some:
-            self._bulk(alias, some, lines, written)
+            self._bulk(path, alias, some, lines, written)
         return written
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _bulk(self, alias: str, ops: Sequence[Op], lines: Sequence[bytes], written: BulkResult) -> None:
-        path = f"/{name(alias)}/_bulk?require_alias=true"
+    def _bulk(self, path: str, alias: str, ops: Sequence[Op], lines: Sequence[bytes], written: BulkResult) -> None:
         left = list(range(len(ops)))
 
         def send() -> None:
@@ -182,6 +205,8 @@ class SearchClient:
                     written.done[identity] = (result["_seq_no"], result["_primary_term"])
                 elif status == _CONFLICT or (status == 404 and "error" not in result):
                     written.conflicts.add(identity)
+                elif status == 404:
+                    written.unnamed[identity] = _said(result)
                 elif status == 400:
                     written.refused[identity] = _said(result)
                 elif status in _TRIED_AGAIN:
@@ -200,8 +225,8 @@ class SearchClient:
                 written.refused[ops[0].id] = f"the server takes no request of {len(lines[0])} bytes"
                 return
             half = len(ops) // 2
-            self._bulk(alias, ops[:half], lines[:half], written)
-            self._bulk(alias, ops[half:], lines[half:], written)
+            self._bulk(path, alias, ops[:half], lines[:half], written)
+            self._bulk(path, alias, ops[half:], lines[half:], written)
 
     def _json(
         self, method: str, path: str, body: Any, *, absent: bool = False, check: Callable[[Any], None] | None = None

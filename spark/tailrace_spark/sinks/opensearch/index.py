@@ -2,7 +2,8 @@
 
 NAME is an alias that readers search, with a filter for the rows that SELECT shows, of an index NAME-000001. Documents
 are written through a second alias, NAME-000001-write, which goes with its index. Where an index was taken away, no
-request makes one with a mapping that the server guesses. NAME is the table's whose id the mapping's `_meta` has.
+request makes one with a mapping that the server guesses. Each truncation gives that alias another name, ...-write-2, so
+that the server refuses who writes by what was before. NAME is the table's whose id the mapping's `_meta` has.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ _ROOM: Final = 200
 _LONGEST_NAME: Final = 230  # bytes; 255 with what stands behind it
 
 
+class StaleError(Exception):
+    """What was known of the whole table is no longer what is there."""
+
+
 @dataclass(slots=True)
 class TableIndex:
     """One source table's index, as it was when it was last looked at."""
@@ -42,11 +47,8 @@ class TableIndex:
     entry: TableEntry
     version: Version | None
     """Of the document that has `entry`."""
-
-    @property
-    def write_alias(self) -> str:
-        """What documents are written through."""
-        return self.index + _WRITE
+    write_alias: str
+    """What documents are written through."""
 
     def note(self, entry: TableEntry) -> None:
         """Keep what is known now. Raises ServiceError where another writer came first."""
@@ -58,6 +60,42 @@ class TableIndex:
             why = written.refused.get(TABLE_ID, "another writer came first")
             raise ServiceError(f"{self.index}: {why}; the batch will be delivered again")
         self.entry, self.version = entry, written.done[TABLE_ID]
+
+    def fence(self) -> None:
+        """Have the server refuse what others send through the write alias that they know, from now on.
+
+        `drain` then waits for what they had sent.
+        """
+        stem = self.index + _WRITE
+        former = int(self.write_alias.removeprefix(stem).lstrip("-") or 1)
+        alias = f"{stem}-{former + 1}"
+        actions = [
+            {"remove": {"index": self.index, "alias": self.write_alias}},
+            {"add": {"index": self.index, "alias": alias}},
+        ]
+        self._settled(self.client.post("/_aliases", {"actions": actions}))
+        self.write_alias = alias
+
+    def drain(self) -> None:
+        """Wait until the index has all writes that the server has taken."""
+        # The block is acknowledged when every shard has done what it began before. A process that dies before the
+        # next request leaves it: so the record says by then that the index is to be erased, and who reads that drains
+        # it again. Where there was a block already, nothing was waited for.
+        for _ in range(2):
+            blocked = self.client.put(f"/{name(self.index)}/_block/write", None)
+            self._settled(self.client.put(f"/{name(self.index)}/_settings", {"index.blocks.write": None}))
+            if blocked["indices"]:
+                break
+        self._settled(blocked)
+
+    def require_exists(self, why: str) -> None:
+        """Raises ServiceError, saying why, where the index is gone."""
+        if self.client.get(f"/{name(self.index)}?filter_path=*.aliases") is None:
+            raise ServiceError(f"{self.index}: {why}")
+
+    def _settled(self, answer: Any) -> None:
+        if not answer.get("acknowledged") or not answer.get("shards_acknowledged", True):
+            raise ServiceError(f"{self.index}: not all nodes answer; the batch will be delivered again")
 
     def widen(self, documents: Documents) -> None:
         """Add the fields of a definition."""
@@ -106,7 +144,7 @@ class Indexes:
         mappings = self._client.get(f"/{pattern}/_mapping?filter_path=*.mappings._meta.{_META}") or {}
         for index in sorted(aliases.keys() & mappings.keys()):
             for alias in aliases[index]["aliases"]:
-                table_index = None if alias.endswith(_WRITE) else self._open(alias, index)
+                table_index = None if alias.startswith(index + _WRITE) else self._open(alias, index)
                 if table_index is not None:
                     yield self._known.setdefault(table_index.entry.definition.id, table_index)
 
@@ -116,7 +154,8 @@ class Indexes:
         if index is None:
             documents = Documents(table)
             self._create(f"{alias}-000001", alias, documents)
-            index = TableIndex(self._client, alias, f"{alias}-000001", TableEntry(table, announced), None)
+            entry = TableEntry(table, announced)
+            index = TableIndex(self._client, alias, f"{alias}-000001", entry, None, f"{alias}-000001{_WRITE}")
             index.note(index.entry)
         self._known[table.id] = index
         return index
@@ -127,7 +166,7 @@ class Indexes:
         index = f"{stem}-{int(generation) + 1:06d}"
         self._client.delete(f"/{name(index)}")  # of one who died making it
         self._create(index, None, documents)
-        return TableIndex(self._client, old.alias, index, old.entry, None)
+        return TableIndex(self._client, old.alias, index, old.entry, None, index + _WRITE)
 
     def switch(self, old: TableIndex, new: TableIndex) -> None:
         """Have readers search the new index from one moment to the next; the old one goes."""
@@ -155,13 +194,13 @@ class Indexes:
             [index] = indexes
             table_index = self._open(alias, index)
             if table_index is None:
-                meta = self._meta(index)
-                if meta is None:
+                owner = self._owner(index)
+                if owner is None:
                     raise self._foreign(alias)
-                if meta != str(table.id):
+                if owner[0] != str(table.id):
                     continue
                 # Made by one who died before it said what it is.
-                return alias, TableIndex(self._client, alias, index, TableEntry(table, -1), None)
+                return alias, TableIndex(self._client, alias, index, TableEntry(table, -1), None, owner[1])
             if table_index.entry.definition.id == table.id:
                 return alias, table_index
         raise AssertionError
@@ -172,18 +211,21 @@ class Indexes:
         )
 
     def _open(self, alias: str, index: str) -> TableIndex | None:
-        if self._meta(index) is None:
+        owner = self._owner(index)
+        if owner is None:
             return None
         document = self._client.documents(index, [TABLE_ID]).get(TABLE_ID)
         if document is None:
             return None
-        return TableIndex(self._client, alias, index, decode_entry(document.state), document.version)
+        return TableIndex(self._client, alias, index, decode_entry(document.state), document.version, owner[1])
 
-    def _meta(self, index: str) -> str | None:
-        mapping = self._client.get(f"/{name(index)}/_mapping") or {}
-        for mapping_of_index in mapping.values():
-            meta: Any = mapping_of_index["mappings"].get("_meta", {}).get(_META)
-            return None if meta is None else str(meta["table"])
+    def _owner(self, index: str) -> tuple[str, str] | None:
+        """The id of the table whose index it is, and the write alias; None where it is not ours."""
+        path = f"/{name(index)}?filter_path=*.aliases,*.mappings._meta.{_META}"
+        for described in (self._client.get(path) or {}).values():
+            meta: Any = described.get("mappings", {}).get("_meta", {}).get(_META)
+            aliases = [alias for alias in described.get("aliases", {}) if alias.startswith(index + _WRITE)]
+            return None if meta is None else (str(meta["table"]), aliases[0] if aliases else index + _WRITE)
         return None
 
     def _create(self, index: str, alias: str | None, documents: Documents) -> None:

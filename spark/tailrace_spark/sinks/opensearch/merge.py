@@ -8,10 +8,10 @@ come the stored rows, and last it is settled. What a crash leaves pending, the n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Final
+from typing import Final, NoReturn
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.order import clustering_key
@@ -31,9 +31,9 @@ from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.opensearch.client import Op, SearchClient, StoredDocument
+from tailrace_spark.sinks.opensearch.client import BulkResult, Op, SearchClient, StoredDocument
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Document, Documents, digest
-from tailrace_spark.sinks.opensearch.index import TableIndex
+from tailrace_spark.sinks.opensearch.index import StaleError, TableIndex
 from tailrace_spark.sinks.opensearch.state import (
     KIND_HEAD,
     KIND_ROW,
@@ -51,10 +51,6 @@ from tailrace_spark.sinks.opensearch.stored import StoredDocuments
 
 _TRIES: Final = 50
 _TERMS: Final = 500  # clauses of one query
-
-
-class StaleError(Exception):
-    """What was known of the whole table is no longer what is there."""
 
 
 @dataclass(slots=True)
@@ -200,7 +196,7 @@ class DocumentMerge:
             document = read.found.get(identity)
             source = dict(document.source or {}) if document is not None else {}
             ops[identity] = key, self._head_op(read, key, replace(head, pending=True), source or None)
-        written = self._client.bulk(self._index.write_alias, [op for _, op in ops.values()])
+        written = self._put([op for _, op in ops.values()])
         for identity, version in written.done.items():
             document = read.found.get(identity)
             read.found[identity] = StoredDocument(identity, version, b"", None if document is None else document.source)
@@ -265,10 +261,7 @@ class DocumentMerge:
                 )  # fmt: skip
                 ops[identity] = Op(identity, version, {**(visible or {}), OWN: fields})
             named[identity] = row_key
-        written = self._client.bulk(self._index.write_alias, list(ops.values()))
-        self._created = [
-            Op(identity, version, None) for identity, version in written.done.items() if ops[identity].version is None
-        ]
+        written = self._put(list(ops.values()), rows=True)
         lost |= {named[identity][0] for identity in written.conflicts}
         self._outcome.rows |= {named[at] for at in written.done if named[at] in stored_rows or named[at] in removed}
         self._outcome.refused |= {named[identity]: why for identity, why in written.refused.items()}
@@ -294,7 +287,7 @@ class DocumentMerge:
             if key in heads or head_document.pending or not read.shows(identity, visible):
                 head = replace(heads.get(key, head_document), pending=False)
                 ops[identity] = key, self._head_op(read, key, head, visible)
-        written = self._client.bulk(self._index.write_alias, [op for _, op in ops.values()])
+        written = self._put([op for _, op in ops.values()])
         lost |= {ops[identity][0] for identity in written.conflicts}
         for identity, why in written.refused.items():
             self._outcome.refused[ops[identity][0], STATIC] = why
@@ -312,17 +305,32 @@ class DocumentMerge:
         )  # fmt: skip
         return Op(identity, version, {**(shown or {}), OWN: fields})
 
+    def _put(self, ops: Sequence[Op], *, rows: bool = False) -> BulkResult:
+        """Write documents; remember which rows are new. Raises StaleError after another writer's truncation."""
+        written = self._client.bulk(self._index.write_alias, ops)
+        if rows:
+            self._created = [
+                Op(op.id, written.done[op.id], None) for op in ops if op.version is None and op.id in written.done
+            ]
+        if written.unnamed:
+            self._index.require_exists(next(iter(written.unnamed.values())))
+            self._give_up()
+        return written
+
+    def _give_up(self) -> NoReturn:
+        # Another writer may have truncated the table in between, and found none of the rows that are new: those of
+        # changes that it took must go, and the others are merged again. Of a row that was there before it, either
+        # write would have failed.
+        self._client.remove(self._index.index, self._created)
+        raise StaleError
+
     def _look_back(self, read: StoredDocuments, keys: Collection[bytes], lost: set[bytes]) -> None:
         """See that what the rows were merged by was still there when they were written."""
         heads = {read.head_id(key): key for key in keys} if self._headed else {}
         now = self._client.documents(self._index.index, [TABLE_ID, *heads])
         versions = {identity: document.version for identity, document in now.items()}
         if versions.get(TABLE_ID) != self._index.version:
-            # Another writer may have truncated the table in between, and found none of the rows that are new: those of
-            # changes that it took must go, and the others are merged again. Of a row that was there before it, either
-            # write would have failed.
-            self._client.bulk(self._index.write_alias, self._created)
-            raise StaleError
+            self._give_up()
         lost |= {key for identity, key in heads.items() if versions.get(identity) != read.version(identity)}
 
 

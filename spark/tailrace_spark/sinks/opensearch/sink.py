@@ -7,38 +7,40 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.order import clustering_key
-from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.dead_letters import accepted
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
-from tailrace_spark.merge.batch_changes import BatchChanges, gather
-from tailrace_spark.merge.by_table import group_by_table
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.definitions import newest_definition
-from tailrace_spark.merge.partition import Clustering, mergeable
+from tailrace_spark.merge.partition import Clustering
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.table_record import define, truncate
+from tailrace_spark.sinks.changelog.log_task import letters_of
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.dead_letters import OpensearchDeadLetters
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
-from tailrace_spark.sinks.opensearch.groups import merge_groups
-from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex, widens
-from tailrace_spark.sinks.opensearch.merge import DocumentMerge, MergeOutcome, StaleError
+from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableIndex, widens
+from tailrace_spark.sinks.opensearch.merge import DocumentMerge
+from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter
 from tailrace_spark.sinks.opensearch.purge import forget, have_field
 from tailrace_spark.sinks.opensearch.reindex import copy
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, TableEntry, decode_head, decode_row
+from tailrace_spark.sinks.opensearch.task import OpensearchTask
 from tailrace_spark.sinks.protocol import Capabilities
-from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
-from tailrace_spark.sinks.table_faults import set_aside as refuse
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
 
-_TRIES: Final = 10
 _PURGED_AT_ONCE: Final = 2_000  # documents of a table at each sweep
 ROWS: Final[dict[str, Any]] = {"terms": {f"{OWN}.kind": [KIND_ROW, KIND_HEAD]}}
 """All documents but the table's own."""
@@ -68,6 +70,7 @@ class OpensearchSink:
         self._indexes = Indexes(client, settings)
         self._purgeable: set[str] = set()
         self._letters = OpensearchDeadLetters(client, settings)
+        self._pieces = PieceWriter(self._indexes, self._follow)
 
     def reach(self) -> None:
         """See that the cluster answers. Raises ServiceError."""
@@ -75,7 +78,7 @@ class OpensearchSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, dead_letters=self)
+        return Capabilities(sweeping=self, dead_letters=self, tasks=self)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
@@ -92,11 +95,45 @@ class OpensearchSink:
         self._letters.remove(accepted(letters, set_aside))
         return summary
 
+    def fence(self, stream: str) -> None:
+        """As TaskSink says, of what searches find: what tasks still write is merged with what is written meanwhile.
+
+        A truncation fences them: see TableIndex.fence.
+        """
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> OpensearchTask:
+        """As TaskSink says. Indexes are made and widened here."""
+        del batch
+        refused: dict[UUID, str] = {}
+        try:
+            for announced, table in definitions:
+                self._indexes.forget(table.id)  # tasks do not see what it needs: somebody may have removed it
+                try:
+                    self._prepare(table, announced)
+                except BaseException as error:
+                    if not is_of_table(error):
+                        raise
+                    refused[table.id] = reason_of(error)
+                    self._indexes.forget(table.id)
+        except BaseException:
+            self._indexes.forget()
+            raise
+        return OpensearchTask(self._client.cluster, self._ring_delay, refused, int(self._clock()))
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        """As TaskSink says: the dead letters that tasks brought are put into their index."""
+        del batch
+        self._letters.put(letters_of(results))
+        return sum((result.summary for result in results), Summary())
+
     def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
         summary = Summary()
         try:
             for piece in coalesced(pieces):
-                summary += self._piece(piece, set_aside)
+                letters = list[DeadLetter]()
+                summary += self._pieces.write(piece, letters)
+                self._letters.put(letters)
+                set_aside += letters
         except BaseException:
             self._indexes.forget()
             self._letters.forget()
@@ -126,58 +163,34 @@ class OpensearchSink:
         """Give the connections back."""
         self._client.close()
 
-    def _piece(self, piece: Piece, set_aside: list[DeadLetter]) -> Summary:
-        letters = list(piece.dead_letters)
-        summary = Summary()
-        for changes in group_by_table(piece.changes).values():
-            refused = list[DeadLetter]()
-            try:
-                rows = self._table(changes, refused)
-            except BaseException as error:
-                if not is_of_table(error):
-                    raise
-                self._indexes.forget(changes[0].change.table.id)
-                summary += refuse(changes[0].change.table, changes, error, letters)
-            else:
-                summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
-                letters += refused
-        self._letters.put(letters)
-        set_aside += letters
-        return summary + Summary(dead_letters=len(letters))
-
-    def _table(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
-        for _ in range(_TRIES):
-            try:
-                return self._follow(changes, refused)
-            except StaleError:
-                self._indexes.forget(changes[0].change.table.id)
-                refused.clear()
-        raise ServiceError(f"{changes[0].change.table}: another writer changes its index again and again")
-
     def _follow(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         table, announced = newest_definition(changes)
         index = self._indexes.of(table) or self._indexes.make(table, announced)
         now = int(self._clock())
+        if index.entry.erased is not None:
+            index.drain()  # whoever began that may have died while the index took no writes
         entry, truncated = truncate(index.entry, changes, self._ring_delay)
         changes, late = split(truncated.left, entry.purged_to)
         refused += late
         if not changes and entry.truncations == index.entry.truncations and index.entry.erased is None:
             return 0
+        if truncated.erased is not None:
+            index.fence()
         index = self._noted(index, define(entry, table, announced).with_erased(truncated.erased))
-        documents = Documents(index.entry.definition)
-        erased = self._erase(index, documents, now)
-        try:
-            outcome = self._merge(index, documents, now, gather(changes))
-        except DecodeError:
-            changes = mergeable(changes, documents, refused)
-            outcome = self._merge(index, documents, now, gather(changes))
-        refused += _refused(changes, outcome)
-        return erased + len(outcome.rows)
+        merge = IndexMerge(self._client, self._settings, index, now)
+        erased = self._erase(index, merge.documents, now)
+        return erased + merge.run(changes, refused)
 
-    def _merge(self, index: TableIndex, documents: Documents, at: int, batch: BatchChanges) -> MergeOutcome:
-        rows = -(-self._settings.bulk_documents // 2)  # a group's rows and partitions are then read by one request
-        at_once = self._settings.bulk_requests
-        return merge_groups(self._client, index, documents, at, batch, size=rows, at_once=at_once)
+    def _prepare(self, table: Table, announced: int) -> None:
+        """Have a table's index as this definition needs it, without what a truncation took."""
+        index = self._indexes.of(table) or self._indexes.make(table, announced)
+        if index.entry.erased is not None:
+            index.drain()
+        index = self._noted(index, define(index.entry, table, announced))
+        try:
+            self._erase(index, Documents(index.entry.definition), int(self._clock()))
+        except StaleError as error:
+            raise ServiceError(f"{table}: another writer changes its index; the batch is planned again") from error
 
     def _noted(self, index: TableIndex, entry: TableEntry) -> TableIndex:
         """The index that has all columns of an entry's definition, with the entry kept in it."""
@@ -203,6 +216,7 @@ class OpensearchSink:
         """
         if index.entry.erased is None:
             return 0
+        index.drain()
         changed = self._look_at(index, documents, ROWS, at, erased=index.entry.erased)
         index.note(replace(index.entry, erased=None))
         return changed
@@ -254,23 +268,3 @@ class OpensearchSink:
             merge = DocumentMerge(self._client, index, documents, at, erased=erased)
             changed += len(merge.run(BatchChanges(), rows).rows)
         return changed
-
-
-def _refused(changes: Iterable[Delivered], outcome: MergeOutcome) -> list[DeadLetter]:
-    """The changes of rows whose documents the store refused."""
-    if not outcome.refused:
-        return []
-    letters = []
-    for delivered in changes:
-        why = outcome.refused.get(_row_key(delivered))
-        if why is not None:
-            letters.append(DeadLetter(delivered.record_id, why, delivered.message))
-    return letters
-
-
-def _row_key(one: Delivered) -> RowKey:
-    change = one.change
-    key = change.key or b""
-    if change.static or change.clustering is None:
-        return key, STATIC
-    return key, ROW + clustering_key(change.table, change.clustering)

@@ -13,14 +13,16 @@ from tailrace_schemas.table import Table
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
+from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.retry import Backoff
+from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
 PROMPT = Backoff(first=0.01, longest=0.05, jitter=0.01)
 _numbers = count()
 
 
-class Searched:
+class _Indexes:
     """One sink's indexes, with `url`'s own client to look into them."""
 
     def __init__(self, url: str, through: str | None = None, **settings: object) -> None:
@@ -32,7 +34,8 @@ class Searched:
              "dead_letters": f"{self.prefix}-letters", "retry_seconds": 5, **settings}
         )  # fmt: skip
 
-    def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> OpensearchSink:
+    def sink(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> OpensearchSink:
+        """A new one."""
         client = SearchClient("search", self.settings, backoff=PROMPT)
         return OpensearchSink(client, self.settings, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
@@ -62,7 +65,7 @@ class Searched:
             for index, said in self.call("GET", f"/{self.prefix}.*/_mapping").items()
             if said["mappings"].get("_meta", {}).get("tailrace", {}).get("table") == str(of.id)
             for alias in self.call("GET", f"/{index}/_alias")[index]["aliases"]
-            if not alias.endswith("-write")
+            if not alias.startswith(f"{index}-write")
         ]
 
     def search(self, of: Table, query: Any = None) -> list[dict[str, Any]]:
@@ -96,3 +99,19 @@ class Searched:
         self.call("POST", f"/{name}/_refresh?ignore_unavailable=true")
         found = self.call("POST", f"/{name}/_search?ignore_unavailable=true", {"size": 10_000})
         return [hit["_source"] for hit in found["hits"]["hits"]]
+
+
+class Searched(_Indexes):
+    """One sink's indexes, which the driver writes."""
+
+    def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> OpensearchSink:
+        """A sink as a new process has it; without a clock nothing that expires has expired."""
+        return self.sink(clock, ring_delay)
+
+
+class SearchedInTasks(_Indexes):
+    """The same, written by tasks."""
+
+    def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> SweepingSink:
+        """Each batch by a task for each partition of keys."""
+        return InTasks(self.sink(clock, ring_delay))

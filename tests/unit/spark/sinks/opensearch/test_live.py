@@ -23,7 +23,7 @@ from tests.unit.spark.sinks.merging_contract import (
     selected,
     write,
 )
-from tests.unit.spark.sinks.opensearch.indexes import Searched
+from tests.unit.spark.sinks.opensearch.indexes import Searched, SearchedInTasks
 from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.spark.sinks.test_documents import run, write_by_page
@@ -57,6 +57,24 @@ class TestOpensearch(MergingContract):
 @pytest.mark.long
 class TestElasticsearch(TestOpensearch):
     kind = "elasticsearch"
+
+
+@pytest.mark.promise("opensearch.select")
+@pytest.mark.long
+class TestOpensearchInTasks(MergingContract):
+    sink = "opensearch, tasks"
+
+    @pytest.fixture
+    def server(self) -> str:
+        return Searched(opensearch.server().url).version
+
+    @pytest.fixture
+    def followed(self) -> SearchedInTasks:
+        return SearchedInTasks(opensearch.server().url)
+
+    @pytest.fixture
+    def another(self) -> Callable[[], SearchedInTasks]:
+        return lambda: SearchedInTasks(opensearch.server().url)
 
 
 @pytest.mark.long
