@@ -1,10 +1,17 @@
-"""Breakages of snapshots: what is published twice, and what is taken for equal."""
+"""Breakages of snapshots: what is read, where rows stand, what is published twice, what a truncation takes."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
+
+PROGRESS: Final = "unit/spark/snapshot/test_progress.py"
+ROWS: Final = "unit/spark/snapshot/test_stream_rows.py"
+TRUNCATION: Final = "unit/spark/rowstate/test_truncation.py"
+RUN: Final = "spark/tailrace_spark/job/snapshot_run.py"
+STREAM: Final = "integration/snapshot/test_stream.py"
+REDELIVERED: Final = "test_a_sink_that_appends_gets_each_row_once_though_a_crash_hides_that_it_has_it[driver]"
 
 PUBLISHING: Final = "integration/snapshot/test_publishing.py"
 
@@ -26,5 +33,68 @@ BREAKAGES: Final = (
         new="now - 1.0) + rows / self._rate / 100\n",
         needs=Needs.NOTHING,
         reds=(Red("unit/spark/snapshot/test_reading.py", "test_rows_come_no_faster_than_asked_for[50.0]", ASSERTED),),
+    ),
+    Breakage(
+        name="a-snapshot-forgets-what-it-read-before-its-last-round",
+        promise="each token is read once",
+        file="spark/tailrace_spark/snapshot/progress.py",
+        old="done=union(self.done, self.round.tokens)",
+        new="done=self.round.tokens",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                PROGRESS,
+                "test_rounds_read_each_token_once_however_the_ring_changes_between_them",
+                r"AssertionError|assert",
+            ),
+        ),
+    ),
+    Breakage(
+        name="a-row-that-was-read-has-another-place-when-it-has-changed",
+        promise="a row has one place, however often it is read",
+        file="spark/tailrace_spark/snapshot/stream_rows.py",
+        old='blake2b(b"static" if change.static else b"", digest_size=8)',
+        new="blake2b(change.digest, digest_size=8)",
+        needs=Needs.NOTHING,
+        reds=(Red(ROWS, "test_a_row_has_one_number_whatever_it_says_and_others_have_others", ASSERTED),),
+    ),
+    Breakage(
+        name="rows-read-before-a-truncation-survive-it",
+        promise="no row that was read before a truncation survives it",
+        file="spark/tailrace_spark/rowstate/truncation.py",
+        old="            return 0 < source.seen * _MILLIS <= self.statements[-1] + int(ring_delay * _MICROS)\n",
+        new="            return False\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                TRUNCATION,
+                "test_a_row_that_was_read_before_a_truncation_is_gone_and_one_that_was_read_later_stays",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="rows-of-a-dropped-table-are-written-as-the-next-ones",
+        promise="a dropped table leaves no row in the next of its name",
+        file=RUN,
+        old="                if self._context.find(snapshot.table) != table:\n",
+        new="                if self._context.find(snapshot.table) is None:\n",
+        needs=Needs.NODE,
+        reds=(
+            Red(
+                STREAM,
+                "test_a_table_that_is_dropped_and_made_again_ends_its_snapshot_and_leaves_no_row_of_it",
+                r"assert",
+            ),
+        ),
+    ),
+    Breakage(
+        name="a-round-is-planned-anew-after-a-crash",
+        promise="a sink that appends gets each row once",
+        file=RUN,
+        old="            self._keep(self.value.put(snapshot))\n        self._read_and_write",
+        new="            self._value = self.value.put(snapshot)\n        self._read_and_write",
+        needs=Needs.NODE,
+        reds=(Red(STREAM, REDELIVERED, ASSERTED),),
     ),
 )

@@ -23,7 +23,7 @@ class StreamProcess(CommandProcess):
     `directory`.
 
     `stream` are more settings of its section, `program` is what Python is told to run as `tailrace`,
-    `memory` that of Spark's driver.
+    `memory` that of Spark's driver, `sections` are further sections of the file.
     """
 
     patience = 240.0
@@ -40,6 +40,7 @@ class StreamProcess(CommandProcess):
         stream: Mapping[str, object] | None = None,
         program: tuple[str, ...] = PROGRAM,
         memory: str = "512m",
+        sections: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         super().__init__(directory / f"{name}.log")
         self._directory = directory
@@ -51,6 +52,7 @@ class StreamProcess(CommandProcess):
             f'[stream]\ncheckpoint = "{directory}/checkpoint"\ntrigger_seconds = 0\n{more}'
             f"[sink]\nlocal = {_inline({'url': sink} if isinstance(sink, str) else sink)}\n"
             f'[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "{memory}"\n'
+            + "".join(_section(name, section) for name, section in (sections or {}).items())
         )
 
     def start(self) -> Self:
@@ -97,6 +99,10 @@ class StreamProcess(CommandProcess):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(60)
         assert wait_until(lambda: not any(_runs(pid) for pid in found), 60), f"Java runs on: {found}"
+
+
+def _section(name: str, values: Mapping[str, object]) -> str:
+    return f"[{name}]\n" + "".join(f"{key} = {_inline(value)}\n" for key, value in values.items())
 
 
 def _inline(value: object) -> str:

@@ -34,6 +34,11 @@ class StreamSettings(Section):
     starting_offsets: Literal["earliest", "latest"] = Field(
         default="earliest", description='Where to start without a checkpoint: "earliest" or "latest"'
     )
+    snapshot: Literal["never", "initial", "only"] = Field(
+        default="never",
+        description='Rows that tables have already: "initial" reads them once, while the topics are followed; "only" '
+        'reads them and ends; "never" follows the topics alone. Reads by [cluster] and [snapshot]. docs/snapshots.md',
+    )
     max_offsets_per_trigger: Positive = Field(default=100_000, description="Most records of one micro-batch")
     max_bytes_per_part: Annotated[int, Field(ge=1 << 20, le=1 << 30)] | None = Field(
         default=None,

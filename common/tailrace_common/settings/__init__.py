@@ -23,6 +23,7 @@ from tailrace_common.sections.mirror import MirrorSettings
 from tailrace_common.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
 from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.sink import SinkSettings
+from tailrace_common.sections.snapshot import SnapshotLimits
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, AnySinkSettings
 from tailrace_common.settings.sources import load_into, read_into
@@ -258,6 +259,7 @@ class Settings(BaseModel):
     mirror: MirrorSettings = Field(default=MirrorSettings(), description=MirrorSettings.__doc__)
     stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
     server: ServerSettings = Field(default=ServerSettings(), description=ServerSettings.__doc__)
+    snapshot: SnapshotLimits = Field(default=SnapshotLimits(), description=SnapshotLimits.__doc__)
     sink: dict[str, AnySinkSettings] = Field(
         default={"local": SINK_TYPES[DEFAULT_TYPE].model_validate({})} if DEFAULT_TYPE in SINK_TYPES else {},
         description="Where streams write, by name.",

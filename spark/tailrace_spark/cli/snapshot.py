@@ -1,4 +1,4 @@
-"""`tailrace snapshot`: tables that exist already, read for those who follow them."""
+"""`tailrace snapshot`: tables that exist already, read into a stream's sink, or for those who follow their topics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Annotated
 
 import typer
 
-from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.settings import Settings
+from tailrace_schemas.cql.literal_keys import serialized_key
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.tokens import token
 from tailrace_spark.cli.read_options import (
     ConcurrentRanges,
     Consistency,
@@ -21,6 +25,10 @@ from tailrace_spark.cli.read_options import (
     TokenRange,
     read_settings,
 )
+from tailrace_spark.cli.stream_snapshots import ask, definition_of, notes_of, rows_of, shown
+from tailrace_spark.snapshot.intervals import WHOLE, union
+from tailrace_spark.snapshot.ranges import TokenRange as Tokens
+from tailrace_spark.snapshot.ranges import parse_range
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 app = typer.Typer(
@@ -30,9 +38,13 @@ app = typer.Typer(
 )
 
 
+Sink = Annotated[str | None, typer.Option(metavar="NAME", help="The stream's [sink.NAME], instead of stream.sink.")]
+
+
 class Target(StrEnum):
     """Where the rows of a snapshot go."""
 
+    SINK = "sink"
     KAFKA = "kafka"
 
 
@@ -40,32 +52,51 @@ class Target(StrEnum):
 def start(
     table: TableName,
     to: Annotated[
-        Target, typer.Option("--to", help="Where the rows go: kafka, the table's own topic, for all of its readers.")
-    ],
+        Target,
+        typer.Option(
+            "--to", help="Where the rows go: sink, the stream's; kafka, the table's own topic, for all of its readers."
+        ),
+    ] = Target.SINK,
     config: SettingsFile = None,
     token_range: TokenRange = None,
+    partition: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Into a sink: one partition, its key in CQL, or as 0x and its bytes."),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITION", help="Into a sink: the rows that meet a condition on the key, in CQL."),
+    ] = None,
+    sink: Sink = None,
     rows_per_second: RowsPerSecond = None,
     concurrent_ranges: ConcurrentRanges = 4,
     requests_per_node: RequestsPerNode = 2,
     consistency: Consistency = "LOCAL_QUORUM",
     datacenter: Datacenter = None,
     new: Annotated[
-        bool, typer.Option("--new", help="Begin a new one, and give up one of this table that has not ended.")
+        bool,
+        typer.Option("--new", help="Into kafka: begin a new one, and give up one of this table that has not ended."),
     ] = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Say how many ranges, rows and bytes it would be, and how long; read samples."),
     ] = False,
 ) -> None:
-    """Publish the rows of a table as `read` changes, each once, into its topic, beside the changes of the log.
+    """Read the rows of a table as `read` changes, beside the changes of the log.
 
-    Any reader of the topic can begin with it. The definition is announced before the first row. A command that was
-    killed goes on where it stopped when it is run again. It reads [cluster], [kafka], [topics], [tables], [schemas],
-    [avro] and [stream.spark]; no agent needs to run.
+    Into a sink: its stream takes them up between two batches, or when it is started, by the limits of [snapshot]. Into
+    kafka: each row is published once; any reader of the topic can begin with it. The definition is announced before the
+    first row, and no agent needs to run. A command that was killed goes on when it is run again. It reads by the limits
+    given here, and by [cluster], [kafka], [topics], [tables], [schemas], [avro] and [stream.spark].
 
     Example: tailrace snapshot start shop.orders --to kafka --rows-per-second 5000
     """
     settings = settings_of(config)
+    if to is Target.SINK and not dry_run:
+        _ask_stream(settings, sink, table, token_range, partition, where)
+        return
+    if partition is not None or where is not None or sink is not None:
+        raise SettingsError("--partition, --where and --sink are for --to sink, without --dry-run")
     reading = read_settings(
         settings,
         table=table,
@@ -78,11 +109,82 @@ def start(
         consistency=consistency.upper(),
         datacenter=datacenter,
     )
-    del to  # there is one
     if dry_run:
         _print_estimate(table, reading)
-        return
-    from tailrace_spark.cli.snapshot_progress import line_of, shown
+    else:
+        _publish(settings, reading, new=new)
+
+
+@app.command("status")
+def status(
+    table: Annotated[
+        str | None, typer.Argument(metavar="KEYSPACE.TABLE", help="Only this table's.", show_default=False)
+    ] = None,
+    config: SettingsFile = None,
+    sink: Sink = None,
+    always_json: Annotated[bool, typer.Option("--json", help="JSON lines, on a terminal too.")] = False,
+) -> None:
+    """Show how far the snapshots of a stream are: ranges, rows, bytes, rate and time left.
+
+    A table on a terminal, JSON lines when piped. It reads what the stream keeps beside its checkpoint.
+
+    Example: tailrace snapshot status -c tailrace.toml
+    """
+    with notes_of(settings_of(config), sink) as stream:
+        rows = [row for row in rows_of(stream) if table in (None, row["table"])]
+        if on_terminal() and not always_json:
+            rows = [shown(row) for row in rows]
+        print_rows(rows, always_json=always_json, empty="this stream has no snapshots")
+
+
+@app.command("pause")
+def pause(table: TableName, config: SettingsFile = None, sink: Sink = None) -> None:
+    """Let a table's snapshot wait, from the end of the range on that is being read.
+
+    Example: tailrace snapshot pause shop.orders -c tailrace.toml
+    """
+    ask(settings_of(config), sink, "pause", table)
+
+
+@app.command("resume")
+def resume(table: TableName, config: SettingsFile = None, sink: Sink = None) -> None:
+    """Let a snapshot that was paused go on.
+
+    Example: tailrace snapshot resume shop.orders -c tailrace.toml
+    """
+    ask(settings_of(config), sink, "resume", table)
+
+
+@app.command("cancel")
+def cancel(table: TableName, config: SettingsFile = None, sink: Sink = None) -> None:
+    """End a table's snapshot. Rows that it has written stay.
+
+    Example: tailrace snapshot cancel shop.orders -c tailrace.toml
+    """
+    ask(settings_of(config), sink, "cancel", table)
+
+
+def _ask_stream(
+    settings: Settings,
+    sink: str | None,
+    table: str,
+    token_range: str | None,
+    partition: str | None,
+    where: str | None,
+) -> None:
+    if token_range is not None and partition is not None:
+        raise SettingsError("--range and --partition exclude each other")
+    definition = definition_of(settings, table)
+    within = WHOLE if token_range is None else union(parse_range(token_range))
+    if partition is not None:
+        key_token = token(serialized_key(partition, definition))
+        within = (Tokens(key_token - 1, key_token),)
+    ask(settings, sink, "start", table, within, where)
+
+
+def _publish(settings: Settings, reading: SnapshotSettings, *, new: bool) -> None:
+    from tailrace_spark.cli.snapshot_progress import line_of
+    from tailrace_spark.cli.snapshot_progress import shown as progress_shown
     from tailrace_spark.job.plain_tasks import run_tasks
     from tailrace_spark.job.session import SparkOnce
     from tailrace_spark.snapshot.announcing import Announcer
@@ -97,7 +199,7 @@ def start(
         if left:
             session = spark()
             began = time.monotonic()
-            with shown(publication, before=earlier):
+            with progress_shown(publication, before=earlier):
                 totals = publication.publish(partial(run_tasks, session))
         else:
             totals = publication.publish(lambda _work, _task: ())

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from stamina.instrumentation import set_on_retry_hooks
@@ -35,8 +35,12 @@ from tailrace_spark.job.session import SparkOnce, spark_jars
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import SINKS, setting_of, sink_of
+from tailrace_spark.snapshot.progress import State
 
 log = logging.getLogger("tailrace_spark")
+
+_SET_ASIDE: Final = 3
+"""The exit code where it is finished, but for something (docs/design.md)."""
 
 
 def stream(
@@ -110,6 +114,14 @@ def _follow(settings: Settings, target: ReachableSink, about: Target, spark: Spa
                     session, placed, target, stop=stop, metrics=metrics, location=about.location, store=about.store
                 )
                 job.run(**({"availableNow": True} if once else {}))
+                _require_read(placed, job)
+
+
+def _require_read(settings: Settings, job: Stream) -> None:
+    """End with the exit code for what was set aside, where a snapshot alone was asked for and a table is not read."""
+    missing = [snapshot for snapshot in job.snapshots.tables if snapshot.state in (State.REFUSED, State.DROPPED)]
+    if settings.stream.snapshot == "only" and missing:
+        raise typer.Exit(_SET_ASIDE)
 
 
 def _with_local_checkpoint(settings: Settings, target: Target) -> Settings:

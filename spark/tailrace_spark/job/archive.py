@@ -24,6 +24,7 @@ from tailrace_spark.sinks.registry import SINKS
 
 _OURS: Final = ("tailrace_common", "tailrace_schemas", "tailrace_spark")
 _ENTRIES: Final = (
+    "tailrace_spark.snapshot.stream_rows",
     "tailrace_spark.source.changes",
     "tailrace_spark.tasks.partition_writer",
     "numpy",

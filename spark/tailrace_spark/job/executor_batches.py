@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
@@ -38,6 +39,18 @@ class MissingPackagesError(Exception):
     """The executors' Python cannot run tasks; the words say what it lacks, and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class RecordSource:
+    """Records that are no Kafka source's: what runs their tasks, and all schemas that they may have.
+
+    `partitions` counts those of each topic; None: its records are in any, whatever their tokens.
+    """
+
+    runner: TaskRunner
+    schemas: Mapping[bytes, SchemaEntry]
+    partitions: Mapping[str, int | None]
+
+
 class ExecutorBatches:
     """Writes batches of one stream by tasks. `files` are those of `<checkpoint>/tailrace`: the stream's id is there."""
 
@@ -61,25 +74,28 @@ class ExecutorBatches:
             self._sink.fence(self._id())
             self._may_write = False
 
-    def write(self, frame: DataFrame, number: int, ends: Offsets, table: StreamTable) -> tuple[Summary, RecordCounts]:
-        """Write a batch of `with_head` which ends at these offsets.
+    def write(
+        self, frame: DataFrame, number: int, ends: Offsets, table: StreamTable, records: RecordSource | None = None
+    ) -> tuple[Summary, RecordCounts]:
+        """Write a batch of `with_head` which ends at these offsets, by default of Kafka's records.
 
         Raises SharedKeysError and DriverOnlyError where only the driver can write it, ServiceError and SettingsError
         as tasks do. Raises MissingPackagesError where executors cannot run tasks.
         """
         self._may_write = True
         batch = TaskBatch(self._id(), number, ends)
-        partitions = _counts(ends)
+        runner = self._runner if records is None else records.runner
+        partitions: Mapping[str, int | None] = _counts(ends) if records is None else records.partitions
         written: list[Written] = []
         prepared: set[bytes] = set()
         while True:
-            task = self._sink.plan(batch, self._definitions(prepared))
-            schemas = dict(self._schemas)
+            schemas = dict(self._schemas) if records is None else records.schemas
+            task = self._sink.plan(batch, self._definitions(prepared, schemas))
             filters = None if self._shape is None else self._shape.task_filters(schemas, partitions)
             written = [outcome for outcome in written if not outcome.result.of_plan]
             finished = frozenset(outcome.result.partition for outcome in written)
             try:
-                outcomes = self._runner.run(frame, task, table, schemas, partitions, finished, filters)
+                outcomes = runner.run(frame, task, table, schemas, partitions, finished, filters)
             except PythonException as error:
                 raise missing_packages(error) from error
             _require_written(outcomes)
@@ -93,9 +109,11 @@ class ExecutorBatches:
                 raise ServiceError(f"the sink does not make ready what it needs for {tables}")
             prepared |= unprepared
 
-    def _definitions(self, schema_ids: Iterable[bytes]) -> Sequence[tuple[int, Table]]:
+    def _definitions(
+        self, schema_ids: Iterable[bytes], schemas: Mapping[bytes, SchemaEntry]
+    ) -> Sequence[tuple[int, Table]]:
         """What the sink sees of the tables of these writer schemas, in the order in which they were announced."""
-        entries = [self._schemas[schema_id] for schema_id in schema_ids]
+        entries = [schemas[schema_id] for schema_id in schema_ids]
         tables: list[tuple[int, Table]] = []
         for entry in sorted(entries, key=lambda entry: entry.announced):
             table = entry.table if self._shape is None else self._shape.definition(entry.table)

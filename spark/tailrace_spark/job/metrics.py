@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -25,6 +25,12 @@ QueryProgress = Callable[[], Mapping[str, Any] | None]
 _BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _LONGEST_LABEL: Final = 200
 PATHS: Final = ("/", "/health/live", "/health/ready", "/status", "/metrics")
+_SNAPSHOT_GAUGES: Final = (
+    ("reading", "state", "1 while a table's snapshot is read."),
+    ("percent", "percent", "Share of the tokens of a table's snapshot that is in the sink."),
+    ("rows", "rows", "Rows of a table's snapshot that are in the sink."),
+    ("bytes", "bytes", "Bytes of their messages."),
+)
 # A sweep of a large store takes minutes, and the loop that asks for it stands meanwhile.
 _STUCK_SECONDS: Final = 600.0
 
@@ -158,6 +164,14 @@ class StreamMetrics:
         self._blocked.set(0)
         self._report.unblocked()
 
+    def snapshots(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """How far the snapshots are, as `status_row` has each of them."""
+        self._report.snapshots = list(rows)
+
+    def snapshot_waits(self, words: str) -> None:
+        """A snapshot waits for Cassandra, Kafka or the sink."""
+        self._report.snapshot_waits(words, time.time())
+
     def watch(self, query: QueryProgress, ends: Ends) -> None:
         """Add the progress of Spark's query, and its lag; both are asked for whenever the metrics are read."""
         first, self._query, self._ends = self._ends is None, query, ends
@@ -211,6 +225,18 @@ class _InfoMetrics(Collector):
         if trouble is not None:
             last_error.add_metric([trouble.what, trouble.words[:_LONGEST_LABEL], trouble.action], trouble.at)
         yield last_error
+        yield from _snapshot_metrics(self._report.snapshots)
+
+
+def _snapshot_metrics(rows: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Of each table the snapshot that was asked for last."""
+    newest = {str(row["table"]): row for row in rows}
+    for name, member, words in _SNAPSHOT_GAUGES:
+        gauge = GaugeMetricFamily(f"tailrace_stream_snapshot_{name}", words, labels=["table"])
+        for table, row in newest.items():
+            value = row[member]
+            gauge.add_metric([table], value == "reading" if member == "state" else value)
+        yield gauge
 
 
 class _QueryMetrics(Collector):

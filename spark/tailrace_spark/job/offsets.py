@@ -57,6 +57,10 @@ class PlannedOffsets:
         end = _planned(self._planned.read(str(batch)), batch)
         return batch, Plan(end, end)
 
+    def begun(self) -> bool:
+        """Whether Spark has noted the offsets at which the stream begins."""
+        return self._first.read("0") is not None
+
     def committed(self) -> int:
         """The last batch that Spark counts as done; -1 before the first one."""
         return max((int(name) for name in self._done.names() if name.isdigit()), default=-1)

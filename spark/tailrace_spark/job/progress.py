@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.execution import Execution
@@ -95,6 +95,11 @@ class Report:
         self._blocked: Trouble | None = None
         self._losses: list[Trouble] = []
         self.stopped: dict[str, str] = {}
+        self.snapshots: list[Mapping[str, Any]] = []
+
+    def snapshot_waits(self, words: str, now: float) -> None:
+        """An attempt at a snapshot's step failed, and it waits."""
+        self.trouble = Trouble("snapshot", words, self._action("snapshot"), now)
 
     def lost(self, words: str, now: float) -> None:
         """Records are gone that were not read."""
@@ -167,6 +172,7 @@ class Report:
             "behind_records": None if behind is None else dict(behind),
             "losses": [_trouble_json(loss) for loss in self._losses],
             "stopped": dict(self.stopped),
+            "snapshots": list(self.snapshots),
             "last_error": _trouble_json(self.trouble),
         }
 
@@ -180,6 +186,8 @@ class Report:
                 return f"make the store of [sink.{name}] answer: `tailrace check` tries it; {again}"
             case "topics" | "schemas":
                 return f"Kafka must answer: `tailrace check` tries it; {again}"
+            case "snapshot":
+                return "make Cassandra ([cluster]), Kafka and the sink answer; it goes on with its last range by itself"
             case "data loss":
                 return "stream.fail_on_data_loss says whether the table stops; with false what is left is read on"
             case "deferred changes":

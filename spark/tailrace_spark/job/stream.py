@@ -37,12 +37,15 @@ from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.query_status import last_progress, observed, show_status
 from tailrace_spark.job.retry import Retry
 from tailrace_spark.job.sink_check import SinkCheck
+from tailrace_spark.job.snapshot_assembly import snapshot_run
+from tailrace_spark.job.snapshot_run import SnapshotThread
 from tailrace_spark.job.spark_quiet import quiet_stop
 from tailrace_spark.job.sweeper import Sweeper
 from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.job.upkeep import Upkeep
 from tailrace_spark.shaping import masks_of, newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.snapshot.progress import Snapshots
 from tailrace_spark.source.dedupe import one_copy
 from tailrace_spark.source.kafka import read_messages, reads_topic, with_head
 from tailrace_spark.tasks.job import TaskRunner, TaskSettings
@@ -132,6 +135,11 @@ class Stream:
         if (announced := sink.capabilities.announcements) is not None:
             schemas, hosts = SchemaReader(kafka, prefix), KafkaHosts(kafka, prefix)
             self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
+        executors, execution = self._executor_batches(sink), self._execution(sink)
+        self._snapshots = snapshot_run(
+            self._spark, settings, sink, executors, planned, self._files, self._sink_lock, self._metrics
+        )
+        self._snapshot_thread = SnapshotThread(self._snapshots)
         self._writer = BatchWriter(
             sink,
             self._sink_lock,
@@ -141,8 +149,8 @@ class Stream:
             watch=self._watch,
             losses=self._losses,
             sink_check=self._sink_check,
-            executors=self._executor_batches(sink),
-            choice=ExecutionChoice(self._execution(sink)),
+            executors=executors,
+            choice=ExecutionChoice(execution),
             retry=self._retry,
             stop=self._stop,
         )
@@ -179,12 +187,8 @@ class Stream:
         a known table does not fit. Raises FencedError while another stream runs with this checkpoint, and DataLossError
         for a sink that lacks what the checkpoint counts as written.
         """
-        self._check_shape()
         stream, copies = self._settings.stream, self._settings.stream.one_copy_seconds
-        if self._lock is None and isinstance(self._files, LocalFiles):
-            self._lock = lock_checkpoint(self._files.folder, stream.checkpoint, now=time.time())
-        require_own(self._files, stream.checkpoint, job_of(self._settings, self._location, self._store))
-        write_promptly(self._spark, self._files)
+        self._claim_checkpoint()
         if self._sink_check is not None:
             with self._sink_lock:
                 self._sink_check.begin()
@@ -199,6 +203,14 @@ class Stream:
         self._metrics.watch(partial(last_progress, self._query), self._ends.of)
         return self._query
 
+    def _claim_checkpoint(self) -> None:
+        self._check_shape()
+        checkpoint = self._settings.stream.checkpoint
+        if self._lock is None and isinstance(self._files, LocalFiles):
+            self._lock = lock_checkpoint(self._files.folder, checkpoint, now=time.time())
+        require_own(self._files, checkpoint, job_of(self._settings, self._location, self._store))
+        write_promptly(self._spark, self._files)
+
     def _check_shape(self) -> None:
         if self._shape is None:
             return
@@ -211,9 +223,16 @@ class Stream:
         reads = reads_topic(self._spark, self._settings)
         self._shape.check(newest(entry for entry in self._schemas.values() if reads(entry.topic)))
 
+    @property
+    def snapshots(self) -> Snapshots:
+        """How far the stream's snapshots are, which `run` reads."""
+        return self._snapshots.value
+
     def run(self, **trigger: Any) -> None:
         """Run until told to stop, or, with a trigger such as availableNow, until done.
 
+        Snapshots are read beside the query. One that ends by itself is followed by them, and then by another query for
+        what was written meanwhile. With stream.snapshot = "only" there is no query.
         Raises ServiceError. Raises DataLossError where Kafka has lost records, once nothing else is left to read.
         Raises it too where the sink lacks what its checkpoint counts as written.
         """
@@ -227,18 +246,25 @@ class Stream:
     def _run(self, **trigger: Any) -> None:
         ends = bool(trigger.keys() & _ENDING)
         self._retry.patience = self._settings.stream.once_wait_seconds if ends else None
+        self._snapshots.patience = self._retry.patience
+        if self._settings.stream.snapshot == "only":
+            self._claim_checkpoint()
+            self._snapshots.run(self._stop)
+            return
         self._losses.at_start(ends=ends)
         while True:
             query = self.start(**trigger)
             try:
-                self._await(query)
+                self._await(query, beside=not ends)
             except StreamingQueryException as error:
                 if self._stop.is_set():
                     return
                 failure, self._failure = self._failure or error, None
                 self._losses.recover(failure, error, ends=ends)
             else:
-                break
+                if not ends or self._stop.is_set() or not self._snapshots.outstanding:
+                    break
+                self._snapshots.run(self._stop)  # then what was written meanwhile
         if not self._stop.is_set():  # else it was told to stop, and is not done
             self._losses.require_none_stopped()
 
@@ -250,9 +276,12 @@ class Stream:
         timeout = str(max(_LEAST_ANSWER_MS, int(patience * 250)))
         return {f"kafka.{name}": timeout for name in _ANSWER_TIMES}
 
-    def _await(self, query: StreamingQuery) -> None:
+    def _await(self, query: StreamingQuery, *, beside: bool) -> None:
+        """Wait for the query's end, with snapshots beside it or without."""
         while query.isActive and not self._stop.wait(0.2):
             self._metrics.alive()
+            if beside:
+                self._snapshot_thread.look()
             self._sweeper.run()
             if self._upkeep is not None:
                 self._upkeep.run(self._read_to)
@@ -268,7 +297,9 @@ class Stream:
         return None if progress is None else read_to(progress)
 
     def close(self) -> None:
-        """Leave Kafka and the checkpoint; the sink stays the caller's."""
+        """Leave Kafka, Cassandra and the checkpoint; the sink stays the caller's."""
+        self._snapshot_thread.join()
+        self._snapshots.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -62,15 +62,20 @@ class TruncationState:
     statements: tuple[int, ...] = ()
 
     def covers(self, change: Change, ring_delay: float) -> bool:
-        """Whether a truncation took a change; False for a row that was read, and for a change without a source.
+        """Whether a truncation took a change; False for a change without a source.
 
+        A row that was read (`read`) is gone where it was asked for before the newest statement. So it is up to
+        `ring_delay` seconds after it, as clocks differ. What was written since then comes by the log.
         A host may not have told of the newest statement yet. Its changes count as older, with two exceptions. The node
         may have started after the statement. Or the change was written more than `ring_delay` seconds after it, and
         not for the future. So nothing is lost of a node on which TRUNCATE failed.
         """
         source = change.source
-        if not self.statements or source is None or source.origin is Origin.SNAPSHOT or change.op is Op.READ:
+        if not self.statements or source is None:
             return False
+        if source.origin is Origin.SNAPSHOT or change.op is Op.READ:
+            # SELECT shows what was there at some time from the request on; a truncation ends before it is answered.
+            return 0 < source.seen * _MILLIS <= self.statements[-1] + int(ring_delay * _MICROS)
         newest = self._of(source.host)
         if newest is not None:
             if newest.upto is None:

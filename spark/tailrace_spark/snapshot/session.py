@@ -111,10 +111,19 @@ class ClusterView:
 
     def table(self) -> Table:
         """The definition of the table that is read. Raises SettingsError where there is none."""
-        keyspace, name = self._settings.name
+        table = self.find(*self._settings.name)
+        if table is None:
+            raise SettingsError(f"Cassandra at {_where(self._settings)} has no table {self._settings.table}")
+        return table
+
+    def find(self, keyspace: str, name: str) -> Table | None:
+        """The definition of a table or view as it is now; None where there is none. Raises SettingsError, ServiceError.
+
+        SettingsError is for a definition that cannot be read.
+        """
         rows = {
             table: self._rows(f"SELECT * FROM system_schema.{table} WHERE keyspace_name = %s", keyspace)  # noqa: S608
-            for table in ("tables", "views", "columns", "types")
+            for table in ("tables", "views", "columns", "dropped_columns", "types")
         }
         definitions = tables_from_rows(**rows)
         for table in definitions.tables:
@@ -123,7 +132,13 @@ class ClusterView:
         for problem in definitions.problems:
             if problem.table == f"{keyspace}.{name}":
                 raise SettingsError(f"the definition of {problem}")
-        raise SettingsError(f"Cassandra at {_where(self._settings)} has no table {self._settings.table}")
+        return None
+
+    def tables_with_cdc(self) -> list[Table]:
+        """The definitions of all tables that have cdc = true now. Raises SettingsError, ServiceError."""
+        rows = self._rows("SELECT keyspace_name, table_name, cdc FROM system_schema.tables")
+        names = sorted((row["keyspace_name"], row["table_name"]) for row in rows if row["cdc"])
+        return [table for name in names if (table := self.find(*name)) is not None]
 
     def check(self, statement: str) -> None:
         """Have the cluster look at a statement before tasks run it. Raises ServiceError where it refuses it."""
@@ -144,16 +159,19 @@ class ClusterView:
         tokens = [next(iter(row.values())) for row in page.current_rows]
         return sample_of(token_range, tokens, whole=not page.has_more_pages)
 
-    def ring(self) -> Ring:
-        """The ring as it is now. Raises SettingsError where its tokens are not murmur3's, or nobody is up."""
+    def ring(self, table: tuple[str, str] | None = None) -> Ring:
+        """The ring as it is now, for a table: by default the one of the settings.
+
+        Raises SettingsError where its tokens are not murmur3's, or nobody is up.
+        """
         metadata = self._cluster.metadata
         if not str(metadata.partitioner).endswith(_MURMUR3):
             raise SettingsError(f"the cluster has {metadata.partitioner}; only tables of {_MURMUR3} are read")
-        keyspace = self._settings.name[0]
+        keyspace, name = table or self._settings.name
         token_map = metadata.token_map
         replicas = {token.value: token_map.get_replicas(keyspace, token) for token in token_map.ring}
         owned = [(token_range, self._ordered(replicas[token])) for token_range, token in ring_ranges(replicas)]
-        return Ring(tuple(owned), self._estimates(), self._datacenter)
+        return Ring(tuple(owned), self._estimates(keyspace, name), self._datacenter)
 
     def release(self) -> tuple[int, int]:
         """The oldest release of any node, such as (5, 0)."""
@@ -171,8 +189,7 @@ class ClusterView:
     def _datacenter(self) -> str:
         return self._settings.datacenter or str(self._cluster.get_control_connection_host().datacenter)
 
-    def _estimates(self) -> Estimates:
-        keyspace, name = self._settings.name
+    def _estimates(self, keyspace: str, name: str) -> Estimates:
         query = (
             "SELECT range_start, range_end, mean_partition_size, partitions_count FROM system.size_estimates "
             "WHERE keyspace_name = %s AND table_name = %s"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tailrace_common.secrets import is_secret_name, redact
 from tailrace_common.sections.cassandra import CassandraSettings
-from tailrace_common.sections.section import Positive, Seconds
+from tailrace_common.sections.snapshot import ReadLimits
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.snapshot.ranges import Limits, TokenRange, parse_range
 
@@ -22,7 +22,7 @@ _LISTS: Final = ("contact_points", "columns")
 _MEBIBYTE: Final = 1 << 20
 
 
-class SnapshotSettings(CassandraSettings):
+class SnapshotSettings(ReadLimits, CassandraSettings):
     """What is read, and how gently. `table` is KEYSPACE.TABLE."""
 
     table: str = Field(
@@ -40,23 +40,6 @@ class SnapshotSettings(CassandraSettings):
     token_range: str | None = Field(default=None, description="Read only these tokens: START,END (after START, to END)")
     filter: str | None = Field(default=None, description="CQL condition that rows have to meet, checked by Cassandra")
     allow_filtering: bool = Field(default=False, description="Add ALLOW FILTERING: nodes then read more than they give")
-    datacenter: str | None = Field(default=None, description="Datacenter to read in. Unset: the first contact point's")
-    consistency: Literal["ONE", "TWO", "THREE", "QUORUM", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"] = Field(
-        default="LOCAL_QUORUM", description="Consistency level"
-    )
-    page_rows: Positive = Field(default=5000, description="Most rows of a page")
-    page_mebibytes: Positive = Field(default=8, description="Most bytes of a page, as far as earlier pages tell")
-    range_mebibytes: Positive = Field(default=64, description="Estimated bytes of a token range that is read as one")
-    ranges: Positive = Field(default=32, description="Least number of token ranges of the whole ring")
-    concurrent_ranges: Positive | None = Field(
-        default=None, description="Most ranges read at once. Unset: Spark's cores"
-    )
-    requests_per_node: Positive | None = Field(default=None, description="Most requests under way at a node at once")
-    rows_per_second: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="Most rows a second, of all tasks together. Needs concurrent_ranges"
-    )
-    attempts: Positive = Field(default=8, description="How often a page is asked for before the task fails")
-    retry_seconds: Seconds = Field(default=0.25, description="Wait before the second attempt; doubled each time")
 
     @field_validator("table")
     @classmethod

@@ -38,6 +38,8 @@ COLUMNS: Final = (
 _KEPT: Final = ("op", "token", "written", "ttl", "expires", "digest")
 _PLACE: Final = ("topic", "partition", "offset", "schema_id", "value")
 _RETRY_SECONDS: Final = 1.0
+SNAPSHOT_MARK: Final = "@"
+"""Behind it stands a snapshot's id, in the place of a topic: no topic of Kafka's has it in its name."""
 
 Bools = npt.NDArray[np.bool_]
 TableSource = Callable[[], StreamTable]
@@ -165,6 +167,7 @@ def _lists(names: list[str], flags: list[Bools]) -> pa.Array:
 def _names(prefix: str, topics: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Keyspace and table of each topic, worked out once per topic; null for a topic whose name was shortened."""
     encoded = topics.dictionary_encode()
-    names = [table_of_topic(prefix, topic) or (None, None) for topic in encoded.dictionary.to_pylist()]
+    texts = [topic.partition(SNAPSHOT_MARK)[0] for topic in encoded.dictionary.to_pylist()]
+    names = [table_of_topic(prefix, topic) or (None, None) for topic in texts]
     keyspaces, tables = (pa.array([pair[index] for pair in names], pa.string()) for index in (0, 1))
     return keyspaces.take(encoded.indices), tables.take(encoded.indices)

@@ -27,13 +27,15 @@ _TASKS_PER_CORE = 4
 class TaskSettings:
     """What holds for all tasks of a stream. `mixed`: a task may be given records of any partitions, in any order.
 
-    `updates` are for sinks that take updates whole.
+    `sorted`: each partition's records come in one task by offset, however they were read. `updates` are for sinks that
+    take updates whole.
     """
 
     prefix: str
     masks: Masks | None
     early: bool
     mixed: bool
+    sorted: bool = False
     updates: UpdateReading | None = None
 
 
@@ -52,13 +54,14 @@ class TaskRunner:
         task: PartitionTask,
         table: StreamTable,
         schemas: Mapping[bytes, SchemaEntry],
-        partitions: Mapping[str, int],
+        partitions: Mapping[str, int | None],
         written: frozenset[KafkaPartition],
         filters: TaskFilters | None = None,
     ) -> list[Outcome]:
         """The outcomes of all Kafka partitions that a batch of `with_head` has records of, without those `written`.
 
-        `partitions` counts those of each topic. `schemas` is a copy, which stays as it is; `filters` are made of them.
+        `partitions` counts those of each topic; None: records stand in any, whatever their tokens. `schemas` is a copy,
+        which stays as it is; `filters` are made of them.
         Raises what Spark raises where a job fails: what tasks can tell is in the outcomes.
         """
         writer = PartitionWriter(
@@ -83,6 +86,8 @@ class TaskRunner:
 
     def _by_partition(self, frame: DataFrame) -> DataFrame:
         """Kafka's source has each partition's records together and in their order, which a shuffle does not leave."""
+        if self._settings.sorted:
+            return frame
         if self._settings.mixed:
             return frame.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
         return frame.coalesce(_TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism)

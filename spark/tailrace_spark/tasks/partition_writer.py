@@ -42,8 +42,8 @@ class PartitionWriter:
     """Writes the records of a task. It is pickled with the task; its broadcasts stay with each worker process.
 
     `generations` and `schemas` are complete for the batch; `known_until` is the generations' (StreamTable).
-    `partitions` counts those of each topic. `updates`: the sink is given whole table updates. `written` has been
-    written by an earlier attempt at the batch. With `filters` records come with their verdicts.
+    `partitions` counts those of each topic (TaskRunner.run). `updates`: the sink is given whole table updates.
+    `written` has been written by an earlier attempt at the batch. With `filters` records come with their verdicts.
     """
 
     task: PartitionTask
@@ -51,7 +51,7 @@ class PartitionWriter:
     known_until: int | None
     schemas: Broadcast[TaskSchemas]
     prefix: str
-    partitions: Mapping[str, int]
+    partitions: Mapping[str, int | None]
     masks: Masks | None
     early: bool
     updates: UpdateReading | None
@@ -113,7 +113,8 @@ class _PartitionRecords:
         for batch in self._batches:
             records = assigned_here(pa.Table.from_batches([batch]), table, writer.prefix)
             self._schema_ids.update(pc.unique(records.column("schema_id")).drop_null().to_pylist())
-            if not all_owned(records, partition, writer.partitions[topic]):
+            count = writer.partitions[topic]
+            if count is not None and not all_owned(records, partition, count):
                 raise _SharedKeysError
             self.counts += counts_of(records)
             self._end = pc.max(records.column("offset")).as_py() + 1

@@ -14,7 +14,6 @@ from typing import Annotated, Final
 import typer
 
 from tailrace.cli.cluster.generation_files import build_from, generation_object, read_generation, read_ring
-from tailrace.cli.cluster.partition_keys import serialized_key
 from tailrace.cli.support.arguments import time_of, topic_of
 from tailrace.ops.ring_layout import Circle, circles, place
 from tailrace.ops.ring_picture import ring_svg
@@ -23,6 +22,7 @@ from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.cql.literal_keys import serialized_key
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.ring import Ring

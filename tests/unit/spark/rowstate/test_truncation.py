@@ -61,9 +61,18 @@ def test_a_change_is_gone_by_its_position_whatever_its_write_time() -> None:
         assert not state.covers(write("a", 51, seconds), DELAY)
 
 
-def test_a_row_that_was_read_and_a_change_from_nowhere_stay() -> None:
+@pytest.mark.promise("snapshots.truncated")
+def test_a_row_that_was_read_before_a_truncation_is_gone_and_one_that_was_read_later_stays() -> None:
     state = known(told("a", 100, 50))
-    assert not state.covers(with_source(write("a", 1, 1), origin=Origin.SNAPSHOT), DELAY)
+    for seen, covered in ((99, True), (100 + DELAY, True), (101 + DELAY, False), (0, False)):
+        row = with_source(write("a", 1, 1, seen), origin=Origin.SNAPSHOT)
+        assert state.covers(row, DELAY) == covered
+        assert state.covers(replace(row, op=Op.READ), DELAY) == covered
+        assert not TruncationState().covers(row, DELAY)
+
+
+def test_a_change_from_nowhere_stays() -> None:
+    state = known(told("a", 100, 50))
     assert not state.covers(replace(write("a", 1, 1), source=None), DELAY)
 
 

@@ -1,0 +1,66 @@
+"""Builds what reads the snapshots of one stream."""
+
+from __future__ import annotations
+
+import threading
+
+from pyspark.sql import SparkSession
+
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.job.checkpoint_files import Folder, files_in
+from tailrace_spark.job.executor_batches import ExecutorBatches
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.offsets import PlannedOffsets
+from tailrace_spark.job.snapshot_context import SnapshotContext
+from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
+from tailrace_spark.job.snapshot_run import SnapshotRun
+from tailrace_spark.job.snapshot_writing import RoundWriter
+from tailrace_spark.shaping import masks_of, shape_of
+from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.source.kafka import reads_topic
+from tailrace_spark.tasks.job import TaskRunner, TaskSettings
+
+_NOT_FOR_LOG_TABLES = "log tables repeat updates as they were written, and rows that were read are none"
+
+
+def snapshot_run(
+    spark: SparkSession,
+    settings: Settings,
+    sink: Sink,
+    executors: ExecutorBatches | None,
+    planned: PlannedOffsets,
+    files: Folder,
+    alone: threading.Lock,
+    metrics: StreamMetrics,
+) -> SnapshotRun:
+    """The snapshots of a stream into a sink; `files` are those of `<checkpoint>/tailrace`.
+
+    Raises SettingsError where stream.snapshot asks for what the sink cannot take.
+    """
+    stream, capabilities = settings.stream, sink.capabilities
+    refuses = _NOT_FOR_LOG_TABLES if capabilities.whole_updates is not None else None
+    if refuses is not None and stream.snapshot != "never":
+        raise SettingsError(f'stream.snapshot = "{stream.snapshot}" is not for this sink: {refuses}')
+    # Filters count what they leave out of a batch, so a snapshot has some of its own.
+    shape = shape_of(stream, sink, spark) if refuses is None else None
+    runner = None
+    if capabilities.tasks is not None:
+        task_settings = TaskSettings(
+            settings.topics.prefix, masks_of(stream), stream.accept_early, mixed=False, sorted=True
+        )
+        runner = TaskRunner(spark, task_settings)
+    folder = f"{stream.checkpoint.rstrip('/')}/tailrace/{REQUESTS}"
+    return SnapshotRun(
+        spark,
+        SnapshotNotes(files, files_in(spark, folder), stream.checkpoint),
+        SnapshotContext(spark, settings, reads_topic(spark, settings)),
+        RoundWriter(spark, settings, sink, shape, executors, runner),
+        planned,
+        initial=stream.snapshot != "never",
+        refuses=refuses,
+        # A sink that wants its changes in order appends them, and leaves out what it has by their places.
+        logs_changes=capabilities.ordered,
+        alone=alone,
+        metrics=metrics,
+    )

@@ -1,0 +1,164 @@
+"""What a snapshot needs to know of Cassandra and of the topics, each asked for when it is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from tailrace_common.closing import Closing
+from tailrace_common.kafka import PartitionEnds
+from tailrace_common.settings import Settings
+from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.avro import Encoder, SchemaEntry
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_to_json
+from tailrace_schemas.topics import Internal, internal_topic, table_topic
+from tailrace_spark.job.snapshot_settings import read_settings
+from tailrace_spark.snapshot.ranges import Limits, Piece
+from tailrace_spark.snapshot.rounds import Concurrency
+from tailrace_spark.snapshot.session import ClusterView, Ring
+from tailrace_spark.snapshot.stream_rows import RoundPlace, RoundReader
+from tailrace_spark.streams.lookup import StreamTable
+
+_MEBIBYTE: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Generations:
+    """The generations that are published now, and the timestamp of the newest."""
+
+    table: StreamTable
+    newest: int
+
+
+class SnapshotContext(Closing):
+    """The cluster of [cluster], and the stream's topics. One thread at a time; nothing connects before it is asked."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, follows: Callable[[str], bool]) -> None:
+        """`follows`: whether the stream reads a topic."""
+        self._settings = settings
+        self._follows = follows
+        kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+        self._prefix = prefix
+        self._schemas = SchemaReader(kafka, prefix)
+        self._reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
+        self._ends = PartitionEnds(kafka)
+        self._view: ClusterView | None = None
+        self._generations: tuple[tuple[object, ...], Generations] | None = None
+        limits = settings.snapshot
+        cores = spark.sparkContext.defaultParallelism
+        self.concurrency = Concurrency(limits.concurrent_ranges or max(1, cores // 2), limits.requests_per_node)
+
+    def limits(self, least: int) -> Limits:
+        """How ranges are cut."""
+        return Limits(self._settings.snapshot.range_mebibytes * _MEBIBYTE, least)
+
+    @property
+    def first_least(self) -> int:
+        """The least number of ranges of the ring, to begin with."""
+        return self._settings.snapshot.ranges
+
+    def tables(self) -> list[Table]:
+        """The tables with cdc = true whose topics the stream reads. Raises ServiceError, SettingsError."""
+        patterns = self._settings.tables
+        schemas = self.schemas()
+
+        def followed(table: Table) -> bool:
+            name = str(table)
+            selected = any(fnmatchcase(name, pattern) for pattern in patterns.include)
+            excluded = any(fnmatchcase(name, pattern) for pattern in patterns.exclude)
+            return selected and not excluded and self._follows(self.topic_of(table, schemas))
+
+        return [table for table in self._cluster().tables_with_cdc() if followed(table)]
+
+    def find(self, name: str) -> Table | None:
+        """The table of "keyspace.name" as it is now; None where there is none. Raises ServiceError, SettingsError."""
+        keyspace, _, table = name.partition(".")
+        return self._cluster().find(keyspace, table)
+
+    def ring(self, table: Table) -> Ring:
+        """The ring as it is now. Raises SettingsError."""
+        return self._cluster().ring((table.keyspace, table.name))
+
+    def schemas(self) -> Mapping[bytes, SchemaEntry]:
+        """All that is published, as a copy. Raises ServiceError."""
+        self._schemas.refresh()
+        return dict(self._schemas)
+
+    def topic_of(self, table: Table, schemas: Mapping[bytes, SchemaEntry]) -> str:
+        """A table's topic, which need not exist yet."""
+        published = [entry for entry in schemas.values() if entry.table.id == table.id]
+        if published:
+            return max(published, key=_announced).topic
+        other_topics = {entry.topic for entry in schemas.values()}
+        return table_topic(self._prefix, table.keyspace, table.name, table.id, other_topics)
+
+    def partitions_of(self, topic: str) -> int:
+        """How many partitions a topic has, or will have once it exists. Raises ServiceError."""
+        return len(self._ends.high_watermarks([topic])) or self._settings.topics.partitions
+
+    def log_ends(self, topics: Collection[str]) -> dict[str, dict[str, int]]:
+        """Where the partitions of topics end, in the form of Spark's offsets. Raises ServiceError."""
+        ends: dict[str, dict[str, int]] = {}
+        for (topic, partition), offset in sorted(self._ends.high_watermarks(topics).items()):
+            ends.setdefault(topic, {})[str(partition)] = offset
+        return ends
+
+    def generations(self) -> Generations:
+        """The generations as they are now. Raises ServiceError, also where there is none yet."""
+        published = self._reader.refresh()
+        if not published:
+            raise ServiceError("no valid generation is published yet: is an agent running?")
+        names = tuple(generation.uuid for generation in published)
+        if self._generations is None or self._generations[0] != names:
+            table = StreamTable.of_published(published, self._reader.known_until)
+            self._generations = names, Generations(table, int(table.timestamps[-1]))
+        return self._generations[1]
+
+    def entry(self, table: Table, topic: str, schemas: Mapping[bytes, SchemaEntry]) -> SchemaEntry:
+        """The schema of rows that are read of a table, whether or not it is published."""
+        encoder = Encoder(table, self._prefix)
+        published = [entry for entry in schemas.values() if entry.table.id == table.id and entry.part == "value"]
+        equal = [entry for entry in published if entry.table == table]
+        # One that nobody has published is the newest: the log follows Cassandra's own definition.
+        announced = max((entry.announced for entry in equal or published), default=-1)
+        return SchemaEntry(
+            schema_id=encoder.schema_id, topic=topic, table=table, avro=encoder.schema_text, announced=announced
+        )
+
+    def reader(
+        self, table: Table, where: str | None, datacenter: str, slots: list[tuple[Piece, ...]], place: RoundPlace
+    ) -> RoundReader:
+        """What reads a round of a table in tasks."""
+        tasks = self.concurrency.tasks
+        settings = read_settings(self._settings, table=str(table), where=where, concurrent_ranges=tasks)
+        release = self._cluster().release()
+        return RoundReader(settings, json.dumps(table_to_json(table)), release, datacenter, tuple(slots), place)
+
+    def leave_cluster(self) -> None:
+        """Close the connection to Cassandra; the next question opens another one."""
+        if self._view is not None:
+            self._view.close()
+            self._view = None
+
+    def close(self) -> None:
+        """Leave Cassandra and Kafka."""
+        self.leave_cluster()
+        self._schemas.close()
+        self._reader.close()
+
+    def _cluster(self) -> ClusterView:
+        if self._view is None:
+            self._view = ClusterView(read_settings(self._settings, table="system.local"))
+        return self._view
+
+
+def _announced(entry: SchemaEntry) -> int:
+    return entry.announced

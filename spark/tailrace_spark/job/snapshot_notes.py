@@ -1,0 +1,84 @@
+"""Snapshots beside a stream's checkpoint: how far they are, which the stream alone writes, and what commands ask of it.
+
+Both may happen at any time, on any file system. Progress is written into two files by turns, so that one is whole
+whatever dies. A request is a file of its own, which the stream removes once its progress has it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from tailrace_schemas.errors import CorruptError, SettingsError
+from tailrace_spark.job.checkpoint_files import Folder
+from tailrace_spark.snapshot.progress import (
+    Request,
+    Snapshots,
+    request_from_json,
+    snapshots_from_json,
+)
+
+log = logging.getLogger("tailrace_spark")
+
+REQUESTS: Final = "snapshot-requests"
+"""The folder of requests, in `<checkpoint>/tailrace`."""
+_NAMES: Final = ("snapshots-0.json", "snapshots-1.json")
+_SUFFIX: Final = ".json"
+
+
+class SnapshotNotes:
+    """The notes of one stream. `files` are those of `<checkpoint>/tailrace`, `requests` those of its REQUESTS."""
+
+    def __init__(self, files: Folder, requests: Folder, checkpoint: str) -> None:
+        self._files = files
+        self._requests = requests
+        self._checkpoint = checkpoint
+
+    def read(self) -> Snapshots:
+        """The newest progress. Raises SettingsError where none of the files can be read, and there is one."""
+        values: list[Snapshots] = []
+        problems: list[str] = []
+        for name in _NAMES:
+            text = self._files.read(name)
+            if text is None:
+                continue
+            try:
+                values.append(snapshots_from_json(text))
+            except CorruptError as error:  # cut off in a crash; the other one is whole
+                problems.append(f"{name}: {error}")
+        if problems and not values:
+            raise SettingsError(
+                f"stream.checkpoint {self._checkpoint}: tailrace/{'; '.join(problems)}. Install the version that wrote "
+                f"it, or remove {' and '.join(_NAMES)}: snapshots then begin again"
+            )
+        return max(values, key=_sequence, default=Snapshots())
+
+    def write(self, value: Snapshots) -> None:
+        """Keep it, in place of the older of the two."""
+        self._files.write(_NAMES[value.sequence % len(_NAMES)], value.to_json())
+
+    def ask(self, request: Request) -> None:
+        """Leave a request for the stream."""
+        self._requests.write(f"{int(request.asked * 1000):015}-{request.id}{_SUFFIX}", request.to_json())
+
+    def requested(self) -> list[tuple[str, Request]]:
+        """The requests that nobody has taken, with the names of their files, in the order in which they were made."""
+        requests: list[tuple[str, Request]] = []
+        for name in sorted(self._requests.names()):
+            text = self._requests.read(name) if name.endswith(_SUFFIX) and not name.startswith(".") else None
+            if text is None:
+                continue
+            try:
+                requests.append((name, request_from_json(text)))
+            except CorruptError as error:
+                log.warning("%s/%s is passed over, and removed: %s", REQUESTS, name, error)
+                self._requests.delete(name)
+        return requests
+
+    def take(self, name: str) -> None:
+        """Remove a request that progress has."""
+        self._requests.delete(name)
+
+
+def _sequence(value: Snapshots) -> int:
+    return value.sequence

@@ -1,0 +1,336 @@
+"""The snapshots of a stream: range by range into its sink, while the stream follows the log.
+
+A step notes the ranges of a round, reads them and looks whether the table is still the same. Then it writes them, and
+notes that they are done. Nobody but a write has the sink meanwhile, so the log's batches go in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, TypeVar
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from tailrace_schemas.errors import ServiceError, TailraceError
+from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.job.endings import StoppedError
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.offsets import Offsets, PlannedOffsets
+from tailrace_spark.job.snapshot_context import SnapshotContext
+from tailrace_spark.job.snapshot_notes import SnapshotNotes
+from tailrace_spark.job.snapshot_reading import ReadRound, read_round
+from tailrace_spark.job.snapshot_writing import RoundWriter, Written
+from tailrace_spark.snapshot.intervals import union
+from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, status_row
+from tailrace_spark.snapshot.ranges import Piece
+from tailrace_spark.snapshot.rounds import again, next_least, plan_round
+from tailrace_spark.snapshot.session import Ring
+from tailrace_spark.snapshot.stream_rows import RoundPlace
+from tailrace_spark.streams.assign import SNAPSHOT_MARK
+
+log = logging.getLogger("tailrace_spark")
+
+_FIRST_PAUSE_SECONDS: Final = 0.5
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+_GROUP: Final = "tailrace-snapshot"
+_LOOK_SECONDS: Final = 1.0
+
+T = TypeVar("T")
+
+
+class SnapshotRun:
+    """Reads a stream's snapshots, by one thread at a time. `alone` is held while the sink is used.
+
+    `initial`: the stream's tables are read once. `refuses` says why the sink takes no snapshots, None where it does.
+    `logs_changes`: records go to places of the snapshot's own, since the sink leaves out what it has by place.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        notes: SnapshotNotes,
+        context: SnapshotContext,
+        writer: RoundWriter,
+        planned: PlannedOffsets,
+        *,
+        initial: bool,
+        refuses: str | None,
+        logs_changes: bool,
+        alone: threading.Lock,
+        metrics: StreamMetrics,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._spark = spark
+        self._notes = notes
+        self._context = context
+        self._writer = writer
+        self._planned = planned
+        self._initial = initial
+        self._refuses = refuses
+        self._logs_changes = logs_changes
+        self._alone = alone
+        self._metrics = metrics
+        self._stop = threading.Event()
+        self._clock = clock
+        self._reading = False
+        self._value: Snapshots | None = None
+        self.patience: float | None = None
+        """Seconds until an attempt is given up, of a stream that ends by itself; None: never."""
+
+    @property
+    def value(self) -> Snapshots:
+        """How far all snapshots are. Raises SettingsError for notes of a later version."""
+        if self._value is None:
+            self._value = self._notes.read()
+            self._show()
+        return self._value
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is something to do. A snapshot begins once Spark has noted where the stream begins."""
+        return self._planned.begun() and self.outstanding
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether a snapshot is to be read, or a command to be taken."""
+        return (
+            self.value.current() is not None
+            or (self._initial and not self.value.initial)
+            or bool(self._notes.requested())
+        )
+
+    def run(self, stop: threading.Event) -> None:
+        """Read until all snapshots have ended or are paused, or it is told to stop.
+
+        Waits while Cassandra, Kafka or the sink do not answer. Raises ServiceError where patience is at an end.
+        """
+        self._stop, context = stop, self._spark.sparkContext
+        context.setJobGroup(_GROUP, "snapshot of tables")
+        try:
+            while not self._stop.is_set() and self._until_done(self.step):
+                pass
+        except StoppedError:
+            log.info("the snapshot is interrupted: it goes on with its last range at the next start")
+        finally:
+            # This thread may have other jobs later. Spark takes null for no group.
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # its types forget it
+            self._context.leave_cluster()
+
+    def interrupt(self) -> None:
+        """End a round that is being read; one that is being written is finished."""
+        if self._reading:
+            self._spark.sparkContext.cancelJobGroup(_GROUP)
+
+    def close(self) -> None:
+        """Leave Cassandra and Kafka."""
+        self._context.close()
+
+    def step(self) -> bool:
+        """Take requests, and read one round; whether there may be more. Raises ServiceError, SettingsError."""
+        if self._initial and not self.value.initial:
+            self._plan_initial()
+        self._take_requests()
+        snapshot = self.value.current()
+        if snapshot is None:
+            return False
+        table = self._readable(snapshot)
+        if table is not None:
+            self._round(snapshot, table)
+        return True
+
+    def _plan_initial(self) -> None:
+        names = [str(table) for table in self._context.tables()]
+        if not names:
+            log.warning("stream.snapshot: no table with cdc = true is in this stream; nothing is read")
+        self._keep(self.value.with_initial(names, lambda: uuid4().hex[:12], self._clock()))
+
+    def _take_requests(self) -> None:
+        for name, request in self._notes.requested():
+            self._keep(self.value.take(request, self._clock()))
+            self._notes.take(name)
+            log.info("snapshot of %s: %s, as asked for by a command", request.table, request.action)
+
+    def _readable(self, snapshot: TableSnapshot) -> Table | None:
+        """The table as it is now; None where nothing more comes of its snapshot, which is noted."""
+        table = self._context.find(snapshot.table)
+        if self._refuses is not None:
+            self._end(snapshot, State.REFUSED, self._refuses)
+        elif table is None:
+            self._end(snapshot, State.DROPPED, f"there is no table {snapshot.table} in Cassandra (any more)")
+        elif snapshot.table_id not in (None, table.id.hex):
+            reason = f"{snapshot.table} was dropped and created again: `tailrace snapshot start` reads the new table"
+            self._end(snapshot, State.DROPPED, reason)
+        elif table.is_counter:
+            reason = f"{snapshot.table} has counters: CQL shows totals, and changes have shards (docs/snapshots.md)"
+            self._end(snapshot, State.REFUSED, reason)
+        else:
+            return table
+        return None
+
+    def _round(self, snapshot: TableSnapshot, table: Table) -> None:
+        ring = self._context.ring(table)
+        if snapshot.began is None:
+            snapshot = self._begin(snapshot, table)
+        if snapshot.round is not None:
+            slots = again(ring.owned, snapshot.round.slots)
+        else:
+            limits = self._context.limits(snapshot.least)
+            slots = plan_round(ring.owned, ring.estimates, limits, snapshot.remaining, self._context.concurrency)
+            if not slots:
+                self._end(snapshot, State.DONE, "")
+                return
+            snapshot = snapshot.planned([union(piece.range for piece in pieces) for pieces in slots])
+            self._keep(self.value.put(snapshot))
+        self._read_and_write(snapshot, table, ring, slots)
+
+    def _begin(self, snapshot: TableSnapshot, table: Table) -> TableSnapshot:
+        """Note where the log is: what is written from here on comes by it."""
+        topic = self._context.topic_of(table, self._context.schemas())
+        generation = self._context.generations().newest
+        started = snapshot.begun(table.id.hex, self._clock(), self._context.log_ends([topic]), generation)
+        started = replace(started, least=self._context.first_least)
+        self._keep(self.value.put(started))
+        if not table.cdc:
+            log.warning("%s has cdc = false: what is written to it later does not come", table)
+        log.info("%s: its snapshot begins", table)
+        return started
+
+    def _read_and_write(
+        self, snapshot: TableSnapshot, table: Table, ring: Ring, slots: list[tuple[Piece, ...]]
+    ) -> None:
+        noted = snapshot.round
+        if noted is None:
+            raise ValueError(f"{table}: no round is planned")
+        began = time.monotonic()
+        schemas = self._context.schemas()
+        topic = self._context.topic_of(table, schemas)
+        partitions = None if self._logs_changes else self._context.partitions_of(topic)
+        if self._logs_changes:
+            topic = f"{topic}{SNAPSHOT_MARK}{snapshot.id}"
+        round_place = RoundPlace(topic, noted.number, partitions)
+        entry = self._context.entry(table, topic, schemas)
+        reader = self._context.reader(table, snapshot.where, ring.datacenter, slots, round_place)
+        self._reading = True
+        try:
+            with read_round(self._spark, reader) as read:
+                self._reading = False
+                # A table that was dropped while it was read must not come out as the next one of its name.
+                if self._context.find(snapshot.table) != table:
+                    log.info("%s was altered, or dropped, while it was read: the range is read again", table)
+                    return
+                ends = self._ends(round_place, len(slots))
+                generations = self._context.generations().table
+                written = Written(read, round_place, {**schemas, entry.schema_id: entry}, generations, ends)
+                summary = self._writer.write(written, self._into_sink)
+                self._written(snapshot, read, time.monotonic() - began, summary)
+        finally:
+            self._reading = False
+
+    def _written(self, snapshot: TableSnapshot, read: ReadRound, seconds: float, summary: Summary) -> None:
+        least = next_least(snapshot.least, self._context.limits(1).piece_octets, read.largest)
+        done = snapshot.written(read.rows, read.octets, seconds, least)
+        # A command may have paused or cancelled it meanwhile: what is written counts, and that holds.
+        self._keep(self.value.put(done))
+        if summary.dead_letters:
+            log.warning("%s: %d rows of its snapshot are dead letters", snapshot.table, summary.dead_letters)
+        log.debug("%s: %.1f %% are read, %d rows", snapshot.table, 100 * done.share, done.rows)
+
+    def _ends(self, place: RoundPlace, slots: int) -> Offsets:
+        """The offsets behind a round, for the sink's tasks; of a topic's own partitions those of the log."""
+        if place.partitions is None:
+            return {(place.topic, slot): place.end for slot in range(slots)}
+        log_offsets = self._planned.offsets_after(self._planned.committed())
+        keys = [(place.topic, partition) for partition in range(place.partitions)]
+        return {key: log_offsets.get(key, 0) for key in keys}
+
+    def _end(self, snapshot: TableSnapshot, state: State, reason: str) -> None:
+        ended = snapshot.over(state, self._clock(), reason)
+        self._keep(self.value.put(ended))
+        if state is State.DONE:
+            log.info("%s: its snapshot is done, %d rows in %d ranges", ended.table, ended.rows, ended.ranges)
+        else:
+            log.error("the snapshot of %s ends: %s", ended.table, reason)
+
+    def _keep(self, value: Snapshots) -> None:
+        """Note it beside the checkpoint; it counts once it is there."""
+        noted = replace(value, sequence=value.sequence + 1)
+        self._notes.write(noted)
+        self._value = noted
+        self._show()
+
+    def _show(self) -> None:
+        tables = () if self._value is None else self._value.tables
+        self._metrics.snapshots([status_row(snapshot) for snapshot in tables])
+
+    def _into_sink(self, use_sink: Callable[[], Summary]) -> Summary:
+        def alone() -> Summary:
+            with self._alone:
+                return use_sink()
+
+        return self._until_done(alone)
+
+    def _until_done(self, attempt: Callable[[], T]) -> T:
+        """The attempt's result, after ServiceErrors with growing pauses. Raises StoppedError, or out of patience."""
+        began, pause = self._clock(), _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return attempt()
+            except ServiceError as error:
+                if self.patience is not None and self._clock() - began >= self.patience:
+                    limit = f"after {self.patience:g} s (stream.once_wait_seconds)"
+                    raise ServiceError(f"the snapshot is given up {limit}: {error}") from error
+                log.warning("the snapshot waits; next try in %.1f s: %s", pause, error)
+                self._metrics.snapshot_waits(str(error))
+            except TailraceError:
+                raise
+            except Exception:
+                if self._stop.is_set():  # its job was cancelled
+                    raise StoppedError("while it was read") from None
+                raise
+            if self._stop.wait(pause):
+                raise StoppedError("between two attempts")
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+class SnapshotThread:
+    """Runs snapshots beside a query, in a thread that lives while there are some."""
+
+    def __init__(self, run: SnapshotRun, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run = run
+        self._clock = clock
+        self._next_look = 0.0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+
+    def look(self) -> None:
+        """Begin where there is something to do. Raises what ended the thread."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if (self._thread is not None and self._thread.is_alive()) or self._clock() < self._next_look:
+            return
+        self._next_look = self._clock() + _LOOK_SECONDS
+        if self._run.wanted:
+            self._thread = threading.Thread(target=self._work, name="tailrace-snapshot", daemon=True)
+            self._thread.start()
+
+    def join(self) -> None:
+        """End it; a round that is being written is finished."""
+        self._stop.set()
+        if self._thread is not None:
+            while self._thread.is_alive():
+                self._run.interrupt()
+                self._thread.join(1.0)
+
+    def _work(self) -> None:
+        try:
+            self._run.run(self._stop)
+        except Exception as error:
+            self._failure = error

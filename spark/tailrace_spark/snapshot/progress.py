@@ -1,0 +1,357 @@
+"""How far the snapshots of a stream are: a value with a JSON form, which only these functions change. No I/O, no clock.
+
+A snapshot of a table is read in rounds. A round is noted before it is read, and counts once it is written. So the same
+ranges, under the same numbers, are read again after a crash. What is done is a set of tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, Self
+
+from tailrace_schemas.errors import CorruptError
+from tailrace_spark.snapshot.intervals import WHOLE, Intervals, union, width, without
+from tailrace_spark.snapshot.ranges import TokenRange
+
+VERSION: Final = 1
+FIRST_LEAST: Final = 32
+_ENDED_SHOWN: Final = 100
+_REQUESTS_NOTED: Final = 1000
+
+
+class State(StrEnum):
+    """What becomes of a table's snapshot. All from `done` on are ends."""
+
+    PENDING = "pending"
+    READING = "reading"
+    PAUSED = "paused"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    DROPPED = "dropped"
+    """The table is not there any more, or another one of its name is."""
+    REFUSED = "refused"
+    """The table cannot be read as changes."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self not in (State.PENDING, State.READING, State.PAUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Ranges that are read at once. `number` counts the rounds of a snapshot; `slots` has each task's ranges."""
+
+    number: int
+    slots: tuple[Intervals, ...]
+
+    @property
+    def tokens(self) -> Intervals:
+        """All of them."""
+        return union(*self.slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSnapshot:
+    """The snapshot of one table, or of a part of it. Times are seconds since the epoch.
+
+    `within` are the tokens asked for, `where` a condition besides. `table_id` is that of the table that is read, once
+    it begins. `seconds` is the time that rounds took. `least` is the least number of ranges of the ring (`rounds`).
+    `log_ends` and `generation` are where the log was at the beginning.
+    """
+
+    id: str
+    table: str
+    asked: float
+    origin: str = "initial"
+    within: Intervals = WHOLE
+    where: str | None = None
+    state: State = State.PENDING
+    reason: str = ""
+    table_id: str | None = None
+    done: Intervals = ()
+    round: Round | None = None
+    rounds: int = 0
+    ranges: int = 0
+    rows: int = 0
+    octets: int = 0
+    seconds: float = 0.0
+    least: int = FIRST_LEAST
+    began: float | None = None
+    ended: float | None = None
+    log_ends: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    generation: int | None = None
+
+    @property
+    def remaining(self) -> Intervals:
+        """The tokens that are not read yet."""
+        return without(self.within, self.done)
+
+    @property
+    def share(self) -> float:
+        """The share of the tokens asked for that is done, 0 to 1."""
+        if self.state is State.DONE:
+            return 1.0
+        return width(self.done) / width(self.within)
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """Over the time of its rounds; None before the first."""
+        return self.rows / self.seconds if self.seconds else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time that the rest takes, where it is as the rest before; None where nobody can tell."""
+        share = self.share
+        if self.state is not State.READING or not share or not self.seconds:
+            return None
+        return self.seconds * (1 - share) / share
+
+    def begun(self, table_id: str, now: float, log_ends: Mapping[str, Mapping[str, int]], generation: int) -> Self:
+        """Its first range is about to be read."""
+        return replace(
+            self, state=State.READING, table_id=table_id, began=now, log_ends=log_ends, generation=generation
+        )
+
+    def planned(self, slots: Sequence[Intervals]) -> Self:
+        """With the next round."""
+        return replace(self, round=Round(self.rounds, tuple(slots)), rounds=self.rounds + 1)
+
+    def written(self, rows: int, octets: int, seconds: float, least: int) -> Self:
+        """The round is in the sink."""
+        if self.round is None:
+            raise ValueError(f"{self.table}: no round was planned")
+        return replace(
+            self,
+            done=union(self.done, self.round.tokens),
+            round=None,
+            ranges=self.ranges + len(self.round.slots),
+            rows=self.rows + rows,
+            octets=self.octets + octets,
+            seconds=self.seconds + seconds,
+            least=least,
+        )
+
+    def over(self, state: State, now: float, reason: str = "") -> Self:
+        """It has ended."""
+        return replace(self, state=state, ended=now, reason=reason, round=None)
+
+    def paused(self) -> Self:
+        """It waits to be resumed; a round that is noted is read first then."""
+        return replace(self, state=State.PAUSED)
+
+    def resumed(self) -> Self:
+        """It goes on."""
+        return replace(self, state=State.PENDING if self.began is None else State.READING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What somebody asks of a stream: to start a snapshot of a table, or to pause, resume or cancel those it has."""
+
+    id: str
+    action: str
+    table: str
+    asked: float
+    within: Intervals = WHOLE
+    where: str | None = None
+
+    def to_json(self) -> str:
+        """As `request_from_json` reads it."""
+        return json.dumps(
+            {
+                "version": VERSION,
+                "id": self.id,
+                "action": self.action,
+                "table": self.table,
+                "asked": self.asked,
+                "within": _pairs(self.within),
+                "where": self.where,
+            }
+        )
+
+
+ACTIONS: Final = ("start", "pause", "resume", "cancel")
+
+
+def request_from_json(text: str) -> Request:
+    """The request of a text. Raises CorruptError for what `Request.to_json` of this version did not write."""
+    try:
+        members = _members(text)
+        if members["action"] not in ACTIONS:
+            raise ValueError(f"no action {members['action']!r}")
+        return Request(
+            id=str(members["id"]),
+            action=members["action"],
+            table=str(members["table"]),
+            asked=float(members["asked"]),
+            within=_intervals(members["within"]),
+            where=members["where"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"a request for a snapshot cannot be read: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshots:
+    """All snapshots of a stream, in the order in which they are read. `sequence` grows with each note.
+
+    `initial`: whether the tables of stream.snapshot are among them. `applied` are the newest requests, by id.
+    """
+
+    sequence: int = 0
+    initial: bool = False
+    tables: tuple[TableSnapshot, ...] = ()
+    applied: tuple[str, ...] = ()
+
+    def current(self) -> TableSnapshot | None:
+        """The one to go on with: one that is being read, else the next; None where all have ended or wait."""
+        reading = (snapshot for snapshot in self.tables if snapshot.state is State.READING)
+        pending = (snapshot for snapshot in self.tables if snapshot.state is State.PENDING)
+        return next(reading, None) or next(pending, None)
+
+    @property
+    def active(self) -> bool:
+        """Whether one has not ended."""
+        return any(not snapshot.state.ended for snapshot in self.tables)
+
+    def put(self, snapshot: TableSnapshot) -> Self:
+        """With a snapshot as it is now, in place of the one of its id."""
+        tables = tuple([snapshot if earlier.id == snapshot.id else earlier for earlier in self.tables])
+        return replace(self, tables=tables)
+
+    def added(self, *snapshots: TableSnapshot) -> Self:
+        """With more snapshots, behind the others. Those that ended long ago are forgotten."""
+        ended = [snapshot for snapshot in self.tables if snapshot.state.ended]
+        forgotten = {snapshot.id for snapshot in ended[:-_ENDED_SHOWN]}
+        tables = tuple([snapshot for snapshot in self.tables if snapshot.id not in forgotten])
+        return replace(self, tables=(*tables, *snapshots))
+
+    def with_initial(self, tables: Sequence[str], new_id: Callable[[], str], now: float) -> Self:
+        """With a snapshot of each of the stream's tables, "keyspace.name"."""
+        added = self.added(*[TableSnapshot(id=new_id(), table=table, asked=now) for table in tables])
+        return replace(added, initial=True)
+
+    def take(self, request: Request, now: float) -> Self:
+        """After a request; one that was taken before changes nothing. A table without snapshots is passed over."""
+        if request.id in self.applied:
+            return self
+        changed = replace(self, applied=(*self.applied, request.id)[-_REQUESTS_NOTED:])
+        if request.action == "start":
+            snapshot = TableSnapshot(
+                id=request.id,
+                table=request.table,
+                asked=request.asked,
+                origin="command",
+                within=request.within,
+                where=request.where,
+            )
+            return changed.added(snapshot)
+        for snapshot in self.tables:
+            if snapshot.table == request.table and not snapshot.state.ended:
+                changed = changed.put(_asked_for(snapshot, request.action, now))
+        return changed
+
+    def to_json(self) -> str:
+        """As `snapshots_from_json` reads it."""
+        return json.dumps(
+            {
+                "version": VERSION,
+                "sequence": self.sequence,
+                "initial": self.initial,
+                "applied": list(self.applied),
+                "tables": [_table_json(snapshot) for snapshot in self.tables],
+            }
+        )
+
+
+def snapshots_from_json(text: str) -> Snapshots:
+    """The value of a text. Raises CorruptError for what no version up to this one wrote."""
+    try:
+        members = _members(text)
+        return Snapshots(
+            sequence=int(members["sequence"]),
+            initial=bool(members["initial"]),
+            applied=tuple(members["applied"]),
+            tables=tuple([_table_from_json(table) for table in members["tables"]]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(f"the note of a stream's snapshots cannot be read: {error}") from error
+
+
+def status_row(snapshot: TableSnapshot) -> dict[str, object]:
+    """What people are shown of it."""
+    rate, left = snapshot.rows_per_second, snapshot.seconds_left
+    return {
+        "table": snapshot.table,
+        "id": snapshot.id,
+        "state": str(snapshot.state),
+        "percent": round(100 * snapshot.share, 1),
+        "ranges": snapshot.ranges,
+        "rows": snapshot.rows,
+        "bytes": snapshot.octets,
+        "rows_per_second": None if rate is None else round(rate, 1),
+        "seconds_left": None if left is None else round(left),
+        "origin": snapshot.origin,
+        "where": snapshot.where,
+        "reason": snapshot.reason or None,
+    }
+
+
+def _asked_for(snapshot: TableSnapshot, action: str, now: float) -> TableSnapshot:
+    match action:
+        case "pause":
+            return snapshot.paused()
+        case "resume":
+            return snapshot.resumed() if snapshot.state is State.PAUSED else snapshot
+        case _:
+            return snapshot.over(State.CANCELLED, now, "cancelled by a command")
+
+
+def _members(text: str) -> Any:
+    members = json.loads(text)
+    if members["version"] != VERSION:
+        raise ValueError(f"version {members['version']}; this Tailrace reads {VERSION}")
+    return members
+
+
+def _table_json(snapshot: TableSnapshot) -> dict[str, object]:
+    members = {name: getattr(snapshot, name) for name in _PLAIN}
+    noted = snapshot.round
+    return {
+        **members,
+        "state": str(snapshot.state),
+        "within": _pairs(snapshot.within),
+        "done": _pairs(snapshot.done),
+        "round": None if noted is None else {"number": noted.number, "slots": [_pairs(slot) for slot in noted.slots]},
+        "log_ends": {topic: dict(ends) for topic, ends in snapshot.log_ends.items()},
+    }
+
+
+_PLAIN: Final = (
+    "id", "table", "asked", "origin", "where", "reason", "table_id", "rounds", "ranges", "rows", "octets", "seconds",
+    "least", "began", "ended", "generation",
+)  # fmt: skip
+
+
+def _table_from_json(members: Mapping[str, Any]) -> TableSnapshot:
+    noted = members["round"]
+    return TableSnapshot(
+        **{name: members[name] for name in _PLAIN},
+        state=State(members["state"]),
+        within=_intervals(members["within"]),
+        done=_intervals(members["done"]),
+        round=None if noted is None else Round(noted["number"], tuple([_intervals(slot) for slot in noted["slots"]])),
+        log_ends=members["log_ends"],
+    )
+
+
+def _pairs(ranges: Intervals) -> list[list[int]]:
+    return [[token_range.start, token_range.end] for token_range in ranges]
+
+
+def _intervals(pairs: Sequence[Sequence[int]]) -> Intervals:
+    return tuple([TokenRange(start, end) for start, end in pairs])

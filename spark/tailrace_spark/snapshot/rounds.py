@@ -1,0 +1,69 @@
+"""What of a table is read next: a round of ranges that tasks read at once, each of one node's. No I/O.
+
+Estimates of nodes may be wrong, or of what is flushed alone. So ranges begin as small shares of the ring, and grow
+while they come out small; they are halved where they come out large.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace_spark.snapshot.intervals import Intervals
+from tailrace_spark.snapshot.ranges import Estimates, Limits, Piece, TokenRange, cut, deal
+
+_GROWTH: Final = 4
+_LEAST_SHARE: Final = 1 << 20
+"""The smallest range is this share of the ring: each round costs some jobs of Spark's."""
+
+Owned = Sequence[tuple[TokenRange, tuple[str, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """How many tasks read at once: of all nodes, and of each node; None: no limit of its own."""
+
+    tasks: int
+    per_node: int | None = None
+
+
+def plan_round(
+    owned: Owned, estimates: Estimates, limits: Limits, remaining: Intervals, concurrency: Concurrency
+) -> list[tuple[Piece, ...]]:
+    """The pieces of each task of the next round; none where nothing remains.
+
+    `limits` are those of `cut`; tasks that read at once ask different nodes, as far as there are some.
+    """
+    pieces = cut(owned, estimates, Limits(limits.piece_octets, limits.least_pieces), remaining)
+    dealt = deal(pieces, Limits(limits.piece_octets, limits.least_pieces))
+    per_node = concurrency.per_node or concurrency.tasks
+    chosen: list[tuple[Piece, ...]] = []
+    of_node: Counter[str] = Counter()
+    for share in range(1, per_node + 1):  # a task of each node first, then a second one
+        for task in dealt:
+            if len(chosen) == concurrency.tasks:
+                return chosen
+            node = _node(task)
+            if of_node[node] < share and task not in chosen:
+                chosen.append(task)
+                of_node[node] += 1
+    return chosen
+
+
+def again(owned: Owned, slots: Iterable[Intervals]) -> list[tuple[Piece, ...]]:
+    """The pieces of a round that was planned before: the same tokens, at the replicas that they have now."""
+    uncut = Limits(1 << 62)
+    return [tuple(cut(owned, Estimates(), uncut, slot)) for slot in slots]
+
+
+def next_least(least: int, limit: int, largest: int) -> int:
+    """The least number of ranges of the ring for the next round, where the largest one read now had so many bytes."""
+    if largest * _GROWTH <= limit:
+        return max(1, least // _GROWTH)
+    return min(_LEAST_SHARE, least * 2) if largest > 2 * limit else least
+
+
+def _node(task: Sequence[Piece]) -> str:
+    return task[0].replicas[0] if task[0].replicas else ""

@@ -1,0 +1,151 @@
+"""Rows of a snapshot's round as records of a stream: as `tailrace_spark.source.kafka.with_head` gives those of Kafka.
+
+A record's place says its round and its row. It is the same however often a range is read, so that sinks leave out what
+they have. An offset is the round's number, then 44 bits of a hash of the row's key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tailrace_schemas.avro import Encoder
+from tailrace_schemas.change import Change, record_times
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table_json import table_from_json
+from tailrace_schemas.tokens import partition
+from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.ranges import Piece
+from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.streams.worker_imports import forget_archives
+
+ROW_BITS: Final = 44
+HEAD: Final = (
+    "op", "token", "written", "ttl", "expires", "digest", "topic", "partition", "offset", "schema_id", "published",
+    "value",
+)  # fmt: skip
+COLUMNS: Final = (
+    "op string, token bigint, written bigint, ttl int, expires bigint, digest binary, topic string, partition int, "
+    "offset bigint, schema_id binary, published bigint, value binary, slot int, problem string"
+)
+_SCHEMA: Final = pa.schema(
+    [
+        ("op", pa.string()), ("token", pa.int64()), ("written", pa.int64()), ("ttl", pa.int32()),
+        ("expires", pa.int64()), ("digest", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
+        ("offset", pa.int64()), ("schema_id", pa.binary()), ("published", pa.int64()), ("value", pa.binary()),
+        ("slot", pa.int32()), ("problem", pa.string()),
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlace:
+    """Where a round's records stand: their topic, and the first offset.
+
+    `partitions`: of the topic, where records stand in the partition of their token; None: in that of their slot.
+    """
+
+    topic: str
+    number: int
+    partitions: int | None
+
+    @property
+    def first(self) -> int:
+        """The first offset that a record of the round may have."""
+        return self.number << ROW_BITS
+
+    @property
+    def end(self) -> int:
+        """The offset behind all that records of the round may have."""
+        return self.number + 1 << ROW_BITS
+
+    def partition(self, token: int, slot: int) -> int:
+        """The partition of a record."""
+        return slot if self.partitions is None else partition(token, self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReader:
+    """Reads the slots of a round in tasks; it is pickled, with secrets. `definition` is the table's, as JSON."""
+
+    settings: SnapshotSettings
+    definition: str
+    release: tuple[int, int]
+    datacenter: str
+    slots: Sequence[Sequence[Piece]]
+    place: RoundPlace
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The records of the slots whose numbers come; for mapInArrow.
+
+        A slot that cannot be read gives a row that says why in `problem`. An exception would have Spark try again at
+        once, and its words in a trace.
+        """
+        forget_archives()
+        for batch in batches:
+            for slot in batch.column(0).to_pylist():
+                try:
+                    yield from self._slot(slot)
+                except ServiceError as error:
+                    yield _batch([(*[None] * len(HEAD), slot, str(error))])
+
+    def _slot(self, slot: int) -> Iterator[pa.RecordBatch]:
+        table = table_from_json(json.loads(self.definition))
+        shape = shape_of(self.settings, table, self.release)
+        encoder = Encoder(table, self.settings.prefix)
+        changes = ReadChanges(table, shape.selected, self.datacenter)
+        reader = range_reader(self.settings, query_of(self.settings, table, shape), len(self.slots))
+        for page in reader.pages(self.slots[slot]):
+            yield _batch([self._row(change, encoder, slot) for change in changes.changes(page.columns, page.asked)])
+
+    def _row(self, change: Change, encoder: Encoder, slot: int) -> tuple[Any, ...]:
+        written, ttl, expires = record_times(change)
+        return (
+            change.op.value, change.token, written, ttl, expires, change.digest, self.place.topic,
+            self.place.partition(change.token, slot), self.place.first + row_number(change), encoder.schema_id,
+            # As if it was published when it was written: a row that is old is no late change.
+            written // 1000, encoder.value(change), slot, None,
+        )  # fmt: skip
+
+
+def row_number(change: Change) -> int:
+    """A number of ROW_BITS bits that a row has by its key; of two rows the same with odds of one in 2^44."""
+    digest = blake2b(b"static" if change.static else b"", digest_size=8)
+    for value in (change.key, *(change.clustering or ())):
+        data = value or b""
+        digest.update(len(data).to_bytes(4, "big"))
+        digest.update(data)
+    return int.from_bytes(digest.digest(), "big") >> (64 - ROW_BITS)
+
+
+def distinct_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Records by partition and offset, where rows that have the same offset get the next ones; for mapInArrow."""
+    last: tuple[int, int] | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        partitions = batch.column("partition").to_numpy(zero_copy_only=False)
+        offsets = batch.column("offset").to_numpy(zero_copy_only=False).copy()
+        starts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(offsets)]
+        for start, end in pairwise(starts):
+            if last is not None and last[0] == partitions[start]:
+                offsets[start] = max(offsets[start], last[1] + 1)
+            steps = np.arange(end - start)
+            offsets[start:end] = np.maximum.accumulate(offsets[start:end] - steps) + steps
+            last = int(partitions[start]), int(offsets[end - 1])
+        index = batch.schema.get_field_index("offset")
+        yield batch.set_column(index, batch.schema.field(index), pa.array(offsets))
+
+
+def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else [()] * len(_SCHEMA)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)

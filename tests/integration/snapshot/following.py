@@ -1,0 +1,214 @@
+"""A table that is there before its log: a node, an agent, and streams that read snapshots and follow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from cassandra.cluster import Session
+from cassandra.concurrent import execute_concurrent_with_args
+
+from tailrace.cluster import LiveCluster
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace.local.process import wait_until
+from tailrace_common.settings import Settings
+from tailrace_schemas.table import Table
+from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
+from tests.integration.agents import settings_for
+from tests.oracle.comparison import Followed, ask, differences
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEYS = 40
+ROWS = 10
+
+
+@dataclass
+class Place:
+    """A keyspace of a node whose agent publishes under a prefix, and where streams keep their checkpoints."""
+
+    session: Session
+    node: LocalCassandra
+    kafka: LocalKafka
+    live: LiveCluster
+    prefix: str
+    keyspace: str
+    spark: SparkSession
+    directory: Path
+
+    def run(self, statement: str) -> list[Any]:
+        return list(self.session.execute(statement.replace("KS.", f"{self.keyspace}.")))
+
+    def create(self, name: str = "orders") -> None:
+        """A table without cdc, with rows of every kind, and then cdc."""
+        self.run(
+            f"CREATE TABLE KS.{name} (k int, c int, s text STATIC, v text, w int, tags set<text>, "
+            "places map<text, int>, l list<int>, PRIMARY KEY (k, c))"
+        )
+        insert = self.session.prepare(
+            f"INSERT INTO {self.keyspace}.{name} (k, c, v, w, tags, places, l) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
+        rows = [(k, c, f"v{k}", c, {"a", str(k)}, {"x": k}, [k, c]) for k in range(KEYS) for c in range(ROWS)]
+        execute_concurrent_with_args(self.session, insert, rows, concurrency=32)
+        for key in range(0, KEYS, 3):
+            self.run(f"UPDATE KS.{name} SET s = 's{key}' WHERE k = {key}")
+            self.run(f"DELETE FROM KS.{name} WHERE k = {key} AND c = 1")
+            self.run(f"DELETE v FROM KS.{name} WHERE k = {key} AND c = 2")
+        self.run(f"DELETE FROM KS.{name} WHERE k = 5")
+        self.run(f"INSERT INTO KS.{name} (k, c) VALUES (1000, 1)")
+        self.run(f"ALTER TABLE KS.{name} WITH cdc = true")
+
+    def settings(
+        self, table: str, snapshot: str = "initial", *, limits: Mapping[str, object] | None = None, **stream: object
+    ) -> Settings:
+        """Those of a stream of one table, with a checkpoint of its own."""
+        return Settings.model_validate(self.sections(table, snapshot, limits=limits, **stream))
+
+    def sections(
+        self, table: str, snapshot: str = "initial", *, limits: Mapping[str, object] | None = None, **stream: object
+    ) -> dict[str, Mapping[str, object]]:
+        """As a file has them."""
+        return {
+            **settings_for(self.node, self.kafka, self.prefix, self.keyspace),
+            "stream": {
+                "checkpoint": str(self.directory / f"checkpoint-{table}"),
+                "topics": rf"{self.prefix}\.{self.keyspace}\.{table}",
+                "snapshot": snapshot,
+                "trigger_seconds": 0,
+                **stream,
+            },
+            "snapshot": {"consistency": "ONE", "ranges": 8, "page_rows": 50, **(limits or {})},
+        }
+
+    def stream(self, sink: Sink, settings: Settings, stop: threading.Event | None = None) -> Stream:
+        return Stream(self.spark, settings, sink, stop=stop)
+
+    def table(self, name: str) -> Table:
+        """Its definition now."""
+        [table] = [one for one in self.live.definitions().tables if (one.keyspace, one.name) == (self.keyspace, name)]
+        return table
+
+    def until_equal(self, store: Followed, name: str, seconds: float = 120) -> None:
+        """Wait until the store shows what SELECT answers of a table."""
+        tables = [self.table(name)]
+
+        def equal() -> bool:
+            return differences(ask(self.session, tables), store) == []
+
+        assert wait_until(equal, seconds), [str(one) for one in differences(ask(self.session, tables), store)][:5]
+
+
+class Writes:
+    """Writes into tables until the end of the `with`, in a thread: one statement after the other."""
+
+    def __init__(self, place: Place, *names: str, seed: int = 1) -> None:
+        self._place = place
+        self._names = names
+        self._random = Random(seed)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="writes")
+        self.count = 0
+
+    def _write(self) -> None:
+        while not self._over.wait(0.01):
+            self._place.run(self._statement())
+            self.count += 1
+
+    def _statement(self) -> str:
+        random = self._random
+        name, k, c = random.choice(self._names), random.randrange(KEYS + 5), random.randrange(ROWS + 2)
+        row, half = f"WHERE k = {k} AND c = {c}", random.randrange(KEYS // 2, KEYS)  # the others keep most rows
+        match random.randrange(9):
+            case 0:
+                return f"DELETE FROM KS.{name} {row}"
+            case 1:
+                return f"DELETE FROM KS.{name} WHERE k = {half}"
+            case 2:
+                return f"UPDATE KS.{name} SET tags = tags + {{'{c}'}}, places['y'] = {c} {row}"
+            case 3:
+                return f"UPDATE KS.{name} SET s = '{random.random()}' WHERE k = {k}"
+            case 4:
+                return f"UPDATE KS.{name} SET l = l + [{c}], w = null {row}"
+            case 5:
+                return f"DELETE FROM KS.{name} WHERE k = {half} AND c >= {c}"
+            case _:
+                return f"INSERT INTO KS.{name} (k, c, v, w) VALUES ({k}, {c}, '{random.random()}', {k})"
+
+    def __enter__(self) -> Writes:
+        self._thread.start()
+        return self
+
+    def end(self) -> None:
+        """Write no more."""
+        self._over.set()
+        self._thread.join()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+class Running:
+    """A stream in a thread of this process."""
+
+    def __init__(self, stream: Stream, stop: threading.Event) -> None:
+        self.stream = stream
+        self._stop = stop
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="stream")
+
+    def _run(self) -> None:
+        try:
+            self.stream.run()
+        except Exception as error:
+            self.failure = error
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def snapshots(self) -> Snapshots:
+        return self.stream.snapshots
+
+    def until(self, met: Callable[[Snapshots], bool], seconds: float = 120) -> Snapshots:
+        """Wait for the progress of its snapshots."""
+        over = wait_until(lambda: self.failure is not None or met(self.snapshots), seconds)
+        if self.failure is not None:
+            raise self.failure
+        assert over, self.snapshots
+        return self.snapshots
+
+    def until_done(self, count: int = 1, seconds: float = 120) -> list[TableSnapshot]:
+        """Wait until so many snapshots have ended, and give them."""
+        value = self.until(lambda value: sum(one.state.ended for one in value.tables) >= count, seconds)
+        return list(value.tables)
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+
+@contextmanager
+def running(place: Place, sink: Sink, settings: Settings) -> Iterator[Running]:
+    """A stream that runs inside the `with`."""
+    stop = threading.Event()
+    stream = Running(place.stream(sink, settings, stop), stop)
+    stream.start()
+    try:
+        yield stream
+    finally:
+        stream.end()
+
+
+def done(snapshots: Snapshots) -> bool:
+    """Whether there are some, and all are done."""
+    return bool(snapshots.tables) and all(one.state is State.DONE for one in snapshots.tables)

@@ -1,0 +1,307 @@
+"""A stream with `snapshot = "initial"`: tables that have rows before their log come out equal to the source."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import tailrace_spark.job.snapshot_run
+from tailrace.local.process import wait_until
+from tailrace_schemas.errors import SettingsError
+from tailrace_spark.cli.snapshot import app
+from tailrace_spark.job.snapshot_reading import ReadRound, read_round
+from tailrace_spark.job.snapshot_run import SnapshotRun
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.files.reader import CommittedFiles
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
+from tailrace_spark.sinks.files.sink_type import FILES
+from tailrace_spark.sinks.files.store import FileStore
+from tailrace_spark.sinks.sink_type import Surroundings
+from tailrace_spark.snapshot.progress import State
+from tests.integration.snapshot.following import KEYS, Place, Writes, done, running
+from tests.oracle.comparison import Downstream, Followed, ask, differences
+from tests.oracle.stores import DeltaTables
+from tests.postgres import new_database
+
+NEVER = 1e9
+"""A time in 2001: nothing has expired yet."""
+
+
+def postgres(directory: Path) -> Followed:
+    del directory
+    return Downstream(new_database())
+
+
+def delta(directory: Path) -> Followed:
+    return DeltaTables(DeltaSinkSettings(path=str(directory / "delta"), mode="current"))
+
+
+@pytest.mark.promise("snapshots.equal")
+@pytest.mark.parametrize(
+    ("new_store", "execution"),
+    [
+        pytest.param(postgres, "executors", id="postgresql by tasks"),
+        pytest.param(postgres, "driver", id="postgresql by the driver", marks=pytest.mark.long),
+        pytest.param(delta, "executors", id="delta by tasks", marks=pytest.mark.long),
+        pytest.param(delta, "driver", id="delta by the driver", marks=pytest.mark.long),
+    ],
+)
+def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
+    place: Place, tmp_path: Path, new_store: Callable[[Path], Followed], execution: str
+) -> None:
+    name = f"orders_{new_store.__name__}_{execution}"
+    place.create(name)
+    store, settings = new_store(tmp_path), place.settings(name, execution=execution)
+    with closing(store.open(lambda: NEVER)) as sink, Writes(place, name) as writes:
+        with running(place, sink, settings) as stream:
+            [snapshot] = stream.until(done).tables
+            assert snapshot.rows >= KEYS * 3
+            assert snapshot.ranges >= 2
+            assert snapshot.log_ends
+            writes.end()
+            place.until_equal(store, name)
+        assert store.set_aside() == []
+        # It is read once: another start follows the log alone.
+        with running(place, sink, settings) as stream:
+            place.run(f"INSERT INTO KS.{name} (k, c, v) VALUES (2000, 1, 'later')")
+            place.until_equal(store, name)
+            assert stream.snapshots.tables == (snapshot,)
+
+
+@pytest.mark.long
+def test_once_reads_the_snapshot_and_then_what_was_written_meanwhile(place: Place) -> None:
+    place.create("once")
+    store = Downstream(new_database())
+    with closing(store.open(lambda: NEVER)) as sink:
+        place.stream(sink, place.settings("once")).run(availableNow=True)
+        assert differences(ask(place.session, [place.table("once")]), store) == []
+
+
+def test_only_reads_the_tables_and_ends_and_refuses_counters_by_name(place: Place, tmp_path: Path) -> None:
+    place.create("only_rows")
+    place.run("CREATE TABLE KS.only_hits (k int PRIMARY KEY, n counter) WITH cdc = true")
+    place.run("INSERT INTO KS.only_rows (k, c, v) VALUES (1, 99, 'soon gone') USING TTL 3000")
+    store, clock = Downstream(f"sqlite:///{tmp_path / 'copy.db'}"), [time.time()]
+    settings = place.settings("only_.*", "only")
+    with closing(store.open(lambda: clock[0])) as sink:
+        stream = place.stream(sink, settings)
+        stream.run()
+        hits, rows = stream.snapshots.tables
+        assert (hits.table, hits.state) == (f"{place.keyspace}.only_hits", State.REFUSED)
+        assert "has counters" in hits.reason
+        assert rows.state is State.DONE
+        shown = {(row[0], row[1]) for row in store.rows(place.table("only_rows"))}
+        assert len(shown) == rows.rows - sum(1 for key in range(0, KEYS, 3) if key != 5)  # of statics
+        assert (1, 99) in shown
+        # What has a time to live goes from the copy too.
+        clock[0] += 3001
+        sink.sweep()
+        assert (1, 99) not in {(row[0], row[1]) for row in store.rows(place.table("only_rows"))}
+
+
+def command(place: Place, sections: dict[str, Any], *arguments: str, code: int = 0) -> str:
+    """What a command prints with these settings."""
+    config = place.directory / "stream.toml"
+    lines = []
+    for section, values in sections.items():
+        lines.append(f"[{section}]")
+        lines += [f"{_toml(key)} = {_toml(value)}" for key, value in values.items()]
+    config.write_text("\n".join([*lines, "[sink.local]", 'url = "sqlite:///unused.db"']))
+    result = CliRunner().invoke(app, [*arguments, "-c", str(config)])
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def _toml(value: object) -> str:
+    return json.dumps(value)
+
+
+@pytest.mark.promise("snapshots.commands")
+def test_commands_read_a_partition_a_range_and_rows_by_a_condition_of_a_stream_that_runs(
+    place: Place, tmp_path: Path
+) -> None:
+    place.create("asked")
+    store, sections = Downstream(f"sqlite:///{tmp_path / 'copy.db'}"), place.sections("asked", "never")
+    name, definition = f"{place.keyspace}.asked", place.table("asked")
+
+    def keys() -> Counter[Any]:
+        return Counter(row[0] for row in store.rows(definition))
+
+    with (
+        closing(store.open(lambda: NEVER)) as sink,
+        running(place, sink, place.settings("asked", "never")) as stream,
+    ):
+        command(place, sections, "start", name, "--partition", "7")
+        stream.until_done(1)
+        assert keys() == {7: 10}
+        command(place, sections, "start", name, "--where", "c = 3")
+        stream.until_done(2)
+        assert keys().keys() >= set(range(KEYS)) - {5}
+        assert keys()[8] == 1
+        tokens = {row.k: row.t for row in place.run("SELECT k, token(k) AS t FROM KS.asked")}
+        low, high = sorted(tokens.values())[5], sorted(tokens.values())[20]
+        command(place, sections, "start", name, "--range", f"{low},{high}")
+        stream.until_done(3)
+        inside = {key for key, token in tokens.items() if low < token <= high}
+        assert all(count > 5 for key, count in keys().items() if key in inside and key != 1000)
+        command(place, sections, "start", name)
+        command(place, sections, "pause", name)
+        stream.until(lambda value: len(value.tables) == 4)
+        assert wait_until(lambda: stream.snapshots.tables[3].state in (State.PAUSED, State.DONE), 60)
+        if stream.snapshots.tables[3].state is State.PAUSED:
+            command(place, sections, "resume", name)
+        stream.until(done)
+        place.until_equal(store, "asked")
+        lines = command(place, sections, "status", name).splitlines()
+        assert len(lines) == 4
+        assert '"state": "done", "percent": 100.0' in lines[3]
+    assert "has no snapshot that is read" in str(_refused(place, "cancel", name))
+
+
+def _refused(place: Place, *arguments: str) -> BaseException | None:
+    config = place.directory / "stream.toml"
+    result = CliRunner().invoke(app, [*arguments, "-c", str(config)])
+    assert isinstance(result.exception, SettingsError), result.output
+    return result.exception
+
+
+class Interruption:
+    """Does something once, when so many rounds were read and none of them is written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rounds: int, action: Callable[[], object]) -> None:
+        self._left = rounds
+        self._action = action
+        monkeypatch.setattr(tailrace_spark.job.snapshot_run, "read_round", self._read)
+
+    @contextmanager
+    def _read(self, *arguments: Any) -> Iterator[ReadRound]:
+        with read_round(*arguments) as read:
+            self._left -= 1
+            if not self._left:
+                self._action()
+            yield read
+
+
+MANY = {"ranges": 16, "range_mebibytes": 1, "concurrent_ranges": 1}
+
+
+@pytest.mark.promise("snapshots.truncated")
+def test_rows_that_were_read_before_a_truncation_do_not_survive_it(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.create("truncated")
+    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
+
+    def truncate() -> None:
+        place.run("TRUNCATE KS.truncated")
+        place.run("INSERT INTO KS.truncated (k, c, v) VALUES (3, 3, 'after')")
+
+    Interruption(monkeypatch, 2, truncate)
+    with (
+        closing(store.open(lambda: NEVER)) as sink,
+        running(place, sink, place.settings("truncated", limits=MANY)) as stream,
+    ):
+        stream.until(done)
+        place.until_equal(store, "truncated")
+    assert [row[:2] for row in store.rows(place.table("truncated"))] == [(3, 3)]
+
+
+@pytest.mark.promise("snapshots.changed")
+def test_an_altered_table_goes_on_with_its_new_definition(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.create("altered")
+    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
+
+    def alter() -> None:
+        place.run("ALTER TABLE KS.altered ADD added text")
+        place.run("ALTER TABLE KS.altered DROP w")
+        place.run("UPDATE KS.altered SET added = 'new' WHERE k = 2 AND c = 2")
+
+    Interruption(monkeypatch, 2, alter)
+    with (
+        closing(store.open(lambda: NEVER)) as sink,
+        running(place, sink, place.settings("altered", limits=MANY)) as stream,
+    ):
+        [snapshot] = stream.until(done).tables
+        place.until_equal(store, "altered")
+    assert snapshot.rows > KEYS * 5
+
+
+@pytest.mark.promise("snapshots.changed")
+def test_a_table_that_is_dropped_and_made_again_ends_its_snapshot_and_leaves_no_row_of_it(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.create("dropped")
+    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
+
+    def drop() -> None:
+        place.run("DROP TABLE KS.dropped")
+        place.run("CREATE TABLE KS.dropped (k int PRIMARY KEY, other text) WITH cdc = true")
+        place.run("INSERT INTO KS.dropped (k, other) VALUES (1, 'of the new table')")
+
+    Interruption(monkeypatch, 1, drop)
+    with (
+        closing(store.open(lambda: NEVER)) as sink,
+        running(place, sink, place.settings("dropped", limits=MANY)) as stream,
+    ):
+        [snapshot] = stream.until_done(1)
+        assert snapshot.state is State.DROPPED
+        assert "was dropped and created again: `tailrace snapshot start` reads the new table" in snapshot.reason
+        assert snapshot.rows == 0
+        place.until_equal(store, "dropped")
+
+
+@pytest.mark.promise("snapshots.once", "snapshots.resumes")
+@pytest.mark.parametrize("execution", ["driver", pytest.param("executors", marks=pytest.mark.long)])
+def test_a_sink_that_appends_gets_each_row_once_though_a_crash_hides_that_it_has_it(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, execution: str
+) -> None:
+    name = f"appended_{execution}"
+    place.create(name)
+    section = FilesSinkSettings(path=str(tmp_path / "files"), format="jsonl")
+    written, failing = SnapshotRun._written, [2, 3]
+    count = 0
+
+    def dying(self: SnapshotRun, *arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if count in failing:
+            raise RuntimeError("killed before the round is noted")
+        written(self, *arguments)
+
+    monkeypatch.setattr(SnapshotRun, "_written", dying)
+    settings = place.settings(name, "only", execution=execution, limits=MANY)
+    for ends in ("killed", "killed", None):
+        sink: Any = FILES.open("files", section, Surroundings(place.prefix))
+        with closing(sink):
+            if ends is None:
+                place.stream(sink, settings).run()
+            else:
+                with pytest.raises(RuntimeError, match=ends):
+                    place.stream(sink, settings).run()
+        # Rows that were not there when the range was read first.
+        place.run(f"UPDATE KS.{name} SET v = 'changed meanwhile' WHERE k = 3 AND c = 3")
+    records = [record for file in CommittedFiles(FileStore.of(section)).files() for record in _records(tmp_path, file)]
+    places = Counter((record["topic"], record["partition"], record["offset"]) for record in records)
+    rows = Counter(str(record["key"]) + str("static" in record) for record in records)
+    assert set(places.values()) == {1}
+    [topic] = {record["topic"] for record in records}
+    assert topic.startswith(f"{place.prefix}.{place.keyspace}.{name}@")
+    assert {record["op"] for record in records} == {"read"}
+    selected = place.run(f"SELECT k, c FROM KS.{name}")
+    assert len(records) == len({(row.k, row.c) for row in selected}) + len(range(0, KEYS, 3))
+    assert max(rows.values()) <= 2  # of a static row its key alone
+
+
+def _records(directory: Path, file: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress((directory / "files" / file.path).read_bytes()).splitlines()]

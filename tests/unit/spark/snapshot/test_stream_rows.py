@@ -1,0 +1,60 @@
+"""Places of rows that were read: the same for a row however often, and no place twice in one reading."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Op
+from tailrace_schemas.tokens import partition
+from tailrace_spark.snapshot.stream_rows import ROW_BITS, RoundPlace, distinct_offsets, row_number
+from tests.unit.spark.cassandra import Log
+from tests.unit.spark.changes import PLAIN
+
+LOG = Log(PLAIN)
+
+
+@pytest.mark.promise("snapshots.once")
+def test_a_row_has_one_number_whatever_it_says_and_others_have_others() -> None:
+    first = replace(LOG.insert((1,), (2,), 1000, v=1), op=Op.READ)
+    again = replace(LOG.insert((1,), (2,), 9000, v=7), op=Op.READ)
+    assert row_number(first) == row_number(again) < 1 << ROW_BITS
+    numbers = {row_number(LOG.insert((key,), (row,), 1, v=1)) for key in range(50) for row in range(50)}
+    assert len(numbers) == 2500
+    static = replace(first, static=True, clustering=None)
+    assert row_number(static) != row_number(replace(static, static=False))
+
+
+def test_rounds_have_offsets_of_their_own_and_records_the_partition_of_their_slot_or_token() -> None:
+    first, second = RoundPlace("t@1", 0, None), RoundPlace("t@1", 1, None)
+    assert (first.first, first.end) == (0, second.first)
+    assert second.end == 2 << ROW_BITS
+    assert first.partition(-(2**63), 3) == 3
+    assert RoundPlace("t", 0, 5).partition(2**62, 3) == partition(2**62, 5)
+
+
+places = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=40)
+
+
+@pytest.mark.promise("snapshots.once")
+@given(places, st.integers(1, 7))
+def test_rows_of_one_offset_get_the_next_ones_in_order(rows: list[tuple[int, int]], size: int) -> None:
+    ordered = sorted(rows)
+    table = pa.table(
+        {
+            "partition": pa.array([row[0] for row in ordered], pa.int32()),
+            "offset": pa.array([row[1] for row in ordered], pa.int64()),
+            "row": pa.array(range(len(ordered)), pa.int32()),
+        }
+    )
+    result = [row for batch in distinct_offsets(table.to_batches(max_chunksize=size)) for row in batch.to_pylist()]
+    taken: dict[int, int] = {}
+    expected = []
+    for number, (of, offset) in enumerate(ordered):
+        taken[of] = max(offset, taken.get(of, -1) + 1)
+        expected.append({"partition": of, "offset": taken[of], "row": number})
+    assert result == expected
