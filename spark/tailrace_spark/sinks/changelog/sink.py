@@ -14,6 +14,7 @@ from tailrace_schemas.change_json import ChangeJson, plain
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.json_plan import JsonPlan
 from tailrace_spark.sinks.protocol import Capabilities
@@ -181,13 +182,14 @@ class ChangeLogSink:
         """Put the pieces into a batch and end it."""
         changes, refused = 0, dict[str, str]()
         try:
-            for piece in pieces:
-                changes += len(piece.changes)
-                for letter in piece.dead_letters:
-                    batch.set_aside(letter)
-                for delivered in batch.put_all(piece.changes):
-                    self._put(batch, delivered, refused)
-            done = batch.commit()
+            with gc_paused():
+                for piece in pieces:
+                    changes += len(piece.changes)
+                    for letter in piece.dead_letters:
+                        batch.set_aside(letter)
+                    for delivered in batch.put_all(piece.changes):
+                        self._put(batch, delivered, refused)
+                done = batch.commit()
         except BaseException:
             batch.abandon()
             raise
