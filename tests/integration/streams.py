@@ -27,7 +27,7 @@ class StreamProcess(CommandProcess):
     """
 
     patience = 240.0
-    command = "stream"
+    command: tuple[str, ...] = ("stream",)
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class StreamProcess(CommandProcess):
         """Start it, again after its end too."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *self._program, self.command, "-c", str(self._config)],
+                [sys.executable, *self._program, *self.command, "-c", str(self._config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=dict(os.environ),

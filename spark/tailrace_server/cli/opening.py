@@ -4,26 +4,51 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import socket
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
+from tailrace_common.cli.console import say
 from tailrace_common.cli.options import settings_of
+from tailrace_common.properties.passthrough import read_secret_file
+from tailrace_common.sections.server import is_loopback
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.operations.operations import DirectOperations, Operations
+from tailrace_server.operations.remote import RemoteOperations
 from tailrace_server.sealing import Sealer
 
 Reference = Annotated[
     str, typer.Argument(metavar="SUBSCRIPTION", help="KEYSPACE.TABLE/NAME, or its name where that is the only one.")
 ]
+ServerUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Ask this server's HTTP API, such as http://127.0.0.1:8085, not the meta database of the settings.",
+        show_default=False,
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file",
+        metavar="FILE",
+        help="File with the API key for --server, instead of TAILRACE_API_KEY.",
+        show_default=False,
+    ),
+]
+KEY_VARIABLE = "TAILRACE_API_KEY"
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on a terminal too.")]
 Where = Annotated[
     str | None,
@@ -61,11 +86,43 @@ def opened(settings: Settings) -> Iterator[tuple[MetaDatabase, Subscriptions]]:
 
 
 @contextmanager
-def operations_of(config: Path | None) -> Iterator[Operations]:
-    """The operations on the meta database of the settings."""
+def operations_of(config: Path | None, server: str | None, key_file: Path | None) -> Iterator[Operations]:
+    """The operations of a server, where one is named, else on the meta database of the settings."""
+    if server is not None:
+        with RemoteOperations(server, _api_key(server, key_file)) as operations:
+            yield operations
+        return
     settings = settings_of(config)
     with opened(settings) as (_, subscriptions):
         yield DirectOperations(subscriptions, settings, who())
+
+
+def _api_key(server: str, file: Path | None) -> str | None:
+    """The key for a server: of the file, else of the environment. Raises SettingsError."""
+    if server.startswith("http://") and not is_loopback(urlsplit(server).hostname or ""):
+        say(f"{server} is not https: the API key and secrets of sinks are readable on the way")
+    if file is None:
+        return os.environ.get(KEY_VARIABLE)
+    try:
+        return file.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--api-key-file {file}: cannot be read: {error}") from None
+
+
+def with_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a sink as a server takes them: what files hold, instead of names of files on this machine."""
+    read: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            read[name] = with_secrets(value)
+        elif name.endswith("_file") and isinstance(value, str):
+            try:
+                read[name.removesuffix("_file")] = read_secret_file(value)
+            except ValueError as error:
+                raise SettingsError(f"{name}: {error}") from None
+        else:
+            read[name] = value
+    return read
 
 
 def who() -> str:

@@ -12,7 +12,9 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_server.cli.opening import (
     Columns,
     Json,
+    KeyFile,
     Reference,
+    ServerUrl,
     SinkOptions,
     StreamOptions,
     Where,
@@ -21,6 +23,7 @@ from tailrace_server.cli.opening import (
     pairs,
     tree_of,
     typed,
+    with_secrets,
 )
 from tailrace_server.cli.subscribe import require_no_secrets
 from tailrace_server.operations.operations import Alteration
@@ -35,6 +38,8 @@ def subscriptions(
     audit: Annotated[bool, typer.Option("--audit", help="Who changed what, the newest first, instead.")] = False,
     limit: Annotated[int, typer.Option(metavar="N", help="Of --audit: most changes.", min=1)] = 100,
     config: SettingsFile = None,
+    server: ServerUrl = None,
+    key_file: KeyFile = None,
     json: Json = False,
 ) -> None:
     """List subscriptions with their state, and how many records they are behind; or show one.
@@ -44,7 +49,7 @@ def subscriptions(
 
     Example: tailrace subscriptions shop.orders/warehouse
     """
-    with operations_of(config) as operations:
+    with operations_of(config, server, key_file) as operations:
         if audit:
             print_rows(operations.audit(reference, limit), always_json=json, empty="no changes yet")
         elif reference is None:
@@ -69,23 +74,27 @@ def _print_one(details: dict[str, Any], *, json: bool) -> None:
     print_rows(partitions, empty="no progress yet")
 
 
-def pause(reference: Reference, config: SettingsFile = None) -> None:
+def pause(
+    reference: Reference, config: SettingsFile = None, server: ServerUrl = None, key_file: KeyFile = None
+) -> None:
     """Stop a subscription. It keeps its progress, and its topics go on.
 
     Resume it before the topics' retention ends.
 
     Example: tailrace pause warehouse
     """
-    with operations_of(config) as operations:
+    with operations_of(config, server, key_file) as operations:
         print_json(operations.pause(reference))
 
 
-def resume(reference: Reference, config: SettingsFile = None) -> None:
+def resume(
+    reference: Reference, config: SettingsFile = None, server: ServerUrl = None, key_file: KeyFile = None
+) -> None:
     """Let a paused subscription go on, or try a failing one at once.
 
     Example: tailrace resume shop.orders/warehouse
     """
-    with operations_of(config) as operations:
+    with operations_of(config, server, key_file) as operations:
         print_json(operations.resume(reference))
 
 
@@ -104,6 +113,8 @@ def alter(
         ),
     ] = None,
     config: SettingsFile = None,
+    server: ServerUrl = None,
+    key_file: KeyFile = None,
 ) -> None:
     """Run a subscription with other settings, from where it is.
 
@@ -114,11 +125,12 @@ def alter(
     if where is not None and no_where:
         raise SettingsError("--where and --no-where exclude each other")
     removed = _removed(unset or [])
-    with operations_of(config) as operations:
+    with operations_of(config, server, key_file) as operations:
         options = pairs(option, "--option")
         require_no_secrets(str(operations.details(reference)["sink"]), options)
+        tree = tree_of(typed(options))
         alteration = Alteration(
-            sink={**tree_of(typed(options)), **removed["sink"]},
+            sink={**(tree if server is None else with_secrets(tree)), **removed["sink"]},
             where="" if no_where else where,
             columns={**pairs(column, "--column"), **removed["column"]},
             stream={**typed(pairs(stream, "--stream")), **removed["stream"]},
@@ -153,6 +165,8 @@ def reset(
         ),
     ] = None,
     config: SettingsFile = None,
+    server: ServerUrl = None,
+    key_file: KeyFile = None,
 ) -> None:
     """Let a subscription read again from another place.
 
@@ -161,7 +175,7 @@ def reset(
 
     Example: tailrace reset warehouse --from 2026-05-01T12:00:00Z
     """
-    with operations_of(config) as operations:
+    with operations_of(config, server, key_file) as operations:
         chosen = None if offsets is None else offsets_of(offsets)
         print_json(operations.reset(reference, start, chosen))
 
@@ -170,12 +184,14 @@ def cancel(
     reference: Reference,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     config: SettingsFile = None,
+    server: ServerUrl = None,
+    key_file: KeyFile = None,
 ) -> None:
     """End a subscription for good. Its worker finishes a batch first; what is in the sink stays.
 
     Example: tailrace cancel shop.orders/warehouse --yes
     """
-    with operations_of(config) as operations:
+    with operations_of(config, server, key_file) as operations:
         details = operations.details(reference)
         if not yes:
             typer.confirm(f"Cancel {details['reference']} into {details['target']}?", abort=True, err=True)

@@ -6,35 +6,94 @@ import logging
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
 from types import FrameType
+from typing import Annotated
 
-from tailrace_common.build import log_build
+import typer
+
+from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.http_server import PortTakenError
+from tailrace_common.settings import Settings
 from tailrace_server.cli.opening import opened
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.keys import ApiKeys
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.operations.operations import DirectOperations
 from tailrace_spark.job.session import SparkOnce
 
 log = logging.getLogger("tailrace_server")
 
 
-def server(config: SettingsFile = None) -> None:
-    """Run subscriptions, as one of any number of servers on a meta database.
+class ServerRole(StrEnum):
+    """What a server does; by default both."""
 
-    It claims what nobody runs, and shares with the other servers of the cluster. SIGTERM or Ctrl-C finishes batches and
-    lets the others have its subscriptions at once; after kill -9 they wait for the end of its leases.
+    API = "api"
+    WORKER = "worker"
+
+
+def server(
+    role: Annotated[
+        ServerRole | None, typer.Option(help="Only the HTTP API, or only the worker; by default both.")
+    ] = None,
+    config: SettingsFile = None,
+) -> None:
+    """Run subscriptions and serve the HTTP API, as one of any number of servers on a meta database.
+
+    The worker claims what nobody runs, and shares with the other workers of the cluster. SIGTERM or Ctrl-C finishes
+    batches, and lets the others have its subscriptions at once. After kill -9 they wait for the end of its leases.
 
     Example: tailrace server -c tailrace.toml
     """
-    from tailrace_server.worker.serving import spark_settings, work, working  # Spark's packages take their time
-
     settings = settings_of(config)
     log_build(log)
     stop = threading.Event()
-    with opened(settings) as (database, subscriptions), SparkOnce(spark_settings(settings)) as spark, _stopping(stop):
-        spark()
-        with _stopping(stop), working(settings, database, subscriptions, spark) as worker:  # Spark has taken SIGINT
-            work(worker, stop, spark, settings.server.lease_seconds)
+    with opened(settings) as (database, subscriptions), _stopping(stop), ExitStack() as stack:
+        if role is not ServerRole.WORKER:
+            try:
+                stack.enter_context(_serving(settings, database, subscriptions))
+            except PortTakenError as error:
+                if role is ServerRole.API:
+                    raise
+                log.warning("%s. This server runs subscriptions, and serves no HTTP API; set another port", error)
+        if role is ServerRole.API:
+            stop.wait()
+        else:
+            _work(settings, database, subscriptions, stop)
     log.info("the server has ended")
+
+
+@contextmanager
+def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscriptions) -> Iterator[None]:
+    """While inside, the HTTP API answers."""
+    from tailrace_server.api.app import application  # other commands need no web framework
+    from tailrace_server.api.listening import listening
+
+    chosen, keys = settings.server, ApiKeys(database)
+    app = application(
+        lambda name: DirectOperations(subscriptions, settings, name),
+        keys if chosen.authentication else None,
+        chosen.most_body_bytes,
+        describe(),
+    )
+    if chosen.authentication and not keys.all():
+        log.warning("the HTTP API refuses everybody: there is no key yet; `tailrace api-keys add NAME` makes one")
+    scheme = "http" if chosen.tls_certificate_file is None else "https"
+    with listening(app, chosen) as port:
+        log.info("HTTP API: %s://%s:%d/v1", scheme, chosen.address, port)
+        yield
+
+
+def _work(settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, stop: threading.Event) -> None:
+    from tailrace_server.worker.serving import spark_settings, work, working  # Spark's packages take their time
+
+    with SparkOnce(spark_settings(settings)) as spark:
+        spark()
+        # Signals are taken again, for Spark has taken SIGINT.
+        with _stopping(stop), working(settings, database, subscriptions, spark) as worker:
+            work(worker, stop, spark, settings.server.lease_seconds)
 
 
 @contextmanager

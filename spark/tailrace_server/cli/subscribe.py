@@ -13,7 +13,19 @@ from tailrace_common.secrets import is_secret_name
 from tailrace_common.settings import Settings
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import SettingsError
-from tailrace_server.cli.opening import Columns, SinkOptions, StreamOptions, Where, operations_of, pairs, tree_of, typed
+from tailrace_server.cli.opening import (
+    Columns,
+    KeyFile,
+    ServerUrl,
+    SinkOptions,
+    StreamOptions,
+    Where,
+    operations_of,
+    pairs,
+    tree_of,
+    typed,
+    with_secrets,
+)
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.sections import revealed
 
@@ -39,6 +51,8 @@ def subscribe(
         str, typer.Option("--from", metavar="START", help="Where to begin: earliest, latest, or a time (ISO 8601).")
     ] = "earliest",
     config: SettingsFile = None,
+    server: ServerUrl = None,
+    key_file: KeyFile = None,
 ) -> None:
     """Ask for a table into a sink, until it is cancelled.
 
@@ -47,16 +61,17 @@ def subscribe(
 
     Example: tailrace subscribe shop.orders --name warehouse --type sql -o url_file=/run/secrets/warehouse
     """
+    section = _section(settings_of(config), sink, kind, pairs(option, "--option"))
     request = Asked(
         table=table,
         name=name,
-        sink=_section(settings_of(config), sink, kind, pairs(option, "--option")),
+        sink=section if server is None else with_secrets(section),
         where=where,
         columns=pairs(column, "--column"),
         stream=typed(pairs(stream, "--stream")),
         start=start,
     )
-    with operations_of(config) as operations:
+    with operations_of(config, server, key_file) as operations:
         answer, is_new = operations.subscribe(request)
     say(f"{answer['reference']} {'is subscribed' if is_new else 'was subscribed already'}, into {answer['target']}")
     print_json(answer)

@@ -18,6 +18,7 @@ from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import DirectOperations
 from tests.integration.processes import PROGRAM, CommandProcess
 from tests.integration.streams import StreamProcess
+from tests.mariadb import free_port
 
 LEASE_SECONDS = 4
 
@@ -25,9 +26,8 @@ LEASE_SECONDS = 4
 class ServerProcess(StreamProcess):
     """One server; several of a site share its settings."""
 
-    command = "server"
-
-    def __init__(self, site: Site, name: str) -> None:
+    def __init__(self, site: Site, name: str, *words: str) -> None:
+        self.command = ("server", *words)
         CommandProcess.__init__(self, site.directory / f"{name}.log")
         self._directory = site.directory
         self._program = PROGRAM
@@ -40,18 +40,19 @@ class Site:
     def __init__(self, directory: Path, kafka: LocalKafka, prefix: str, url: str, **server: object) -> None:
         self.directory = directory
         self.config = directory / "tailrace.toml"
+        port = "" if "port" in server else f"port = {free_port()}\n"
         more = "".join(f"{name} = {json.dumps(value)}\n" for name, value in server.items())
         self.config.write_text(
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
             f'[server]\nurl = "{url}"\nkey_file = "{directory}/server.key"\ncheckpoints = "{directory}/checkpoints"\n'
-            f"lease_seconds = {LEASE_SECONDS}\nlongest_pause_seconds = 2\n{more}"
+            f"lease_seconds = {LEASE_SECONDS}\nlongest_pause_seconds = 2\n{port}{more}"
             f'[stream]\ntrigger_seconds = 0\nexecution = "driver"\n'
             f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n'
         )
 
-    def server(self, name: str) -> ServerProcess:
+    def server(self, name: str, *words: str) -> ServerProcess:
         """One that is not started yet."""
-        return ServerProcess(self, name)
+        return ServerProcess(self, name, *words)
 
     def tailrace(self, *words: str, code: int = 0) -> list[dict[str, Any]]:
         """What a command prints, as JSON; it has to end with that exit code."""

@@ -9,7 +9,9 @@ import pytest
 
 from tailrace_common.settings import Settings, settings_from
 from tailrace_server.model.errors import RefusedRequestError
+from tailrace_server.model.subscription import Shape, TableName
 from tailrace_server.operations.asking import Asked, checked, refuse_files
+from tailrace_server.operations.sections import section_of
 from tests.unit.server.requests import SECRET
 
 SQL = {"type": "sql", "url": f"postgresql://u:{SECRET}@host/d"}
@@ -87,3 +89,13 @@ def test_targets_may_be_limited() -> None:
 def test_no_file_of_the_server_is_named_over_http(sink: dict[str, Any], name: str) -> None:
     with pytest.raises(RefusedRequestError, match=name):
         refuse_files(sink)
+
+
+def test_a_servers_own_stream_settings_hold_but_for_snapshots() -> None:
+    """Each claim has a new checkpoint, which would read tables again."""
+    base = settings_from({"stream": {"snapshot": "initial", "trigger_seconds": 7}}, "test")
+    table = TableName.parse("tailrace", "shop.orders")
+    _, stream = section_of(base, table, "w", SQL, Shape(stream={"execution": "driver"}))
+    assert (stream.snapshot, stream.trigger_seconds, stream.execution) == ("never", 7, "driver")
+    with pytest.raises(RefusedRequestError, match=r"unknown setting stream\.snapshot"):
+        checked(asked(stream={"snapshot": "initial"}), base)

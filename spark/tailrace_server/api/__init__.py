@@ -1,0 +1,1 @@
+"""The HTTP API: the operations on subscriptions for whoever has a key."""

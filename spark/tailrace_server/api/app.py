@@ -1,0 +1,122 @@
+"""The routes of the HTTP API. Its description is at /openapi.json.
+
+Annotations are not put off here: FastAPI reads them, and some are made of arguments.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError, TailraceError
+from tailrace_server.api.access import BodyLimit, requires
+from tailrace_server.api.bodies import AlterBody, ResetBody, SubscribeBody
+from tailrace_server.meta.keys import ApiKeys, Caller, Role
+from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
+from tailrace_server.operations.answers import Answer
+from tailrace_server.operations.asking import Asked, refuse_files
+from tailrace_server.operations.operations import Alteration, Operations
+
+OperationsFor = Callable[[str], Operations]
+"""The operations in somebody's name."""
+
+PREFIX: Final = "/v1"
+_ONE: Final = PREFIX + "/subscriptions/{table}/{name}"
+_STATUS: Final[tuple[tuple[type[TailraceError], int], ...]] = (
+    (RefusedRequestError, 422),
+    (UnknownSubscriptionError, 404),
+    (ConflictError, 409),
+    (ServiceError, 503),
+)
+
+
+def application(operations: OperationsFor, keys: ApiKeys | None, most_body_bytes: int, version: str) -> FastAPI:
+    """The application. Without `keys` nobody is asked for one."""
+    app = FastAPI(title="Tailrace", version=version, docs_url=None, redoc_url=None)  # whose pages ask the internet
+    app.add_middleware(BodyLimit, most=most_body_bytes)
+    app.exception_handler(TailraceError)(_refused)
+    app.exception_handler(RequestValidationError)(_invalid)
+    _health(app, operations)
+    _reading(app, operations, keys)
+    _changing(app, operations, keys)
+    return app
+
+
+def _health(app: FastAPI, operations: OperationsFor) -> None:
+    @app.get("/health", summary="Whether the meta database answers")
+    def health() -> dict[str, bool]:
+        operations("health").all()
+        return {"ready": True}
+
+
+def _reading(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> None:
+    Reader = Annotated[Caller, Depends(requires(keys, Role.READ))]
+    Admin = Annotated[Caller, Depends(requires(keys, Role.ADMIN))]
+
+    @app.get(PREFIX + "/subscriptions", summary="All subscriptions of the cluster")
+    def all_(caller: Reader, cancelled: bool = False) -> list[Answer]:
+        return list(operations(caller.name).all(cancelled=cancelled))
+
+    @app.get(_ONE, summary="One with its settings and progress")
+    def details(table: str, name: str, caller: Reader) -> Answer:
+        return operations(caller.name).details(f"{table}/{name}")
+
+    @app.get(PREFIX + "/audit", summary="Who changed what, the newest first")
+    def audit(
+        caller: Admin, reference: str | None = None, limit: Annotated[int, Query(ge=1, le=10_000)] = 100
+    ) -> list[Answer]:
+        return list(operations(caller.name).audit(reference, limit))
+
+
+def _changing(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> None:
+    Operator = Annotated[Caller, Depends(requires(keys, Role.OPERATE))]
+
+    @app.post(PREFIX + "/subscriptions", status_code=201, summary="Ask for a table; 200 where that was asked before")
+    def subscribe(body: SubscribeBody, caller: Operator, response: Response) -> Answer:
+        refuse_files(body.sink)
+        answer, is_new = operations(caller.name).subscribe(Asked(**body.model_dump()))
+        response.status_code = 201 if is_new else 200
+        return answer
+
+    @app.patch(_ONE, summary="Run it with other settings")
+    def alter(table: str, name: str, body: AlterBody, caller: Operator) -> Answer:
+        refuse_files(body.sink)
+        return operations(caller.name).alter(f"{table}/{name}", Alteration(**body.model_dump()))
+
+    @app.post(_ONE + "/pause", summary="Stop it; its progress stays")
+    def pause(table: str, name: str, caller: Operator) -> Answer:
+        return operations(caller.name).pause(f"{table}/{name}")
+
+    @app.post(_ONE + "/resume", summary="Go on")
+    def resume(table: str, name: str, caller: Operator) -> Answer:
+        return operations(caller.name).resume(f"{table}/{name}")
+
+    @app.post(_ONE + "/reset", summary="Read again from another place")
+    def reset(table: str, name: str, body: ResetBody, caller: Operator) -> Answer:
+        offsets = None
+        if body.offsets is not None:
+            offsets = {
+                (topic, partition): offset
+                for topic, partitions in body.offsets.items()
+                for partition, offset in partitions.items()
+            }
+        return operations(caller.name).reset(f"{table}/{name}", body.start, offsets)
+
+    @app.delete(_ONE, summary="End it for good; its target stays")
+    def cancel(table: str, name: str, caller: Operator) -> Answer:
+        return operations(caller.name).cancel(f"{table}/{name}")
+
+
+async def _refused(_request: Request, error: Exception) -> JSONResponse:
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    return JSONResponse({"detail": redact(str(error))}, status)
+
+
+async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+    """What is wrong at which name; FastAPI's own answer repeats the values, and so secrets."""
+    faults: list[Any] = list(error.errors()) if isinstance(error, RequestValidationError) else []
+    words = "; ".join(f"{'.'.join(map(str, fault['loc'][1:]))}: {fault['msg']}" for fault in faults)
+    return JSONResponse({"detail": words or "no such request"}, 422)

@@ -1,0 +1,131 @@
+"""The operations by the HTTP API of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx2
+
+from tailrace_common.closing import Closing
+from tailrace_common.secrets import origin
+from tailrace_schemas.errors import ServiceError, SettingsError, TailraceError
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
+from tailrace_server.operations.answers import Answer
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.operations import Alteration, resolved
+
+_SECONDS: Final = 30.0
+_ERRORS: Final[Mapping[int, type[TailraceError]]] = {
+    401: SettingsError,
+    403: SettingsError,
+    404: UnknownSubscriptionError,
+    409: ConflictError,
+    422: RefusedRequestError,
+}
+
+
+class RemoteOperations(Closing):
+    """As `Operations` says, by HTTP. Raises ServiceError too where the server does not answer."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        """`url` is the server's address, such as http://127.0.0.1:8085; `key` an API key."""
+        self._url = url.rstrip("/")
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        try:
+            self._client = httpx2.Client(base_url=f"{self._url}/v1", headers=headers, timeout=_SECONDS)
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise SettingsError(f"--server {origin(url)}: {error}") from None
+
+    def close(self) -> None:
+        """Leave the server."""
+        self._client.close()
+
+    def subscribe(self, asked: Asked) -> tuple[Answer, bool]:
+        """As Operations says."""
+        body = {
+            "table": asked.table,
+            "name": asked.name,
+            "sink": dict(asked.sink),
+            "where": asked.where,
+            "columns": dict(asked.columns),
+            "stream": dict(asked.stream),
+            "start": asked.start,
+        }
+        answer = self._asked("POST", "/subscriptions", body)
+        return answer.json(), answer.status_code == 201
+
+    def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
+        """As Operations says."""
+        listed: list[Answer] = self._asked("GET", f"/subscriptions?cancelled={str(cancelled).lower()}").json()
+        return listed
+
+    def details(self, reference: str) -> Answer:
+        """As Operations says."""
+        return self._one("GET", reference)
+
+    def pause(self, reference: str) -> Answer:
+        """As Operations says."""
+        return self._one("POST", reference, "/pause")
+
+    def resume(self, reference: str) -> Answer:
+        """As Operations says."""
+        return self._one("POST", reference, "/resume")
+
+    def cancel(self, reference: str) -> Answer:
+        """As Operations says."""
+        return self._one("DELETE", reference)
+
+    def alter(self, reference: str, alteration: Alteration) -> Answer:
+        """As Operations says."""
+        body = {
+            "sink": dict(alteration.sink),
+            "where": alteration.where,
+            "columns": dict(alteration.columns),
+            "stream": dict(alteration.stream),
+        }
+        return self._one("PATCH", reference, body=body)
+
+    def reset(self, reference: str, start: str, offsets: Mapping[KafkaPartition, int] | None) -> Answer:
+        """As Operations says."""
+        body: dict[str, Any] = {"start": start}
+        if offsets is not None:
+            body["offsets"] = {}
+            for (topic, partition), offset in offsets.items():
+                body["offsets"].setdefault(topic, {})[str(partition)] = offset
+        return self._one("POST", reference, "/reset", body)
+
+    def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
+        """As Operations says."""
+        subject = "" if reference is None else f"&reference={quote(reference, safe='')}"
+        rows: list[Answer] = self._asked("GET", f"/audit?limit={limit}{subject}").json()
+        return rows
+
+    def _one(self, method: str, reference: str, operation: str = "", body: object = None) -> Answer:
+        if "/" not in reference:
+            reference = resolved(reference, {str(answer["reference"]): answer for answer in self.all()})
+        table, _, name = reference.partition("/")
+        path = f"/subscriptions/{quote(table, safe='')}/{quote(name, safe='')}{operation}"
+        answer: Answer = self._asked(method, path, body).json()
+        return answer
+
+    def _asked(self, method: str, path: str, body: object = None) -> httpx2.Response:
+        try:
+            answer = self._client.request(method, path, json=body)
+        except httpx2.HTTPError as error:
+            raise ServiceError(f"the server {origin(self._url)} does not answer: {error}") from None
+        if answer.is_success:
+            return answer
+        words = _words(answer)
+        if answer.status_code in (401, 403):
+            words += "; give the key by TAILRACE_API_KEY or --api-key-file"
+        raise _ERRORS.get(answer.status_code, ServiceError)(words)
+
+
+def _words(answer: httpx2.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {answer.status_code}"

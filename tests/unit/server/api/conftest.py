@@ -1,0 +1,41 @@
+"""A real server of the HTTP API on loopback, its meta database a SQLite file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tailrace_common.sections.server import ServerSettings
+from tailrace_common.settings import Settings
+from tailrace_server.api.app import application
+from tailrace_server.api.listening import listening
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.keys import ApiKeys, Role
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.operations.operations import DirectOperations
+from tailrace_server.sealing import Sealer
+from tests.mariadb import free_port
+
+MOST_BYTES = 10_000
+
+
+@dataclass(frozen=True)
+class Served:
+    """Where it listens, and a key of each role."""
+
+    url: str
+    keys: dict[Role, str]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        subscriptions, keys = Subscriptions(database, Sealer(tmp_path / "server.key")), ApiKeys(database)
+        app = application(lambda name: DirectOperations(subscriptions, Settings(), name), keys, MOST_BYTES, "test")
+        made = {role: keys.add(f"the-{role}", role) for role in Role}
+        with listening(app, ServerSettings(port=free_port())) as port:
+            yield Served(f"http://127.0.0.1:{port}", made)

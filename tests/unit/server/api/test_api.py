@@ -1,0 +1,152 @@
+"""The HTTP API: who may do what, what comes back, what is refused; by a client of HTTP, and by our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_server.meta.keys import Role
+from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.operations import Alteration
+from tailrace_server.operations.remote import RemoteOperations
+from tests.unit.server.api.conftest import MOST_BYTES, Served
+from tests.unit.server.requests import SECRET
+
+SINK = {"type": "sql", "url": f"postgresql://u:{SECRET}@host/d"}
+BODY = {"table": "shop.orders", "name": "warehouse", "sink": SINK}
+ONE = "/v1/subscriptions/shop.orders/warehouse"
+
+
+@pytest.fixture
+def operations(served: Served) -> Iterator[RemoteOperations]:
+    """An admin's."""
+    with RemoteOperations(served.url, served.keys[Role.ADMIN]) as operations:
+        yield operations
+
+
+def ask(served: Served, role: Role | None, method: str, path: str, body: object = None) -> httpx2.Response:
+    headers = {} if role is None else {"Authorization": f"Bearer {served.keys[role]}"}
+    return httpx2.request(method, served.url + path, headers=headers, json=body, timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "needed"),
+    [
+        ("GET", "/v1/subscriptions", Role.READ),
+        ("GET", ONE, Role.READ),
+        ("GET", "/v1/audit", Role.ADMIN),
+        ("POST", "/v1/subscriptions", Role.OPERATE),
+        ("PATCH", ONE, Role.OPERATE),
+        ("POST", f"{ONE}/pause", Role.OPERATE),
+        ("POST", f"{ONE}/resume", Role.OPERATE),
+        ("POST", f"{ONE}/reset", Role.OPERATE),
+        ("DELETE", ONE, Role.OPERATE),
+    ],
+)
+@pytest.mark.promise("subscription.access")
+def test_every_route_asks_for_a_key_with_its_role(served: Served, method: str, path: str, needed: Role) -> None:
+    bodies = {"POST": BODY if path == "/v1/subscriptions" else {}, "PATCH": {"where": "id > 1"}}
+    assert ask(served, Role.ADMIN, "POST", "/v1/subscriptions", BODY).status_code == 201
+    assert ask(served, None, method, path, bodies.get(method)).status_code == 401
+    wrong = httpx2.request(method, served.url + path, headers={"Authorization": "Bearer wrong"}, timeout=10)
+    assert wrong.status_code == 401
+    for role in Role:
+        status = ask(served, role, method, path, bodies.get(method)).status_code
+        assert (status == 403) == (not role.may(needed)), role
+        assert status in (200, 201, 403, 404)
+
+
+def test_every_route_of_the_description_is_tested(served: Served) -> None:
+    described = httpx2.get(f"{served.url}/openapi.json", timeout=10).json()
+    routes = {(method, path) for path, methods in described["paths"].items() for method in methods}
+    assert len(routes) == 10  # those above, and /health
+    assert httpx2.get(f"{served.url}/docs", timeout=10).status_code == 404
+
+
+@pytest.mark.promise("subscription.secrets")
+def test_no_answer_has_a_secret(served: Served) -> None:
+    texts = [ask(served, Role.ADMIN, "POST", "/v1/subscriptions", body).text for body in (
+        BODY, BODY, {**BODY, "where": "id > 1"}, {**BODY, "name": "-"}, {**BODY, "sink": {**SINK, "tabel": 1}},
+        {**BODY, "sink": SECRET}, {"sink": SINK}, {**BODY, "more": SINK},
+    )]  # fmt: skip
+    texts += [ask(served, Role.ADMIN, "PATCH", ONE, {"sink": {"url": f"postgresql://v:{SECRET}@h/d", "tabel": 1}}).text]
+    texts += [ask(served, Role.ADMIN, "GET", path).text for path in ("/v1/subscriptions", ONE, "/v1/audit")]
+    assert all(texts)
+    assert [text for text in texts if SECRET in text] == []
+    assert '"url":"**********"' in texts[-2]
+
+
+def test_words_say_what_is_wrong(served: Served) -> None:
+    unknown = ask(served, Role.ADMIN, "POST", "/v1/subscriptions", {**BODY, "sink": {**SINK, "tabel": "x"}})
+    assert (unknown.status_code, unknown.json()["detail"]) == (
+        422,
+        "subscription warehouse: unknown setting sink.warehouse.tabel; did you mean sink.warehouse.table?",
+    )
+    missing = ask(served, Role.ADMIN, "POST", "/v1/subscriptions", {"sink": SINK, "more": 1})
+    assert (
+        missing.json()["detail"] == "table: Field required; name: Field required; more: Extra inputs are not permitted"
+    )
+
+
+@pytest.mark.promise("subscription.secrets")
+def test_no_file_of_the_server_is_read(served: Served) -> None:
+    sink = {"type": "sql", "url_file": "/etc/hostname"}
+    refused = ask(served, Role.ADMIN, "POST", "/v1/subscriptions", {**BODY, "sink": sink})
+    assert (refused.status_code, "send the value itself as url" in refused.text) == (422, True)
+
+
+@pytest.mark.promise("subscription.access")
+def test_a_large_body_is_not_read(served: Served) -> None:
+    body = {**BODY, "where": "x" * MOST_BYTES}
+    assert ask(served, Role.ADMIN, "POST", "/v1/subscriptions", body).status_code == 413
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(100):
+            yield b" " * 1000
+
+    headers = {"Authorization": f"Bearer {served.keys[Role.ADMIN]}", "Content-Type": "application/json"}
+    answer = httpx2.post(f"{served.url}/v1/subscriptions", content=chunks(), headers=headers, timeout=10)
+    assert answer.status_code == 413
+
+
+def test_operations_by_http_are_those_on_the_database(served: Served, operations: RemoteOperations) -> None:
+    asked = Asked(table="shop.*", name="all", sink=SINK, columns={"email": "mask"})
+    first, again = operations.subscribe(asked), operations.subscribe(asked)
+    assert (first[1], again[1], first[0]["reference"]) == (True, False, "shop.*/all")
+    with pytest.raises(ConflictError, match="exists with another filter"):
+        operations.subscribe(Asked(table="shop.*", name="all", sink=SINK))
+    assert operations.pause("all")["state"] == "paused"
+    assert operations.resume("shop.*/all")["state"] == "active"
+    operations.alter("all", Alteration(where="id > 1", columns={"email": None}, sink={"table": "{table}"}))
+    details = operations.details("all")
+    assert (details["where"], details["columns"], details["settings"]["table"]) == ("id > 1", {}, "{table}")
+    operations.reset("all", "earliest", {("t", 3): 5})
+    assert operations.details("all")["partitions"][0]["next"] == 5
+    assert [row["reference"] for row in operations.all()] == ["shop.*/all"]
+    assert operations.cancel("all")["state"] == "cancelled"
+    assert operations.all() == []
+    assert len(operations.all(cancelled=True)) == 1
+    with pytest.raises(UnknownSubscriptionError, match="no such subscription"):
+        operations.pause("shop.*/all")
+    with pytest.raises(RefusedRequestError, match="must be KEYSPACE"):
+        operations.subscribe(Asked(table="orders", name="all", sink=SINK))
+    whos = {row["who"] for row in operations.audit(None, 100)}
+    assert whos == {"key the-admin"}
+    with RemoteOperations(served.url, None) as stranger, pytest.raises(SettingsError, match="TAILRACE_API_KEY"):
+        stranger.all()
+
+
+def test_a_server_that_is_not_there() -> None:
+    with (
+        RemoteOperations("http://127.0.0.1:1", "key") as operations,
+        pytest.raises(ServiceError, match=r"127\.0\.0\.1:1"),
+    ):
+        operations.all()
+
+
+def test_health_needs_no_key(served: Served) -> None:
+    assert httpx2.get(f"{served.url}/health", timeout=10).json() == {"ready": True}
