@@ -14,12 +14,15 @@ from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from tailrace_schemas.errors import ServiceError, TailraceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.job.endings import StoppedError
+from tailrace_spark.job.endings import StoppedError, reason
+from tailrace_spark.job.executor_batches import MissingPackagesError, missing_packages
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets
 from tailrace_spark.job.snapshot_context import SnapshotContext
@@ -235,7 +238,6 @@ class SnapshotRun:
     def _written(self, snapshot: TableSnapshot, read: ReadRound, seconds: float, summary: Summary) -> None:
         least = next_least(snapshot.least, self._context.limits(1).piece_octets, read.largest)
         done = snapshot.written(read.rows, read.octets, seconds, least)
-        # A command may have paused or cancelled it meanwhile: what is written counts, and that holds.
         self._keep(self.value.put(done))
         if summary.dead_letters:
             log.warning("%s: %d rows of its snapshot are dead letters", snapshot.table, summary.dead_letters)
@@ -276,26 +278,32 @@ class SnapshotRun:
         return self._until_done(alone)
 
     def _until_done(self, attempt: Callable[[], T]) -> T:
-        """The attempt's result, after ServiceErrors with growing pauses. Raises StoppedError, or out of patience."""
+        """The attempt's result, after failures with growing pauses. Raises StoppedError, or out of patience."""
         began, pause = self._clock(), _FIRST_PAUSE_SECONDS
         while True:
             try:
                 return attempt()
-            except ServiceError as error:
+            except (ServiceError, PySparkException, Py4JJavaError) as error:
+                words = _passing(error)
                 if self.patience is not None and self._clock() - began >= self.patience:
                     limit = f"after {self.patience:g} s (stream.once_wait_seconds)"
-                    raise ServiceError(f"the snapshot is given up {limit}: {error}") from error
-                log.warning("the snapshot waits; next try in %.1f s: %s", pause, error)
-                self._metrics.snapshot_waits(str(error))
-            except TailraceError:
-                raise
-            except Exception:
-                if self._stop.is_set():  # its job was cancelled
-                    raise StoppedError("while it was read") from None
-                raise
+                    raise ServiceError(f"the snapshot is given up {limit}: {words}") from error
+            if not self._stop.is_set():  # else its job was cancelled
+                log.warning("the snapshot waits; next try in %.1f s: %s", pause, words)
+                self._metrics.snapshot_waits(words)
             if self._stop.wait(pause):
                 raise StoppedError("between two attempts")
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+
+def _passing(error: Exception) -> str:
+    """What may be over at the next attempt, in a line. Raises SettingsError for packages that executors lack."""
+    if isinstance(error, PythonException):
+        cause = missing_packages(error)
+        if isinstance(cause, MissingPackagesError):
+            raise SettingsError(f"stream.snapshot: {cause}") from error
+    # A job of Spark's failed: a worker was killed, or an executor lost, once more than Spark repeats it.
+    return reason(error)
 
 
 class SnapshotThread:

@@ -1,7 +1,8 @@
 """Pages of a table as `read` changes (docs/contracts.md 3), which merging sinks take as they take those of the log.
 
-What CQL does not show stands as if it was written when the row was read: markers of rows without cells, and elements of
-lists. Before Cassandra 5.0 it is so of all collections. docs/snapshots.md has it row by row. No I/O.
+What CQL does not show stands as if it was written shortly before the row was read: markers of rows without cells, and
+before Cassandra 5.0 collections. Lists stand right behind their newest element. docs/snapshots.md has it row by row.
+No I/O.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from tailrace_spark.snapshot.selection import Kind, Selected
 
 Values = Sequence[bytes | None]
 _MICROS: Final = 1_000_000
+GRACE_MICROS: Final = 60 * _MICROS
+"""What has no write time stands as if it was written so long before it was asked for.
+
+A write that is under way then, with a time before that, comes by the log, and must win.
+"""
 _TICKS: Final = 10
 """Ticks of a time UUID in a microsecond."""
 _UUID_EPOCH: Final = 0x01B21DD213814000
@@ -116,7 +122,7 @@ class ReadChanges:
             cells = _Cells(asked)
             cells.add(row, self._regular)
             # Without a cell that lives a row is there by its marker.
-            marker = None if cells.any else Marker(asked)
+            marker = None if cells.any else Marker(asked - GRACE_MICROS)
             yield self._change(key, clustering, marker, cells, source)
 
     def _change(
@@ -173,27 +179,42 @@ class _Cells:
             else:
                 self._put(cell_places.column, None, _number(written), _number(ttl), value)
 
+    def _replaced(self, cql_type: CqlType, times: Sequence[int | None]) -> int:
+        """The write time up to which a whole collection replaces what the log has of it."""
+        if cql_type.kind != "list":  # elements have the paths that the log has
+            return self._asked - GRACE_MICROS - 1
+        # What is newer than the newest element of the answer is not in it, and comes by the log. Times that are far
+        # ahead are those of writers who chose them: what is written later is older than they are.
+        newest = [time for time in times if time is not None and time <= self._asked + GRACE_MICROS]
+        return max(newest, default=self._asked - 1)
+
     def _put(self, column: Column, path: bytes | None, written: int | None, ttl: int | None, value: bytes) -> None:
         # The seconds left, and not those that the cell was written with, which CQL does not show.
         expires = None if ttl is None else self._asked // _MICROS + ttl
         self.cells.append(Cell(column, path, self._asked if written is None else written, ttl, expires, value))
 
     def _elements(self, column: Column, value: bytes, written: bytes | None, ttl: bytes | None) -> None:
-        elements = _elements_of(column.type, value, self._asked)
-        times = _numbers(written, len(elements))
+        is_list = column.type.kind == "list"
+        times = _numbers(written, read_count(value, 4)) if is_list else []
+        last = self._replaced(column.type, times)
+        elements = _elements_of(column.type, value, last + 1)
+        times = times or _numbers(written, len(elements))
         ttls = _numbers(ttl, len(elements))
-        if column.type.kind == "list" or written is None:
+        if is_list or written is None:
             # Nobody tells its elements from those of the log: what the log has from before is replaced as a whole.
-            self.deletions.append(ColumnDeletion(column, Deletion(self._asked - 1, self._asked // _MICROS)))
-            times = [None] * len(elements)
+            self.deletions.append(ColumnDeletion(column, Deletion(last, self._asked // _MICROS)))
+            times = [last + 1] * len(elements)
         for element, element_written, element_ttl in zip(elements, times, ttls, strict=True):
             if element is not None:
                 path, data = element
                 self._put(column, path, element_written, element_ttl, data)
 
 
-def _elements_of(cql_type: CqlType, value: bytes, asked: int) -> list[tuple[bytes, bytes] | None]:
-    """(path, bytes) of each element of a value as SELECT gives it; None for fields that are null."""
+def _elements_of(cql_type: CqlType, value: bytes, written: int) -> list[tuple[bytes, bytes] | None]:
+    """(path, bytes) of each element of a value as SELECT gives it; None for fields that are null.
+
+    Those of a list have places in front of what is appended after `written`.
+    """
     if cql_type.kind == "udt":
         fields, offset = list[bytes | None](), 0
         while offset < len(value):
@@ -210,16 +231,16 @@ def _elements_of(cql_type: CqlType, value: bytes, asked: int) -> list[tuple[byte
         elif cql_type.kind == "set":
             elements.append((first or b"", b""))
         else:
-            elements.append((_list_path(asked, index - count), first or b""))
+            elements.append((_list_path(written, index - count), first or b""))
     return elements
 
 
-def _list_path(asked: int, ticks: int) -> bytes:
+def _list_path(written: int, ticks: int) -> bytes:
     """A time UUID so many ticks (100 ns) from a time: the place of a list's element, behind which later ones come.
 
     The clock sequence and node are those of no client (UUIDGen makes others).
     """
-    time = asked * _TICKS + _UUID_EPOCH + ticks
+    time = max(0, written) * _TICKS + _UUID_EPOCH + ticks
     low, middle, high = time & 0xFFFFFFFF, time >> 32 & 0xFFFF, time >> 48 & 0x0FFF | 0x1000
     return low.to_bytes(4, "big") + middle.to_bytes(2, "big") + high.to_bytes(2, "big") + b"\x80\x80" + b"\x80" * 6
 

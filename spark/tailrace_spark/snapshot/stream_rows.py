@@ -23,6 +23,7 @@ from tailrace_schemas.table_json import table_from_json
 from tailrace_schemas.tokens import partition
 from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import Piece
+from tailrace_spark.snapshot.reading import PageStateError
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
 from tailrace_spark.streams.worker_imports import forget_archives
@@ -94,7 +95,7 @@ class RoundReader:
             for slot in batch.column(0).to_pylist():
                 try:
                     yield from self._slot(slot)
-                except ServiceError as error:
+                except (ServiceError, PageStateError) as error:
                     yield _batch([(*[None] * len(HEAD), slot, str(error))])
 
     def _slot(self, slot: int) -> Iterator[pa.RecordBatch]:

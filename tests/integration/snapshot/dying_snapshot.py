@@ -6,12 +6,15 @@ Run with the name of the step and the number, then the program's own arguments.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from pyspark import SparkContext
 
 import tailrace_spark.job.checkpoint_files
 import tailrace_spark.job.snapshot_run
@@ -19,7 +22,6 @@ from tailrace.cli.main import run
 from tailrace_spark.job.snapshot_reading import ReadRound, read_round
 from tailrace_spark.job.snapshot_run import SnapshotRun
 from tailrace_spark.job.snapshot_writing import RoundWriter
-from tests.integration.dying_stream import die
 
 
 class Step(StrEnum):
@@ -46,6 +48,15 @@ class Death:
             cls.left -= 1
             if cls.left <= 0:
                 die()
+
+
+def die() -> None:
+    """kill -9 of the Java, then of this process."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(gateway.proc.pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class DyingOs:

@@ -7,8 +7,10 @@ import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cassandra.cluster import Session
 
 from tailrace.local.process import wait_until
 from tailrace_schemas.errors import CorruptError
@@ -27,6 +29,29 @@ from tests.postgres import new_database
 KINDS = Kinds(
     counters=False, ahead=False, expiries=False, long_keys=False, finite=True, sparing=True, alterations=False
 )
+
+
+class Paced:
+    """A session whose later statements wait a little, so that a program lasts as long as the kills."""
+
+    def __init__(self, session: Session, quick: int, seconds: float) -> None:
+        self._session = session
+        self._quick = quick
+        self._seconds = seconds
+        self._over = threading.Event()
+
+    def execute(self, *arguments: Any) -> Any:
+        self._quick -= 1
+        if self._quick < 0:
+            self._over.wait(self._seconds)
+        return self._session.execute(*arguments)
+
+    def hurry(self) -> None:
+        """Wait no more."""
+        self._over.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
 
 
 def told(table: Table, rows: tuple[Row, ...] | list[Row]) -> tuple[Row, ...]:
@@ -64,13 +89,11 @@ def test_a_stream_that_is_killed_at_each_step_of_its_snapshot_resumes_at_the_ran
     place: Place, tmp_path: Path, execution: str
 ) -> None:
     keyspace = f"{place.keyspace}_{execution[:2]}"
-    store, writer = Downstream(new_database()), Writer(Source(place.session, place.live), keyspace)
-    place.session.execute(
-        f"CREATE KEYSPACE {keyspace} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
-    )
+    session: Any = Paced(place.session, 600, 0.1)
+    store, writer = Downstream(new_database()), Writer(Source(session, place.live), keyspace)
     program = threading.Thread(target=writer.write, args=(7, KINDS, 2500), name="program")
     program.start()
-    assert wait_until(lambda: len(writer.lines) > 400, 120)
+    assert wait_until(lambda: len(writer.lines) > 500, 120)
     sections = place.sections("unused")
     limits = {"consistency": "ONE", "ranges": 16, "page_rows": 20, "concurrent_ranges": 1, "range_mebibytes": 1}
     more = {"cluster": sections["cluster"], "snapshot": limits, "tables": {"include": [f"{keyspace}.*"]}}
@@ -94,6 +117,7 @@ def test_a_stream_that_is_killed_at_each_step_of_its_snapshot_resumes_at_the_ran
         rows = now
     with stream("stream") as last:
         last.until(lambda: not progress(tmp_path / "checkpoint").active, 400)
+        session.hurry()
         program.join()
         last.until(lambda: different(place, writer.present, store) == [], 240)
         assert last.stop() == 0, last.words()

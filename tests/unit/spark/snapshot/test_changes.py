@@ -16,7 +16,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
 from tailrace_spark.rowstate.row import merge, state_of
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, ReadChanges, messages
+from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, GRACE_MICROS, ReadChanges, _list_path, messages
 from tailrace_spark.snapshot.selection import columns_of, selection
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -76,9 +76,11 @@ def test_cells_have_their_write_time_and_expire_when_their_seconds_are_over() ->
     assert change.marker is None
 
 
-def test_a_row_without_a_cell_is_there_by_a_marker_of_the_time_it_was_read() -> None:
+def test_a_row_without_a_cell_is_there_by_a_marker_which_a_deletion_under_way_takes() -> None:
     [change] = changes_of(ROWS, {"k": 1, "c": 1})
-    assert (change.marker, change.cells) == (Marker(ASKED), ())
+    assert (change.marker, change.cells) == (Marker(ASKED - GRACE_MICROS), ())
+    deleted = Log(ROWS).delete((1,), (1,), ASKED - 1)
+    assert VisibleColumns(ROWS).of(merge(state_of(change), state_of(deleted))) is None
 
 
 def test_elements_and_fields_have_their_own_times_from_5_0_on() -> None:
@@ -94,17 +96,23 @@ def test_elements_and_fields_have_their_own_times_from_5_0_on() -> None:
     assert change.column_deletions == ()
 
 
-@pytest.mark.parametrize(("release", "name"), [((5, 0), "l"), ((4, 1), "l"), ((4, 1), "t"), ((4, 1), "m")])
+@pytest.mark.parametrize(
+    ("release", "name", "until"),
+    [
+        ((5, 0), "l", 6), ((4, 1), "l", ASKED - 1), ((4, 1), "t", ASKED - GRACE_MICROS - 1),
+        ((4, 1), "m", ASKED - GRACE_MICROS - 1),
+    ],
+)  # fmt: skip
 def test_elements_whose_place_or_time_is_not_told_replace_what_was_there_before(
-    release: tuple[int, int], name: str
+    release: tuple[int, int], name: str, until: int
 ) -> None:
     value: dict[str, object] = {"l": [7, 8], "t": [7, 8], "m": [{"key": "a", "value": 7}]}
     times: dict[str, object] = {f"writetime({name})": [5, 6]}
     [change] = changes_of(EDITS, {"k": 1, name: value[name], **times}, release=release)
     [deleted] = change.column_deletions
-    assert deleted.deletion == Deletion(ASKED - 1, ASKED // 1_000_000)
-    assert {cell.written for cell in change.cells} == {ASKED}
-    older = Log(EDITS).insert((1,), (), ASKED - 1000, **{name: value[name]})
+    assert deleted.deletion == Deletion(until, ASKED // 1_000_000)
+    assert {cell.written for cell in change.cells} == {until + 1}
+    older = Log(EDITS).insert((1,), (), until, **{name: value[name]})
     state = merge(state_of(older), state_of(change))
     shown = VisibleColumns(EDITS).of(state)
     assert shown == {name: value[name]}
@@ -117,6 +125,20 @@ def test_elements_that_a_list_gets_later_come_behind_those_that_were_read() -> N
     assert VisibleColumns(EDITS).of(state_of(change)) == {"l": list(range(300))}
 
 
+@pytest.mark.promise("snapshots.equal")
+def test_an_element_that_is_appended_while_its_row_is_read_is_there_once() -> None:
+    """The answer has what was written after it was asked for; what it has not is newer than all that it has."""
+    log, append = Log(EDITS), ASKED + 500
+    state = state_of(log.insert((1,), (), 5, l={"=": None, 0: 1}))
+    update = log.update((1,), (), append, l={1: 2})
+    [cell] = update.cells
+    appended = replace(update, cells=(replace(cell, path=_list_path(append, 0)),))
+    state = merge(state, state_of(appended))
+    for written, value in (([5], [1]), ([5, append], [1, 2])):
+        [change] = changes_of(EDITS, {"k": 1, "l": value, "writetime(l)": written})
+        assert VisibleColumns(EDITS).of(merge(state, state_of(change))) == {"l": [1, 2]}
+
+
 def test_what_is_encoded_is_decoded_markers_included() -> None:
     static: dict[str, object] = {"k": 1, "s": "x", "writetime(s)": 5}
     rows = [{**static, "c": 1}, {**static, "c": 2, "v": 2, "writetime(v)": 7}]
@@ -125,7 +147,7 @@ def test_what_is_encoded_is_decoded_markers_included() -> None:
     entry = SchemaEntry(schema_id=encoder.schema_id, topic="t.x", table=ROWS, avro=encoder.schema_text)
     assert [decode(value, {encoder.schema_id: entry}) for value in batch.column("value").to_pylist()] == changes
     assert batch.column("op").to_pylist() == ["read"] * len(changes)
-    assert batch.column("written").to_pylist() == [5, ASKED, 7]
+    assert batch.column("written").to_pylist() == [5, ASKED - GRACE_MICROS, 7]
     assert messages(encoder, iter(())).schema == CHANGE_SCHEMA
 
 
