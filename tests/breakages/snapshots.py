@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
+COMPARE: Final = "integration/snapshot/test_compare.py"
 PROGRESS: Final = "unit/spark/snapshot/test_progress.py"
 ROWS: Final = "unit/spark/snapshot/test_stream_rows.py"
 CHANGES: Final = "unit/spark/snapshot/test_changes.py"
@@ -106,5 +107,36 @@ BREAKAGES: Final = (
         new="            self._value = self.value.put(snapshot)\n        self._read_and_write",
         needs=Needs.NODE,
         reds=(Red(STREAM, REDELIVERED, ASSERTED),),
+    ),
+    Breakage(
+        name="null-and-a-value-compare-as-equal",
+        promise="compare lists each row that differs",
+        file="spark/tailrace_spark/comparison/rows.py",
+        old='b"\\x00" if column is None else b"\\x01" + column for column in columns',
+        new='b"" if column is None else b"" for column in columns',
+        needs=Needs.NODE,
+        reds=(
+            Red(COMPARE, "test_each_kind_of_difference_is_told_with_key_and_columns_and_repaired[sqlite]", ASSERTED),
+        ),
+    ),
+    Breakage(
+        name="a-difference-is-looked-at-once",
+        promise="what comes within the grace is no difference",
+        file="spark/tailrace_spark/comparison/run.py",
+        old="        return self._second(rows, buckets, first)\n",
+        new="        return Compared(self.table, rows, buckets, first, 0)\n",
+        needs=Needs.NODE,
+        reds=(Red(COMPARE, "test_what_comes_within_the_grace_is_no_difference[sqlite]", ASSERTED),),
+    ),
+    Breakage(
+        name="what-only-the-sink-has-stays",
+        promise="repaired rows read as SELECT returns them",
+        file="spark/tailrace_spark/comparison/rows.py",
+        old="            if cell.value is not None and path not in paths and",
+        new="            if cell.value is None and path not in paths and",
+        needs=Needs.NODE,
+        reds=(
+            Red(COMPARE, "test_each_kind_of_difference_is_told_with_key_and_columns_and_repaired[sqlite]", ASSERTED),
+        ),
     ),
 )

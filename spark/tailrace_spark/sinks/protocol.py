@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,9 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.batch.task_batch import ForDriverError, PartitionResult, TaskBatch
+from tailrace_spark.merge.stored_row import RowKey
+from tailrace_spark.rowstate.partition import Clustering
+from tailrace_spark.rowstate.row import RowState
 
 
 class Sink(Protocol):
@@ -49,6 +52,7 @@ class Capabilities:
     watermarks: WatermarkedSink | None = None
     whole_updates: UpdateSink | None = None
     tasks: TaskSink | None = None
+    comparable: ComparableSink | None = None
     ordered: bool = False
     logs_changes: bool = False
 
@@ -142,6 +146,33 @@ class UpdateSink(Sink, Protocol):
     """
 
     def write_times(self, change: Change) -> Iterable[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVisible:
+    """A row or static row as a sink has it: its key (merge.stored_row), its state, and whether readers see it.
+
+    `state` is None for a row that readers see and of which nothing else is stored. `clustering` are the clustering
+    columns as readers see them.
+    """
+
+    row_key: RowKey
+    state: RowState | None
+    visible: bool
+    clustering: tuple[object, ...]
+
+
+class ComparableSink(Sink, Protocol):
+    """A sink whose rows can be held against the source. All raise ServiceError as `write` does."""
+
+    def stored(self, table: Table) -> Iterator[StoredVisible]:
+        """All rows and static rows that it has of a table, in no order; none where it does not follow it."""
+
+    def amend(self, table: Table, states: Mapping[RowKey, RowState], shown: Mapping[RowKey, Clustering]) -> None:
+        """Merge these states into stored rows, which take away at most. Show those `shown` again, as they are stored.
+
+        Rows that readers see and of which nothing is stored go, where they have a state here.
+        """
 
 
 class TaskSink(Sink, Protocol):

@@ -31,7 +31,9 @@ from tailrace_spark.rowstate.deletions import (
     RangeDeletion,
     merge_partitions,
 )
+from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.rowstate.row import merge as merge_states
 from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState
 from tailrace_spark.sinks.sql.layout import ColumnPlace, Target
 from tailrace_spark.sinks.sql.row_builder import NewRow, RowBuilder, RowMerge, RowUpdate, new_rows
@@ -141,6 +143,24 @@ class TableMerge:
         for stored in self._state.since(connection, floor.written):
             changed += self._cover(connection, stored, floor, now)
         return changed
+
+    def amend(
+        self,
+        connection: sa.Connection,
+        states: Mapping[RowKey, RowState],
+        shown: Mapping[RowKey, Clustering],
+        now: int,
+    ) -> None:
+        """As ComparableSink says."""
+        stored = self._state.rows(connection, sorted(states.keys() | shown.keys()))
+        merged = {key: merge_states(row.state, states[key]) for key, row in stored.items() if key in states}
+        self._update(connection, merged, now)
+        again = {key: (merged.get(key, stored[key].state), shown[key]) for key in shown if key in stored}
+        unknown = [key for key in states if key not in stored]
+        for visible, static in ((self._rows, False), (self._statics, True)):
+            if visible is not None:
+                visible.put(connection, {key: row for key, row in again.items() if (key[1] == STATIC) is static}, now)
+                visible.remove(connection, [key for key in unknown if (key[1] == STATIC) is static])
 
     def _delete(
         self, connection: sa.Connection, key: bytes, stored: PartitionState, merged: PartitionState, now: int | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -22,9 +22,13 @@ from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.table_record import TableRecord
-from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.rowstate.partition import Clustering
+from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.sinks.protocol import Capabilities, StoredVisible
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
+from tailrace_spark.sinks.sql.compared import stored_rows
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.sql.deferred import gather_deferred
 from tailrace_spark.sinks.sql.layout import Target
@@ -89,7 +93,7 @@ class SqlSink:
     def capabilities(self) -> Capabilities:
         # SQLite's file is one machine's, and one writer's.
         tasks = None if self._dialect == SQLITE else self
-        return Capabilities(sweeping=self, dead_letters=self, progress=self, tasks=tasks)
+        return Capabilities(sweeping=self, dead_letters=self, progress=self, tasks=tasks, comparable=self)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
@@ -136,6 +140,24 @@ class SqlSink:
         """As ProgressSink says."""
         with self._transaction("how far this stream is in it is kept again") as connection:
             write_progress(connection, progress)
+
+    def stored(self, table: Table) -> Iterator[StoredVisible]:
+        """As ComparableSink says."""
+        with self._transaction("it is read again") as connection:
+            target = self._followed(connection, table)
+            if target is not None:
+                yield from stored_rows(connection, target)
+
+    def amend(self, table: Table, states: Mapping[RowKey, RowState], shown: Mapping[RowKey, Clustering]) -> None:
+        """As ComparableSink says."""
+        with self._transaction("nothing was changed") as connection:
+            target = self._followed(connection, table)
+            if target is not None:
+                self._merges.of(target).amend(connection, states, shown, int(self._clock()))
+
+    def _followed(self, connection: sa.Connection, table: Table) -> Target | None:
+        targets = self._catalog.all(connection)
+        return next((target for target in targets if target.layout.definition.id == table.id), None)
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""

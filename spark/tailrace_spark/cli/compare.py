@@ -1,0 +1,152 @@
+"""`tailrace compare`: a table of the source against what a sink has of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.settings import Settings
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.table import Table
+from tailrace_spark.cli.lake_sinks import chosen_sink
+from tailrace_spark.cli.read_options import (
+    ConcurrentRanges,
+    Consistency,
+    Datacenter,
+    RequestsPerNode,
+    RowsPerSecond,
+    TableName,
+    TokenRange,
+    read_settings,
+)
+
+if TYPE_CHECKING:
+    from tailrace_spark.comparison.rows import Difference
+    from tailrace_spark.merge.stored_row import RowKey
+    from tailrace_spark.sinks.protocol import ComparableSink, ReachableSink
+
+_DIFFERS = 4
+"""The exit code for data loss: the copy is not what the source has."""
+
+
+def compare(
+    table: TableName,
+    config: SettingsFile = None,
+    sink: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The [sink.NAME] to look at, instead of stream.sink.")
+    ] = None,
+    token_range: TokenRange = None,
+    grace_seconds: Annotated[
+        float,
+        typer.Option("--grace", metavar="SECONDS", min=0, help="How long a change may be on its way to the sink."),
+    ] = 30.0,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Read rows that differ again, through the sink's own merge.")
+    ] = False,
+    remove_extra: Annotated[
+        bool,
+        typer.Option(
+            "--remove-extra",
+            help="With --repair: remove rows and values that only the sink has. The source does not say that they were "
+            "deleted: it lacks them.",
+        ),
+    ] = False,
+    rows_per_second: RowsPerSecond = None,
+    concurrent_ranges: ConcurrentRanges = 4,
+    requests_per_node: RequestsPerNode = 2,
+    consistency: Consistency = "LOCAL_QUORUM",
+    datacenter: Datacenter = None,
+) -> None:
+    """Compare a table of Cassandra with what a SQL sink has of it, and list the rows that differ; values are not shown.
+
+    Rows that differ are looked at again after the grace. Those written within it are in flight, and do not count. Exit
+    code 4 where rows differ, or differ still after --repair. A stream may run meanwhile.
+
+    Example: tailrace compare shop.orders --sink local --repair
+    """
+    settings = settings_of(config)
+    chosen, section = chosen_sink(settings, sink)
+    if remove_extra and not repair:
+        raise SettingsError("--remove-extra needs --repair")
+    if settings.stream.where or settings.stream.columns:
+        raise SettingsError("stream.where and stream.columns change what the sink has: nothing can be compared with it")
+    reading = read_settings(
+        settings,
+        table=table,
+        rows="changes",
+        token_range=token_range,
+        rows_per_second=rows_per_second,
+        concurrent_ranges=concurrent_ranges,
+        requests_per_node=requests_per_node,
+        consistency=consistency.upper(),
+        datacenter=datacenter,
+    )
+    from tailrace_spark.comparison.repair import repair as repair_rows
+    from tailrace_spark.comparison.run import Comparison
+    from tailrace_spark.job.plain_tasks import run_tasks
+    from tailrace_spark.job.session import SparkOnce
+    from tailrace_spark.snapshot.reading import Clock
+
+    store, comparable = _opened(settings, chosen, section.type)
+    try:
+        with SparkOnce(settings.stream.spark.reveal()) as spark:
+            clock = Clock(time.time, time.sleep)
+            comparison = Comparison(reading, comparable, partial(run_tasks, spark()), clock, grace_seconds)
+            compared = comparison.compare()
+            left = dict(compared.differences)
+            if repair and left:
+                left = repair_rows(comparison, compared, remove=remove_extra, now=int(time.time()))
+    finally:
+        store.close()
+    print_rows(_lines(compared.table, compared.differences.values(), left, repaired=repair))
+    _summarize(compared.table, compared.rows, compared.in_flight, len(compared.differences), len(left), repaired=repair)
+    if left:
+        raise typer.Exit(_DIFFERS)
+
+
+def _opened(settings: Settings, chosen: str, kind: str) -> tuple[ReachableSink, ComparableSink]:
+    from tailrace_spark.sinks.registry import setting_of, sink_of
+
+    store = sink_of(settings, chosen)
+    comparable = store.capabilities.comparable
+    try:
+        if comparable is None:
+            raise SettingsError(
+                f"sink.{chosen}: rows of a sink of type {kind} cannot be compared yet; those of sql can"
+            )
+        store.reach()
+    except ServiceError as error:
+        store.close()
+        raise ServiceError(f"{setting_of(chosen, settings.sink[chosen])} cannot be opened: {error}") from error
+    except SettingsError:
+        store.close()
+        raise
+    return store, comparable
+
+
+def _lines(
+    table: Table, differences: Iterable[Difference], left: Mapping[RowKey, Difference], *, repaired: bool
+) -> Iterator[dict[str, object]]:
+    names = [column.name for column in table.key]
+    for difference in sorted(differences, key=lambda item: item.row_key):
+        line: dict[str, object] = {
+            "table": str(table),
+            "key": dict(zip(names, difference.shown, strict=False)),
+            "static": difference.static,
+            "difference": difference.kind.value,
+            "columns": list(difference.columns),
+        }
+        yield {**line, "repaired": difference.row_key not in left} if repaired else line
+
+
+def _summarize(table: Table, rows: int, in_flight: int, differing: int, left: int, *, repaired: bool) -> None:
+    flying = f", {in_flight} in flight" if in_flight else ""
+    say(f"{table}: {rows} rows and static rows read, {differing} differ{flying}")
+    if repaired and differing:
+        say(f"{differing - left} repaired, {left} differ still")

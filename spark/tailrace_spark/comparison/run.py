@@ -1,0 +1,114 @@
+"""A comparison from the driver: digests of buckets, then the rows of those that differ, a second time after a while."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_to_json
+from tailrace_schemas.tokens import token
+from tailrace_spark.comparison.buckets import NO_ROWS, Buckets, Digest, buckets_of, joined, with_rows
+from tailrace_spark.comparison.rows import ComparedRow, Difference, differences
+from tailrace_spark.comparison.source import Outcome, ReadTask, TableSource
+from tailrace_spark.comparison.target import TableTarget
+from tailrace_spark.merge.stored_row import RowKey
+from tailrace_spark.sinks.protocol import ComparableSink
+from tailrace_spark.snapshot.publication import Survey, survey
+from tailrace_spark.snapshot.ranges import Piece, deal
+from tailrace_spark.snapshot.reading import Clock
+from tailrace_spark.snapshot.settings import SnapshotSettings
+
+Run = Callable[[Sequence[tuple[Piece, ...]], ReadTask], Sequence[Outcome]]
+"""Runs tasks on Spark's executors, and gives their outcomes."""
+_BUCKETS: Final = 8_192
+_MICROS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a comparison found. `rows` are the source's; `in_flight` rows differ, but were written a moment ago."""
+
+    table: Table
+    rows: int
+    buckets: Buckets
+    differences: dict[RowKey, Difference]
+    in_flight: int
+
+
+class Comparison:
+    """Compares one table. `grace` is how many seconds a change may be on its way. Its methods raise ServiceError."""
+
+    def __init__(self, settings: SnapshotSettings, sink: ComparableSink, run: Run, clock: Clock, grace: float) -> None:
+        self._settings = settings
+        self._survey: Survey = survey(settings)
+        self.source = TableSource(settings, json.dumps(table_to_json(self.table)), self._survey.release)
+        self.target = TableTarget(sink, self.table)
+        self._run = run
+        self._clock = clock
+        self._grace = grace
+
+    @property
+    def table(self) -> Table:
+        """The table, as the source has it now."""
+        return self._survey.table
+
+    def compare(self) -> Compared:
+        """Compare all of it, and look a second time at what differs."""
+        pieces = self._survey.pieces(self._settings)
+        splits = max(1, _BUCKETS // len(pieces))
+        buckets = buckets_of([piece.range for piece in pieces], splits)
+        source = self._digests(pieces, buckets)
+        target = self.target.digests(buckets, int(self._clock.now()))
+        differing = [bucket for bucket in source.keys() | target.keys() if source.get(bucket) != target.get(bucket)]
+        rows = sum([count for count, _ in source.values()])
+        first = self.look(buckets, differing)
+        if not first:
+            return Compared(self.table, rows, buckets, {}, 0)
+        self._clock.wait(self._grace)
+        return self._second(rows, buckets, first)
+
+    def look(self, buckets: Buckets, numbers: Collection[int]) -> dict[RowKey, Difference]:
+        """How the rows of some buckets differ now."""
+        if not numbers:
+            return {}
+        pieces = self.pieces_of(buckets, numbers)
+        target = self.target.rows(buckets, frozenset(numbers), int(self._clock.now()))
+        source: dict[RowKey, ComparedRow] = {}
+        for outcome in self._outcomes(pieces, None):
+            source |= outcome.rows
+        return differences(self.table, source, target)
+
+    def pieces_of(self, buckets: Buckets, numbers: Collection[int]) -> list[Piece]:
+        """The ranges of some buckets, with their replicas."""
+        return [self._survey.piece_of(token_range) for token_range in joined(buckets, sorted(numbers))]
+
+    def _second(self, rows: int, buckets: Buckets, first: dict[RowKey, Difference]) -> Compared:
+        began = int((self._clock.now() - self._grace) * _MICROS)
+        second = self.look(buckets, bucket_numbers(buckets, first))
+        # What differed otherwise before is still changing.
+        lasting = {key: item for key, item in second.items() if key in first and item.newest < began}
+        return Compared(self.table, rows, buckets, lasting, len(second) - len(lasting))
+
+    def _digests(self, pieces: Sequence[Piece], buckets: Buckets) -> dict[int, Digest]:
+        digests: dict[int, Digest] = {}
+        for outcome in self._outcomes(pieces, buckets):
+            for bucket, (count, total) in outcome.digests.items():
+                digests[bucket] = with_rows(digests.get(bucket, NO_ROWS), count, total)
+        return digests
+
+    def _outcomes(self, pieces: Sequence[Piece], buckets: Buckets | None) -> Iterable[Outcome]:
+        tasks = deal(pieces, self._settings.limits)
+        for outcome in self._run(tasks, ReadTask(self.source, len(tasks), buckets)):
+            if outcome.error is not None:
+                raise ServiceError(f"{self.table} cannot be read: {outcome.error}")
+            yield outcome
+
+
+def bucket_numbers(buckets: Buckets, keys: Iterable[RowKey]) -> set[int]:
+    """The buckets of some rows."""
+    numbers = {buckets.of(token(key)) for key, _ in keys}
+    return {bucket for bucket in numbers if bucket is not None}

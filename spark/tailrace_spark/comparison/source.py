@@ -1,0 +1,138 @@
+"""The source's side of a comparison: tasks read token ranges, and give digests of buckets, or rows one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.cql.values import codec, split_key
+from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json
+from tailrace_spark.comparison.buckets import NO_ROWS, Buckets, Digest, with_rows
+from tailrace_spark.comparison.rows import ComparedRow, RowDigests, row_digest
+from tailrace_spark.merge.state_keys import ROW, STATIC
+from tailrace_spark.merge.stored_row import RowKey
+from tailrace_spark.rowstate.row import RowState, state_of
+from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.ranges import Piece
+from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.streams.worker_imports import forget_archives
+
+_MICROS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """How a table is read: its definition as JSON, and the oldest release of its nodes. It can be pickled."""
+
+    settings: SnapshotSettings = field(repr=False)
+    definition: str
+    release: tuple[int, int]
+
+    @property
+    def table(self) -> Table:
+        """The definition."""
+        return table_from_json(json.loads(self.definition))
+
+    def changes(self, pieces: Sequence[Piece], tasks: int) -> Iterator[tuple[Change, int]]:
+        """The rows of ranges as `read` changes, by one of so many tasks, and when each was asked for, in microseconds.
+
+        Raises ServiceError.
+        """
+        table = self.table
+        shape = shape_of(self.settings, table, self.release)
+        reader = range_reader(self.settings, query_of(self.settings, table, shape), tasks)
+        changes = ReadChanges(table, shape.selected, "")
+        for page in reader.pages(pieces):
+            for change in changes.changes(page.columns, page.asked):
+                yield change, page.asked
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRow:
+    """A row of the source, with its key as sinks have it."""
+
+    row_key: RowKey
+    change: Change
+    state: RowState
+    asked: int
+
+
+def source_rows(source: TableSource, pieces: Sequence[Piece], tasks: int) -> Iterator[SourceRow]:
+    """The rows and static rows of ranges. Raises ServiceError."""
+    table = source.table
+    for change, asked_at in source.changes(pieces, tasks):
+        clustering = STATIC if change.static else ROW + clustering_key(table, change.clustering or ())
+        yield SourceRow((change.key or b"", clustering), change, state_of(change), asked_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a task found: digests by bucket, or rows by key; or an error's words."""
+
+    digests: dict[int, Digest] = field(default_factory=dict)
+    rows: dict[RowKey, ComparedRow] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What each task does, one of so many: with `buckets` it gives their digests, else the rows of its ranges."""
+
+    source: TableSource
+    tasks: int
+    buckets: Buckets | None = None
+
+    def __call__(self, pieces: Iterator[Sequence[Piece]]) -> Iterator[Outcome]:
+        """One outcome for each task."""
+        forget_archives()
+        for task_pieces in pieces:
+            try:
+                yield self._read(task_pieces)
+            except TailraceError as error:
+                yield Outcome(error=str(error))
+
+    def _read(self, pieces: Sequence[Piece]) -> Outcome:
+        table = self.source.table
+        digests = RowDigests(table)
+        outcome = Outcome()
+        for row in source_rows(self.source, pieces, self.tasks):
+            columns = digests.columns(row.row_key, row.state, row.asked // _MICROS)
+            if columns is None:  # it has just expired
+                continue
+            if self.buckets is None:
+                outcome.rows[row.row_key] = ComparedRow(columns, _newest(row), _shown(table, row.change))
+            elif (bucket := self.buckets.of(row.change.token)) is not None:
+                digest = outcome.digests.get(bucket, NO_ROWS)
+                outcome.digests[bucket] = with_rows(digest, 1, row_digest(row.row_key, columns))
+        return outcome
+
+
+def _newest(row: SourceRow) -> int:
+    """The newest write time that the source shows; what it does not show stands as of the reading."""
+    return max([cell.written for cell in row.change.cells if cell.written < row.asked], default=0)
+
+
+def _shown(table: Table, change: Change) -> tuple[object, ...]:
+    values = (*shown_key(table, change.key or b""), *_decoded(table, change))
+    return tuple(values)
+
+
+def shown_key(table: Table, key: bytes) -> tuple[object, ...]:
+    """The partition key's columns for people."""
+    types = [column.type for column in table.partition_key]
+    return tuple([_plain(codec(of).decode(data)) for of, data in zip(types, split_key(types, key), strict=True)])
+
+
+def _decoded(table: Table, change: Change) -> list[object]:
+    columns = zip(table.clustering, change.clustering or (), strict=False)
+    return [None if data is None else _plain(codec(column.type).decode(data)) for column, data in columns]
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, int | float | str) or value is None else str(value)

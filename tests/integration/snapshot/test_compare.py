@@ -1,0 +1,242 @@
+"""`tailrace compare`: what differs is found, in flight is told apart, and repair makes the copy what SELECT answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+import sqlalchemy as sa
+from cassandra.cluster import Session
+
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.local import LocalCassandra
+from tailrace_common.settings import Settings
+from tailrace_schemas.change import Change
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.cli.read_options import read_settings
+from tailrace_spark.comparison.repair import repair
+from tailrace_spark.comparison.rows import Difference, Kind
+from tailrace_spark.comparison.run import Comparison
+from tailrace_spark.comparison.source import Outcome, ReadTask, source_rows
+from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.snapshot.ranges import Piece as RangePiece
+from tailrace_spark.snapshot.reading import Clock
+from tests.corpus.kinds import Kinds
+from tests.integration.agents import cql, create_keyspace
+from tests.integration.processes import PROGRAM
+from tests.oracle.comparison import Downstream, ask, differences
+from tests.oracle.writing import Source, Writer
+from tests.postgres import new_database
+
+KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=False, long_keys=False)
+Waiting = Callable[[float], None]
+
+
+@dataclass
+class Copy:
+    """A table of a node, a SQL sink, and ways to compare them."""
+
+    node: LocalCassandra
+    session: Session
+    keyspace: str
+    url: str
+    sink: SqlSink
+    waits: list[float] = field(default_factory=list)
+
+    def run(self, statement: str) -> None:
+        self.session.execute(statement.replace("KS.", f"{self.keyspace}."))
+
+    def comparison(
+        self, table: str = "t", waiting: Waiting | None = None, grace: float = 5.0, **options: object
+    ) -> Comparison:
+        settings = Settings.model_validate({"cluster": {"contact_points": [self.node.address], "port": self.node.port}})
+        asked = {"consistency": "ONE", "concurrent_ranges": 2, "ranges": 4, "page_rows": 50, **options}
+        reading = read_settings(settings, table=f"{self.keyspace}.{table}", rows="changes", **asked)
+        wait = waiting or self.waits.append
+        return Comparison(reading, self.sink, run_here, Clock(time.time, wait), grace)
+
+    def changes(self, table: str = "t") -> list[Change]:
+        """What a snapshot of the table would give a sink."""
+        comparison = self.comparison(table)
+        pieces = comparison._survey.pieces(comparison._settings)
+        return [row.change for row in source_rows(comparison.source, pieces, 1)]
+
+    def deliver(self, changes: Sequence[Change]) -> None:
+        delivered = [Delivered(RecordId("t", 0, offset), change) for offset, change in enumerate(changes)]
+        self.sink.write([Piece(tuple(delivered))])
+
+    def execute(self, statement: str) -> int:
+        engine = sa.create_engine(self.url)
+        with engine.begin() as connection:
+            count = connection.exec_driver_sql(statement.replace("KS_", f"{self.keyspace}_")).rowcount
+        engine.dispose()
+        return count
+
+
+def run_here(work: Sequence[tuple[RangePiece, ...]], task: ReadTask) -> list[Outcome]:
+    """As Spark does, one after the other in this process."""
+    return [outcome for pieces in work for outcome in task(iter([pieces]))]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def copy(
+    request: pytest.FixtureRequest, cassandra: LocalCassandra, keyspace_name: str, tmp_path: Path
+) -> Iterator[Copy]:
+    url = f"sqlite:///{tmp_path / 'copy.db'}" if request.param == "sqlite" else new_database()
+    with ExitStack() as stack:
+        session = stack.enter_context(cql(cassandra, seconds=60))
+        create_keyspace(session, keyspace_name)
+        stack.callback(session.execute, f"DROP KEYSPACE IF EXISTS {keyspace_name}")
+        sink = stack.enter_context(closing(SqlSink(url)))
+        yield Copy(cassandra, session, keyspace_name, url, sink)
+
+
+def filled(copy: Copy) -> Copy:
+    """A table with static columns and collections, and its copy."""
+    copy.run("CREATE TABLE KS.t (k int, c int, s text STATIC, v text, w int, m map<text, int>, PRIMARY KEY (k, c))")
+    for key in range(20):
+        copy.run(f"UPDATE KS.t USING TIMESTAMP 1000 SET s = 's{key}' WHERE k = {key}")
+        for line in range(3):
+            copy.run(
+                f"INSERT INTO KS.t (k, c, v, w, m) VALUES ({key}, {line}, 'v{line}', {line}, {{'a': 1, 'b': 2}}) "
+                "USING TIMESTAMP 1000"
+            )
+    copy.deliver(copy.changes())
+    return copy
+
+
+def told(found: dict[tuple[bytes, bytes], Difference]) -> set[tuple[object, ...]]:
+    """(key columns, kind, columns); of static rows the partition key alone."""
+    return {(*item.shown, item.kind, tuple(sorted(item.columns))) for item in found.values()}
+
+
+@pytest.mark.promise("compare.finds")
+def test_equal_rows_do_not_differ_and_nothing_is_waited_for(copy: Copy) -> None:
+    compared = filled(copy).comparison().compare()
+    assert (compared.rows, compared.differences, compared.in_flight, copy.waits) == (80, {}, 0, [])
+
+
+@pytest.mark.promise("compare.finds", "compare.repairs")
+def test_each_kind_of_difference_is_told_with_key_and_columns_and_repaired(copy: Copy) -> None:
+    filled(copy)
+    # The stream has lost these; the times are older than the grace.
+    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k = 1 AND c = 0")
+    copy.run("DELETE w, m['a'] FROM KS.t USING TIMESTAMP 2000 WHERE k = 2 AND c = 1")
+    copy.run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 3 AND c = 2")
+    copy.run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 4")
+    copy.run("INSERT INTO KS.t (k, c, v) VALUES (50, 1, 'x') USING TIMESTAMP 2000")
+    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET s = 'other' WHERE k = 5")
+    # Somebody has changed what readers see.
+    assert copy.execute("DELETE FROM KS_t__rows WHERE k = 6 AND c = 1") == 1
+    expected = {
+        (1, 0, Kind.DIFFERENT, ("v",)),
+        (2, 1, Kind.DIFFERENT, ("m", "w")),
+        (3, 2, Kind.EXTRA, ()),
+        *[(4, line, Kind.EXTRA, ()) for line in range(3)],
+        (4, Kind.EXTRA, ()),
+        (50, 1, Kind.MISSING, ()),
+        (5, Kind.DIFFERENT, ("s",)),
+        (6, 1, Kind.MISSING, ()),
+    }
+    comparison = copy.comparison()
+    compared = comparison.compare()
+    assert told(compared.differences) == expected
+    assert copy.waits == [5.0]
+    left = repair(comparison, compared, remove=False, now=int(time.time()))
+    assert {item.kind for item in left.values()} == {Kind.EXTRA, Kind.DIFFERENT}
+    assert {item.shown[:2] for item in left.values() if item.kind is Kind.DIFFERENT} == {(2, 1)}
+    assert repair(comparison, compared, remove=True, now=int(time.time())) == {}
+    assert copy.comparison().compare().differences == {}
+    store = Downstream(copy.url)
+    with closing(store):
+        assert differences(ask(copy.session, [comparison.table]), store) == []
+
+
+@pytest.mark.promise("compare.in-flight")
+def test_what_comes_within_the_grace_is_no_difference(copy: Copy) -> None:
+    filled(copy)
+    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'late' WHERE k = 1 AND c = 0")
+    copy.run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 3 AND c = 2")
+    copy.run("UPDATE KS.t SET v = 'now' WHERE k = 7 AND c = 0")
+
+    def arrive(seconds: float) -> None:
+        assert seconds == 5.0
+        copy.deliver([change for change in copy.changes() if change.key == (1).to_bytes(4, "big")])
+
+    compared = copy.comparison(waiting=arrive).compare()
+    assert {item.shown for item in compared.differences.values()} == {(3, 2)}
+    assert compared.in_flight == 1
+
+
+def test_a_token_range_is_compared_alone(copy: Copy) -> None:
+    filled(copy)
+    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k IN (1, 2, 3, 4) AND c = 0")
+    tokens = {row.k: row.t for row in copy.session.execute(f"SELECT k, token(k) AS t FROM {copy.keyspace}.t")}
+    start, end = sorted(tokens[key] for key in (1, 2, 3, 4))[1:3]
+    compared = copy.comparison(token_range=f"{start},{end}").compare()
+    assert {tokens[item.shown[0]] for item in compared.differences.values()} == {end}
+
+
+@pytest.mark.long
+@pytest.mark.promise("compare.finds", "compare.repairs")
+@pytest.mark.parametrize("seed", [1, 4])
+def test_random_programs_differ_where_changes_were_lost_and_are_equal_again(
+    cassandra: LocalCassandra, keyspace_name: str, tmp_path: Path, seed: int
+) -> None:
+    contact = Contact(hosts=(cassandra.address,), port=cassandra.port)
+    url, random = f"sqlite:///{tmp_path / 'copy.db'}", Random(seed)
+    store = Downstream(url)
+    with (
+        closing(LiveCluster(contact)) as live,
+        cql(cassandra, seconds=60) as session,
+        closing(SqlSink(url)) as sink,
+        closing(store),
+    ):
+        writer = Writer(Source(session, live), keyspace_name)
+        writer.write(seed, KINDS, 300)
+        copy = Copy(cassandra, session, keyspace_name, url, sink)
+        for table in writer.present:
+            changes = copy.changes(table.name)
+            copy.deliver([change for change in changes if random.random() < 0.6])
+            comparison = copy.comparison(table.name, grace=0.0)  # what was written a moment ago counts too
+            compared = comparison.compare()
+            lost = differences(ask(session, [table]), store)
+            assert bool(compared.differences) is bool(lost)
+            assert repair(comparison, compared, remove=True, now=int(time.time())) == {}
+        assert differences(ask(session, writer.present), store) == []
+        session.execute(f"DROP KEYSPACE {keyspace_name}")
+
+
+@pytest.mark.parametrize("copy", ["sqlite"], indirect=True)
+def test_the_command_lists_what_differs_and_ends_with_4(copy: Copy, tmp_path: Path) -> None:
+    filled(copy)
+    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k = 1 AND c = 0")
+    config = tmp_path / "tailrace.toml"
+    config.write_text(
+        f'[cluster]\ncontact_points = ["{copy.node.address}"]\nport = {copy.node.port}\n'
+        f'[sink.local]\nurl = "{copy.url}"\n[stream.spark]\n"spark.master" = "local[2]"\n'
+    )
+
+    def command(*options: str) -> tuple[int, list[dict[str, object]], str]:
+        words = ("compare", f"{copy.keyspace}.t", "-c", str(config), "--grace", "0", "--consistency", "one", *options)
+        ended = subprocess.run(
+            [sys.executable, *PROGRAM, *words], capture_output=True, text=True, timeout=240, check=False,
+            env={**os.environ},
+        )  # fmt: skip
+        return ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], ended.stderr
+
+    row = {"table": f"{copy.keyspace}.t", "key": {"k": 1, "c": 0}, "static": False}
+    code, lines, words = command()
+    assert (code, lines) == (4, [{**row, "difference": "different", "columns": ["v"]}]), words
+    code, lines, words = command("--repair")
+    assert (code, [line["repaired"] for line in lines]) == (0, [True]), words
+    assert "1 repaired, 0 differ still" in words
