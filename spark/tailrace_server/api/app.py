@@ -81,6 +81,13 @@ def _changing(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> 
         response.status_code = 201 if is_new else 200
         return answer
 
+    @app.put(
+        PREFIX + "/subscriptions", summary="Make it so: a new one, or the existing one with exactly these settings"
+    )
+    def declare(body: SubscribeBody, caller: Operator, dry_run: bool = False) -> Answer:
+        refuse_files(body.sink)
+        return operations(caller.name).declare(Asked(**body.model_dump()), dry_run=dry_run)
+
     @app.patch(_ONE, summary="Run it with other settings")
     def alter(table: str, name: str, body: AlterBody, caller: Operator) -> Answer:
         refuse_files(body.sink)

@@ -86,6 +86,12 @@ class Subscriptions:
         with self._database.transaction() as connection:
             return subscription_of(_row(connection, identity))
 
+    def find(self, table: TableName, name: str) -> Subscription | None:
+        """The one of this name that is not cancelled; None where there is none."""
+        with self._database.transaction() as connection:
+            row = first(connection, _live(table, name))
+        return None if row is None else subscription_of(row)
+
     def settings(self, identity: int) -> dict[str, Any]:
         """The sink's section with its secrets, for who runs or alters it."""
         with self._database.transaction() as connection:

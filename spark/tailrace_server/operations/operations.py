@@ -15,6 +15,7 @@ from tailrace_server.model.errors import UnknownSubscriptionError
 from tailrace_server.model.subscription import Start, Subscription
 from tailrace_server.operations.answers import Answer, answer_of, details_of, time_of
 from tailrace_server.operations.asking import Asked, checked
+from tailrace_server.operations.differences import differences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,12 @@ class Operations(Protocol):
 
     def subscribe(self, asked: Asked) -> tuple[Answer, bool]:
         """The subscription, and whether it is new."""
+
+    def declare(self, asked: Asked, *, dry_run: bool = False) -> Answer:
+        """Make it so: a new subscription, or the existing one with exactly these settings. With `dry_run` nothing is.
+
+        The answer has `reference`, `change` (subscribe, alter, none), `differences` in words, and the `state` before.
+        """
 
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
         """All of the cluster."""
@@ -76,6 +83,24 @@ class DirectOperations:
         """As Operations says."""
         subscription, is_new = self._subscriptions.subscribe(checked(asked, self._settings), self._who)
         return answer_of(subscription, {}), is_new
+
+    def declare(self, asked: Asked, *, dry_run: bool = False) -> Answer:
+        """As Operations says."""
+        request = checked(asked, self._settings)
+        existing = self._subscriptions.find(request.table, request.name)
+        reference = f"{request.table}/{request.name}"
+        if existing is None:
+            if not dry_run:
+                self._subscriptions.subscribe(request, self._who)
+            return {"reference": reference, "change": "subscribe", "differences": [], "state": None}
+        altered = partial(transitions.altered, sink=request.sink, shape=request.shape)
+        altered(existing)  # raises for another type of sink
+        settings = self._subscriptions.settings(existing.id)
+        lines = differences(existing, settings, request, existing.sink.shown)
+        if lines and not dry_run:
+            self._subscriptions.change(existing.id, "alter", self._who, altered, settings=request.settings)
+        change = "alter" if lines else "none"
+        return {"reference": reference, "change": change, "differences": lines, "state": str(existing.state)}
 
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
         """As Operations says."""

@@ -45,17 +45,14 @@ class RemoteOperations(Closing):
 
     def subscribe(self, asked: Asked) -> tuple[Answer, bool]:
         """As Operations says."""
-        body = {
-            "table": asked.table,
-            "name": asked.name,
-            "sink": dict(asked.sink),
-            "where": asked.where,
-            "columns": dict(asked.columns),
-            "stream": dict(asked.stream),
-            "start": asked.start,
-        }
-        answer = self._asked("POST", "/subscriptions", body)
+        answer = self._asked("POST", "/subscriptions", _body(asked))
         return answer.json(), answer.status_code == 201
+
+    def declare(self, asked: Asked, *, dry_run: bool = False) -> Answer:
+        """As Operations says."""
+        path = f"/subscriptions?dry_run={str(dry_run).lower()}"
+        declared: Answer = self._asked("PUT", path, _body(asked)).json()
+        return declared
 
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
         """As Operations says."""
@@ -122,6 +119,18 @@ class RemoteOperations(Closing):
         if answer.status_code in (401, 403):
             words += "; give the key by TAILRACE_API_KEY or --api-key-file"
         raise _ERRORS.get(answer.status_code, ServiceError)(words)
+
+
+def _body(asked: Asked) -> dict[str, Any]:
+    return {
+        "table": asked.table,
+        "name": asked.name,
+        "sink": dict(asked.sink),
+        "where": asked.where,
+        "columns": dict(asked.columns),
+        "stream": dict(asked.stream),
+        "start": asked.start,
+    }
 
 
 def _words(answer: httpx2.Response) -> str:

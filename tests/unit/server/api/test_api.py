@@ -40,6 +40,7 @@ def ask(served: Served, role: Role | None, method: str, path: str, body: object 
         ("GET", ONE, Role.READ),
         ("GET", "/v1/audit", Role.ADMIN),
         ("POST", "/v1/subscriptions", Role.OPERATE),
+        ("PUT", "/v1/subscriptions", Role.OPERATE),
         ("PATCH", ONE, Role.OPERATE),
         ("POST", f"{ONE}/pause", Role.OPERATE),
         ("POST", f"{ONE}/resume", Role.OPERATE),
@@ -49,7 +50,7 @@ def ask(served: Served, role: Role | None, method: str, path: str, body: object 
 )
 @pytest.mark.promise("subscription.access")
 def test_every_route_asks_for_a_key_with_its_role(served: Served, method: str, path: str, needed: Role) -> None:
-    bodies = {"POST": BODY if path == "/v1/subscriptions" else {}, "PATCH": {"where": "id > 1"}}
+    bodies = {"POST": BODY if path == "/v1/subscriptions" else {}, "PUT": BODY, "PATCH": {"where": "id > 1"}}
     assert ask(served, Role.ADMIN, "POST", "/v1/subscriptions", BODY).status_code == 201
     assert ask(served, None, method, path, bodies.get(method)).status_code == 401
     wrong = httpx2.request(method, served.url + path, headers={"Authorization": "Bearer wrong"}, timeout=10)
@@ -63,7 +64,7 @@ def test_every_route_asks_for_a_key_with_its_role(served: Served, method: str, p
 def test_every_route_of_the_description_is_tested(served: Served) -> None:
     described = httpx2.get(f"{served.url}/openapi.json", timeout=10).json()
     routes = {(method, path) for path, methods in described["paths"].items() for method in methods}
-    assert len(routes) == 10  # those above, and /health
+    assert len(routes) == 11  # those above, and /health
     assert httpx2.get(f"{served.url}/docs", timeout=10).status_code == 404
 
 

@@ -1,0 +1,141 @@
+"""`tailrace apply`: subscriptions as a file declares them."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.options import SettingsFile
+from tailrace_schemas.errors import SettingsError
+from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, operations_of, with_secrets
+from tailrace_server.operations.answers import Answer
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.operations import Operations
+
+_NAMES: Final = ("table", "name", "sink", "where", "columns", "stream", "start", "state")
+_STATES: Final = ("active", "paused")
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A subscription of the file, and whether it is to run."""
+
+    asked: Asked
+    state: str
+
+
+def apply(
+    file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="What there is to be, TOML.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Cancel subscriptions that the file does not have.")] = False,
+    config: SettingsFile = None,
+    server: ServerUrl = None,
+    key_file: KeyFile = None,
+    json: Json = False,
+) -> None:
+    """Make subscriptions what a file says, and show first what that changes.
+
+    All of the file is checked before anything is changed. The same file again changes nothing. `start` counts for new
+    subscriptions only.
+
+    Example: tailrace apply -f subscriptions.toml --dry-run
+    """
+    declared = declared_in(file)
+    with operations_of(config, server, key_file) as operations:
+        if server is not None:
+            declared = [Declared(_for_server(item.asked), item.state) for item in declared]
+        rows = plan(operations, declared, prune=prune)
+        print_rows(rows, always_json=json, empty="nothing to change")
+        if dry_run or not rows:
+            return
+        carry_out(operations, declared, rows)
+    say(f"{len(rows)} changed")
+
+
+def plan(operations: Operations, declared: list[Declared], *, prune: bool) -> list[Answer]:
+    """What has to change, a row each: reference, change, differences. Raises as the operations do."""
+    rows: list[Answer] = []
+    for item in declared:
+        answer = operations.declare(item.asked, dry_run=True)
+        state = answer["state"] or "active"
+        if answer["change"] != "none":
+            rows.append({name: answer[name] for name in ("reference", "change", "differences")})
+        if (state == "paused") != (item.state == "paused"):
+            operation = "pause" if item.state == "paused" else "resume"
+            rows.append({"reference": answer["reference"], "change": operation, "differences": []})
+    if prune:
+        references = {f"{item.asked.table}/{item.asked.name}" for item in declared}
+        existing = [str(answer["reference"]) for answer in operations.all()]
+        surplus = [reference for reference in existing if reference not in references]
+        rows += [{"reference": reference, "change": "cancel", "differences": []} for reference in surplus]
+    return rows
+
+
+def carry_out(operations: Operations, declared: list[Declared], rows: list[Answer]) -> None:
+    """Do what was planned."""
+    by_reference = {f"{item.asked.table}/{item.asked.name}": item.asked for item in declared}
+    for row in rows:
+        reference = str(row["reference"])
+        match row["change"]:
+            case "subscribe" | "alter":
+                operations.declare(by_reference[reference])
+            case "pause":
+                operations.pause(reference)
+            case "resume":
+                operations.resume(reference)
+            case "cancel":
+                operations.cancel(reference)
+
+
+def declared_in(file: Path) -> list[Declared]:
+    """The subscriptions of a file. Raises SettingsError, which names the place and the nearest name."""
+    try:
+        tree = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{file}: not TOML: {error}") from None
+    tables = tree.pop("subscription", [])
+    if tree or not isinstance(tables, list):
+        raise SettingsError(f"{file}: must have [[subscription]] tables alone, not {', '.join(tree) or 'a table'}")
+    declared = [_declared(f"{file}, subscription {index}", table) for index, table in enumerate(tables, 1)]
+    references = [(item.asked.table, item.asked.name) for item in declared]
+    for table, name in references:
+        if references.count((table, name)) > 1:
+            raise SettingsError(f"{file}: {table}/{name} is declared twice")
+    return declared
+
+
+def _declared(source: str, table: Mapping[str, Any]) -> Declared:
+    for name in table:
+        if name not in _NAMES:
+            close = difflib.get_close_matches(name, _NAMES, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"valid names: {', '.join(_NAMES)}"
+            raise SettingsError(f"{source}: unknown name {name}; {hint}")
+    for name, kind in (("table", str), ("name", str), ("sink", Mapping)):
+        if not isinstance(table.get(name), kind):
+            raise SettingsError(f"{source}: {name} is missing, or is no {'table' if kind is Mapping else 'text'}")
+    state = table.get("state", "active")
+    if state not in _STATES:
+        raise SettingsError(f'{source}: state must be "active" or "paused", not {state!r}')
+    fields = {name: value for name, value in table.items() if name != "state"}
+    return Declared(Asked(**fields), state)
+
+
+def _for_server(asked: Asked) -> Asked:
+    return Asked(
+        table=asked.table,
+        name=asked.name,
+        sink=with_secrets(asked.sink),
+        where=asked.where,
+        columns=asked.columns,
+        stream=asked.stream,
+        start=asked.start,
+    )

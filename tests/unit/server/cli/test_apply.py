@@ -1,0 +1,106 @@
+"""What a file declares becomes true, on the meta database and over HTTP; the difference is shown first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.cli.main import complete
+from tailrace_schemas.errors import SettingsError
+from tailrace_server.cli.apply import declared_in
+from tailrace_server.meta.keys import Role
+from tests.unit.server.api.conftest import Served, served
+from tests.unit.server.requests import SECRET
+
+__all__ = ["served"]  # a fixture
+
+FILE = """
+[[subscription]]
+table = "shop.orders"
+name = "warehouse"
+where = "id > 1"
+columns = { email = "mask" }
+start = "latest"
+
+[subscription.sink]
+type = "sql"
+url_file = "url"
+
+[[subscription]]
+table = "shop.*"
+name = "lake"
+state = "paused"
+sink = { type = "delta", path = "/lake" }
+"""
+
+Apply = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(params=["direct", "http"])
+def apply(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Apply:
+    """The command in a directory with a file of a secret; what it prints."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "url").write_text(f"postgresql://u:{SECRET}@host/d")
+    more: list[str] = []
+    if request.param == "http":
+        api: Served = request.getfixturevalue("served")
+        (tmp_path / "key").write_text(api.keys[Role.OPERATE])
+        more = ["--server", api.url, "--api-key-file", "key"]
+
+    def run(text: str, *words: str) -> list[dict[str, Any]]:
+        (tmp_path / "subscriptions.toml").write_text(text)
+        answer = CliRunner().invoke(complete(), ["apply", "-f", "subscriptions.toml", *words, *more])
+        assert answer.exit_code == 0, answer.output
+        assert SECRET not in answer.output
+        return [json.loads(line) for line in answer.stdout.splitlines()]
+
+    return run
+
+
+@pytest.mark.promise("subscription.declared")
+def test_what_is_declared_becomes_true(apply: Apply, tmp_path: Path) -> None:
+    wanted = [
+        {"reference": "shop.orders/warehouse", "change": "subscribe", "differences": []},
+        {"reference": "shop.*/lake", "change": "subscribe", "differences": []},
+        {"reference": "shop.*/lake", "change": "pause", "differences": []},
+    ]
+    assert apply(FILE, "--dry-run") == wanted
+    assert apply(FILE) == wanted  # which a dry run has not changed
+    assert apply(FILE) == []
+    changed = FILE.replace("id > 1", "id > 2").replace('email = "mask"', 'name = "drop"').replace("paused", "active")
+    differences = ["where: id > 1 -> id > 2", "columns.email: mask -> unset", "columns.name: unset -> drop"]
+    wanted = [
+        {"reference": "shop.orders/warehouse", "change": "alter", "differences": differences},
+        {"reference": "shop.*/lake", "change": "resume", "differences": []},
+    ]
+    assert apply(changed, "--dry-run") == wanted
+    assert apply(changed) == wanted
+    (tmp_path / "url").write_text("postgresql://u:another@host/d")
+    assert [row["differences"] for row in apply(changed)] == [["sink.url: another secret"]]
+    assert apply(changed) == []
+    only = changed.partition('[[subscription]]\ntable = "shop.*"')[0]
+    assert apply(only) == []
+    assert apply(only, "--prune") == [{"reference": "shop.*/lake", "change": "cancel", "differences": []}]
+    assert apply(only, "--prune") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("subscription = 3", "must have \\[\\[subscription\\]\\] tables alone"),
+        (FILE.replace("where", "were"), "subscription 1: unknown name were; did you mean where"),
+        (FILE.replace('"paused"', '"stopped"'), "subscription 2: state must be"),
+        (FILE.replace('name = "lake"', ""), "subscription 2: name is missing"),
+        (FILE + FILE, "shop.orders/warehouse is declared twice"),
+        ("[[", "not TOML"),
+    ],
+)
+def test_a_file_that_is_wrong(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "file.toml").write_text(text)
+    with pytest.raises(SettingsError, match=words):
+        declared_in(tmp_path / "file.toml")
