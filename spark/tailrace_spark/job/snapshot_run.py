@@ -97,7 +97,7 @@ class SnapshotRun:
     @property
     def wanted(self) -> bool:
         """Whether there is something to do. A snapshot begins once Spark has noted where the stream begins."""
-        return self._planned.begun() and self.outstanding
+        return self.outstanding and self._planned.begun()
 
     @property
     def outstanding(self) -> bool:
@@ -325,7 +325,13 @@ class SnapshotThread:
         if (self._thread is not None and self._thread.is_alive()) or self._clock() < self._next_look:
             return
         self._next_look = self._clock() + _LOOK_SECONDS
-        if self._run.wanted:
+        try:
+            has_work = self._run.wanted
+        except (PySparkException, Py4JJavaError, OSError) as error:
+            # The log goes on: what holds up the checkpoint itself ends the query.
+            log.warning("could not look for snapshots that are asked for; will retry: %s", reason(error))
+            return
+        if has_work:
             self._thread = threading.Thread(target=self._work, name="tailrace-snapshot", daemon=True)
             self._thread.start()
 
