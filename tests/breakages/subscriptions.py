@@ -8,6 +8,9 @@ from tests.breakages.breakage import Breakage, Needs, Red
 
 LEASES: Final = "spark/tailrace_server/meta/leases.py"
 SUBSCRIPTIONS: Final = "spark/tailrace_server/meta/subscriptions.py"
+WORKER: Final = "spark/tailrace_server/worker/worker.py"
+WORKED: Final = "unit/server/worker/test_worker.py"
+SERVED: Final = "unit/server/api/test_api.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
 BREAKAGES: Final = (
@@ -46,5 +49,100 @@ BREAKAGES: Final = (
         new="            if old is None\n",
         needs=Needs.NOTHING,
         reds=(Red(CONTRACT, "test_another_request_under_the_name_is_refused", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="what-is-released-keeps-its-lease",
+        promise="what a worker releases is free at once",
+        file=LEASES,
+        old="statement.values(owner=None, lease_until=None)",
+        new="statement.values(lease_until=now() + self._lease)",
+        needs=Needs.NOTHING,
+        reds=(Red(CONTRACT, "test_what_is_released_is_free_at_once[sqlite]", r"== \[2\]"),),
+    ),
+    Breakage(
+        name="secrets-are-kept-as-they-are",
+        promise="no secret of a sink is readable in the meta database",
+        file=SUBSCRIPTIONS,
+        old="        sealed = self._sealer.seal(as_json(dict(request.settings)))\n",
+        new="        sealed = as_json(dict(request.settings))\n",
+        needs=Needs.NOTHING,
+        reds=(Red(CONTRACT, "test_no_secret_is_in_the_database[sqlite]", "assert SECRET not in"),),
+    ),
+    Breakage(
+        name="a-failing-subscription-is-tried-every-second",
+        promise="one that fails is tried again with growing pauses",
+        file=WORKER,
+        old="pause_seconds(max(1, attempts), ",
+        new="pause_seconds(1, ",
+        needs=Needs.NOTHING,
+        reds=(Red(WORKED, "test_one_that_fails_waits_longer_each_time_and_the_others_run_on", "== begun"),),
+    ),
+    Breakage(
+        name="a-heir-never-says-that-it-works",
+        promise="a failing one stays failing until it is seen to work",
+        file=WORKER,
+        old="if claim.subscription.state is State.FAILING:",
+        new="if claim.subscription.state is State.CANCELLED:",
+        needs=Needs.NOTHING,
+        reds=(Red(WORKED, "test_a_heir_knows_that_it_was_failing", r"assert \(?.*active"),),
+    ),
+    Breakage(
+        name="lost-records-are-passed-over",
+        promise="what Kafka deleted before a subscription read it is said",
+        file="spark/tailrace_server/worker/positions.py",
+        old="            if stops:\n",
+        new="            if stops and not stored:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red("unit/server/worker/test_positions.py", "test_what_kafka_lost_is_said_or_read_past", "DID NOT RAISE"),
+        ),
+    ),
+    Breakage(
+        name="a-filter-of-log-tables-is-kept",
+        promise="a request with a wrong setting is refused at once",
+        file="spark/tailrace_server/operations/asking.py",
+        old="    _require_fit(name, section.type, shape)\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/server/operations/test_asking.py",
+                "test_what_is_wrong_is_refused_with_its_name[more4-prints where the worker runs]",
+                "DID NOT RAISE",
+            ),
+        ),
+    ),
+    Breakage(
+        name="a-refused-request-is-repeated",
+        promise="no answer has a secret of a sink",
+        file="spark/tailrace_server/api/app.py",
+        old="    app.exception_handler(RequestValidationError)(_invalid)\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(Red(SERVED, "test_no_answer_has_a_secret", "if SECRET in text"),),
+    ),
+    Breakage(
+        name="every-key-may-do-everything",
+        promise="over HTTP nobody does what the role of the API key does not allow",
+        file="spark/tailrace_server/api/access.py",
+        old="        if not holder.role.may(needed):\n",
+        new="        if not holder.role.may(Role.READ):\n",
+        needs=Needs.NOTHING,
+        reds=(Red(SERVED, "test_every_route_asks_for_a_key_with_its_role[GET-/v1/audit-admin]", "assert"),),
+    ),
+    Breakage(
+        name="a-dry-run-alters",
+        promise="a dry run changes nothing at all",
+        file="spark/tailrace_server/operations/operations.py",
+        old="        if lines and not dry_run:\n",
+        new="        if lines:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/server/cli/test_apply.py",
+                "test_what_is_declared_becomes_true[direct]",
+                r"assert apply\(changed\) == wanted",
+            ),
+        ),
     ),
 )
