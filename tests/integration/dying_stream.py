@@ -34,7 +34,7 @@ class Step(StrEnum):
     NOTED = "the batch's note is written"
     READ = "the records are read"
     PLANNED = "a batch is planned, before its tasks"
-    TASKS = "all tasks have committed, before the driver does"
+    TASKS = "all tasks are done, before the driver commits"
     WRITING = "before the sink's transaction"
     MERGED = "in the sink's transaction, after a piece"
     COMMITTED = "after the sink's commit, before the checkpoint's"
@@ -99,11 +99,10 @@ def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
         kind = type(sink)
         committed = _then(Step.COMMITTED, kind.write, lambda summary: summary.changes)
         kind.write = _first(Step.WRITING, committed)
-        if isinstance(sink, SqlSink):
-            # What tasks write is committed by them: all that is left for the driver's commit is the rest.
-            SqlSink.plan = _then(Step.PLANNED, SqlSink.plan)  # type: ignore[method-assign]
-            commit = _then(Step.COMMITTED, SqlSink.commit, lambda summary: summary.changes)
-            SqlSink.commit = commit  # type: ignore[method-assign]
+        if (tasks := sink.capabilities.tasks) is not None:
+            planner: Any = type(tasks)
+            planner.plan = _then(Step.PLANNED, planner.plan)
+            planner.commit = _then(Step.COMMITTED, planner.commit, lambda summary: summary.changes)
         return sink
 
     return opened

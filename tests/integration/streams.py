@@ -80,7 +80,8 @@ class StreamProcess(CommandProcess):
         parents, processes = dict(_parents()), set(self.javas)
         while more := {pid for pid, parent in parents.items() if parent in processes} - processes:
             processes |= more
-        return sorted(processes - set(self.javas))
+        # Java has other children too, for moments: those that look a link up, or change a file's mode.
+        return sorted(pid for pid in processes - set(self.javas) if _is_of_tasks(pid))
 
     def kill(self, *, java: bool = True, python: bool = True) -> None:
         """kill -9 of both, or of one, which the other does not outlive; of Java alone as soon as there is one."""
@@ -131,6 +132,12 @@ def _parents() -> Iterator[tuple[int, int]]:
 def _is_sparks(pid: int) -> bool:
     with suppress(OSError):
         return b"spark-submit" in (line := Path(f"/proc/{pid}/cmdline").read_bytes()) or b"SparkSubmit" in line
+    return False
+
+
+def _is_of_tasks(pid: int) -> bool:
+    with suppress(OSError):
+        return b"pyspark" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 

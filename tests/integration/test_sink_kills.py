@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol
@@ -19,14 +21,24 @@ from tailrace_schemas.change_json import ChangeJson
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tests import java_sources, opensearch, rabbitmq
+from tests import java_sources, opensearch, postgres, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess
 from tests.integration.test_kafka_sink import Topics
-from tests.integration.test_stream_kills import IDS, ITEMS, LAST, Load, Row, Source, kills
+from tests.integration.test_stream_kills import (
+    IDS,
+    ITEMS,
+    LAST,
+    Load,
+    Row,
+    Source,
+    has_workers,
+    kill_all,
+    kills,
+)
 from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream, Followed
 from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
@@ -39,6 +51,7 @@ from tests.unit.spark.sinks.rabbitmq.published import Published
 
 Section = Mapping[str, object]
 _STEPS: Final = (Step.NOTING, Step.NOTED, Step.READ, Step.WRITING, Step.COMMITTED)
+_TASK_STEPS: Final = (Step.TASKS, Step.PLANNED, Step.COMMITTED, Step.NOTED)
 
 
 class Target(Protocol):
@@ -100,6 +113,25 @@ class Logged:
         require_order(records)
 
 
+class Imaged(Logged):
+    """A change log with row images, of which each goes on from the last one of its row."""
+
+    def require(self, published: int) -> None:
+        super().require(published)
+        rows: dict[int, object] = {}
+        count = 0
+        for record in sorted(self._outside.records(), key=place_of):
+            for image in (*record.get("expired", ()), *record["images"]):
+                key = image["key"]["id"]
+                assert image["before"] == rows.get(key), f"{place_of(record)}: {image}"
+                rows[key] = image["after"]
+                count += 1
+        lasting = sorted(row for row in self.rows() if not IDS <= row[0] < 2 * IDS)
+        shown = {key: row for key, row in rows.items() if isinstance(row, dict) and not IDS <= key < 2 * IDS}
+        assert sorted((key, row.get("v"), row.get("w")) for key, row in shown.items()) == lasting
+        assert count > published / 2
+
+
 def section_of(settings: BaseModel, **more: object) -> Section:
     """What was set, as the settings' file has it."""
     told = {name: getattr(settings, name) for name in ("type", *sorted(settings.model_fields_set))}
@@ -146,6 +178,13 @@ def _kafka(ground: Ground) -> Target:
     return Logged(section, topics, ground.place)
 
 
+def _imaged(ground: Ground) -> Target:
+    logged = _kafka(ground)
+    topics = Topics(ground.kafka)
+    section = {**logged.section, "topic": f"{topics.prefix}-out.{{table}}", "dead_letters": topics.target.dead_letters}
+    return Imaged({**section, "images": postgres.new_database()}, topics, ground.place)
+
+
 def _http(ground: Ground) -> Target:
     posted = Posted(ground.directory(), batch_records=20)
     ground.stack.callback(posted.endpoint.close)
@@ -164,6 +203,9 @@ TARGETS: Final[Mapping[str, Way[Target]]] = {
     "iceberg, history": Way(sink="iceberg", server=lambda: package("pyiceberg"), new=_iceberg_history),
     "files": Way(sink="files", server=lambda: package("pyarrow"), new=_files),
     "kafka": Way(sink="kafka", server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}", new=_kafka),
+    "kafka, images": Way(
+        sink="kafka, images", server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}", new=_imaged
+    ),
     "http": Way(sink="http", server=lambda: "http.server", new=_http),
     "rabbitmq": Way(
         sink="rabbitmq",
@@ -193,6 +235,52 @@ def target(_held: None, way: Way[Target], ground: Ground) -> Target:
     return way.new(ground)
 
 
+class Killed:
+    """A stream under load into a target, killed again and again."""
+
+    def __init__(self, target: Target, kafka: LocalKafka, prefix: str, place: Path, execution: str) -> None:
+        self._target, self._kafka, self._prefix, self._place = target, kafka, prefix, place
+        self._settings = {"execution": json.dumps(execution)}
+        self.source, self.feed = Source(3), Feed(kafka.bootstrap, prefix)
+        self.feed.announce()
+        self.killed = 0
+
+    def close(self) -> None:
+        self.feed.close()
+
+    def stream(self, **more: Any) -> StreamProcess:
+        """One, not started."""
+        section = self._target.section
+        return StreamProcess(self._place, self._kafka, self._prefix, section, stream=self._settings, **more)
+
+    def die_at(self, step: Step, nth: int) -> None:
+        """A stream that ends itself at a step."""
+        with self.stream(name="dying", program=(dying_stream.__file__, step, str(nth))) as dying:
+            assert dying.ended(900) == -signal.SIGKILL, f"{step}\n{dying.words()}"
+        self.killed += 1
+
+    def kill_tasks(self, running: StreamProcess) -> None:
+        """Kill the Pythons of its tasks alone, as soon as there are any."""
+
+        def killed() -> bool:
+            count = kill_all(running.workers)
+            self.killed += count
+            return count > 0
+
+        running.until(killed)
+
+    def settle(self, sent: int) -> int:
+        """Write the last rows, and have a stream bring all to its end; how many changes there were."""
+        self.feed.publish(self.source.last())
+        with self.stream() as running:
+            running.patience = 900.0  # of what is read at once behind all the kills
+            running.until(lambda: self._target.rows() == self.source.rows())
+            assert running.stop() == 0, running.words()
+        assert self._target.rows() == self.source.rows()
+        self._target.require(sent + LAST)
+        return sent + LAST
+
+
 @pytest.mark.promise("sinks.killed")
 @pytest.mark.long
 @pytest.mark.timeout(1800)
@@ -201,31 +289,49 @@ def test_every_sink_outlives_kills(
     target: Target, kafka: LocalKafka, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two thirds at steps, a third at any time: both processes, Python alone, or Java alone."""
-    random, source, feed = Random(5), Source(3), Feed(kafka.bootstrap, prefix)
-    feed.announce()
+    random = Random(5)
     victims: tuple[dict[str, bool], ...] = ({}, {"java": False}, {"python": False})
-
-    def stream(**more: Any) -> StreamProcess:
-        return StreamProcess(tmp_path, kafka, prefix, target.section, **more)
-
-    with closing(feed):
-        with Load(feed, source, 0.3) as load:
+    with closing(Killed(target, kafka, prefix, tmp_path, "driver")) as trial:
+        with Load(trial.feed, trial.source, 0.3) as load:
             for number in range(kills(9)):
                 if number % 3:
-                    step = _STEPS[(number - number // 3) % len(_STEPS)]
-                    program = (dying_stream.__file__, step, str(random.randrange(1, 4)))
-                    with stream(name="dying", program=program) as dying:
-                        assert dying.ended(900) == -signal.SIGKILL, f"{step}\n{dying.words()}"
+                    trial.die_at(_STEPS[(number - number // 3) % len(_STEPS)], random.randrange(1, 4))
                 else:
-                    with stream() as running:
+                    with trial.stream() as running:
                         time.sleep(random.uniform(2, 9))  # the time of its death is what is varied
                         running.kill(**victims[number // 3 % 3])
-        feed.publish(source.last())
-        with stream() as running:
-            running.until(lambda: target.rows() == source.rows())
-            assert running.stop() == 0, running.words()
-        assert target.rows() == source.rows()
-        target.require(load.sent + LAST)
-        with capsys.disabled():
-            kind = target.section["type"]
-            sys.stdout.write(f"\n{kind}: {kills(9)} kills, {load.sent + LAST} changes, no difference\n")
+                    trial.killed += 1
+        told(capsys, target, "driver", trial.killed, trial.settle(load.sent))
+
+
+@pytest.mark.promise("sinks.killed")
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("way", TARGETS.values(), ids=TARGETS)
+def test_every_sink_outlives_kills_by_tasks(
+    target: Target, kafka: LocalKafka, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A third at steps between tasks and commit, a third of tasks' Pythons alone, a third of all at any time."""
+    random = Random(6)
+    with closing(Killed(target, kafka, prefix, tmp_path, "executors")) as trial:
+        with Load(trial.feed, trial.source, 0.3) as load:
+            for number in range(kills(9)):
+                if number % 3 == 0:
+                    trial.die_at(_TASK_STEPS[number // 3 % len(_TASK_STEPS)], random.randrange(1, 4))
+                    continue
+                with trial.stream() as running:
+                    running.until(partial(has_workers, running))
+                    time.sleep(random.uniform(0, 3))  # the time of the death is what is varied
+                    if number % 3 == 1:
+                        trial.kill_tasks(running)
+                    else:
+                        running.kill()
+                        trial.killed += 1
+        told(capsys, target, "executors", trial.killed, trial.settle(load.sent))
+
+
+def told(capsys: pytest.CaptureFixture[str], target: Target, execution: str, killed: int, changes: int) -> None:
+    """Print how much was tried."""
+    with capsys.disabled():
+        kind = target.section["type"]
+        sys.stdout.write(f"\n{kind}, {execution}: {killed} kills, {changes} changes, no difference\n")
