@@ -60,6 +60,11 @@ HOT_PATH = (
     "spark/tailrace_spark/sinks/arrow/change_columns.py",
     "spark/tailrace_spark/sinks/calendar.py",
     "spark/tailrace_spark/sinks/lake/fast_rows.py",
+    "spark/tailrace_spark/sinks/opensearch/bulk.py",
+    "spark/tailrace_spark/sinks/opensearch/documents.py",
+    "spark/tailrace_spark/sinks/opensearch/state.py",
+    "spark/tailrace_spark/sinks/opensearch/stored.py",
+    "spark/tailrace_spark/sinks/opensearch/types.py",
     "spark/tailrace_spark/sinks/sql/render.py",
     "spark/tailrace_spark/sinks/sql/row_builder.py",
 )

@@ -16,59 +16,27 @@ import httpx2
 
 from tailrace_common.tls import tls_context
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.opensearch.bulk import STATE, BulkResult, Op, StoredDocument, lines, stored_document
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.retry import Backoff, RetryableError, RetryPolicy, retry_after
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
-STATE: Final = "__tailrace.state"
 _TRIED_AGAIN: Final = frozenset({408, 429, 502, 503, 504})
 _TOO_LARGE: Final = 413
 _CONFLICT: Final = 409
 _REFUSED: Final = 400  # every request is about one table
 _SHOWN: Final = 300
 _SCROLL: Final = "5m"
+# All that is read of an answer: the rest of it would be decoded for nothing. Items come in the operations' order.
+_OF_ITEMS: Final = "filter_path=error," + ",".join(
+    f"items.*.{member}" for member in ("status", "_seq_no", "_primary_term", "error")
+)
+_OF_DOCUMENTS: Final = "filter_path=error," + ",".join(
+    f"docs.{member}" for member in ("_id", "_index", "found", "_seq_no", "_primary_term", "fields", "_source", "error")
+)
 _PAGE: Final = 1000
 # Reading the system's authorities takes 30 ms of CPU, which each task of a batch would pay again.
 _system_trust: Final = cache(httpx2.create_ssl_context)
-
-Version = tuple[int, int]
-"""(sequence number, primary term): what names one version of a document to the concurrency check."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDocument:
-    """A document as it is there. `source` is what searches return of it, None where it was not asked for."""
-
-    id: str
-    version: Version
-    state: bytes
-    source: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Op:
-    """One document to be put in place of a version, or taken away; version None: there must be none yet.
-
-    With `unchecked` it is put there whatever is. `document` None takes away.
-    """
-
-    id: str
-    version: Version | None
-    document: Mapping[str, Any] | None
-    unchecked: bool = False
-
-
-@dataclass(slots=True)
-class BulkResult:
-    """What became of operations, by id: the new versions, those that lost to another write, those refused and why.
-
-    `unnamed`: why those were not taken that were sent to a name which is no write alias, or no index, any more.
-    """
-
-    done: dict[str, Version] = field(default_factory=dict)
-    conflicts: set[str] = field(default_factory=set)
-    refused: dict[str, str] = field(default_factory=dict)
-    unnamed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +92,12 @@ class SearchClient:
 
     def documents(self, index: str, ids: Sequence[str], *, source: bool = False) -> dict[str, StoredDocument]:
         """These documents, the newest whether searches see them yet or not; those that are not there are left out."""
-        path = f"/{name(index)}/_mget?stored_fields={STATE}&_source={json.dumps(source)}"
+        path = f"/{name(index)}/_mget?stored_fields={STATE}&_source={json.dumps(source)}&{_OF_DOCUMENTS}"
         documents: dict[str, StoredDocument] = {}
         for start in range(0, len(ids), self._settings.bulk_documents):
             body = {"ids": ids[start : start + self._settings.bulk_documents]}
             answer = self._json("POST", path, body, check=self._require_answers)
-            documents |= {hit["_id"]: _found(hit) for hit in answer["docs"] if hit["found"]}
+            documents |= {hit["_id"]: stored_document(hit) for hit in answer["docs"] if hit["found"]}
         return documents
 
     def search(self, index: str, query: Mapping[str, Any], *, source: bool = False) -> Iterator[list[StoredDocument]]:
@@ -143,7 +111,7 @@ class SearchClient:
         try:
             while hits := answer["hits"]["hits"]:
                 self._require_whole(index, answer)
-                yield [_found(hit) for hit in hits]
+                yield [stored_document(hit) for hit in hits]
                 if len(hits) < _PAGE:
                     break
                 answer = self.post("/_search/scroll", {"scroll": _SCROLL, "scroll_id": scroll})
@@ -160,39 +128,41 @@ class SearchClient:
     def remove(self, index: str, ops: Sequence[Op]) -> None:
         """Take documents away, each if it still has its version; whatever the write alias is by now."""
         if ops:
-            self._bulk(f"/{name(index)}/_bulk", index, ops, [_lines(op) for op in ops], BulkResult())
+            self._bulk(f"/{name(index)}/_bulk?", index, ops, [lines(op) for op in ops], BulkResult())
 
     def bulk(self, alias: str, ops: Sequence[Op]) -> BulkResult:
         """Write documents, each by itself. Raises ServiceError where the server does not take some of them now."""
-        path = f"/{name(alias)}/_bulk?require_alias=true"
+        path = f"/{name(alias)}/_bulk?require_alias=true&"
         written = BulkResult()
-        lines: list[bytes] = []
+        encoded: list[bytes] = []
         some: list[Op] = []
         size = 0
         for op in ops:
-            line = _lines(op)
+            line = lines(op)
             if some and (
                 size + len(line) > self._settings.bulk_kibibytes << 10 or len(some) >= self._settings.bulk_documents
             ):
-                self._bulk(path, alias, some, lines, written)
-                lines, some, size = [], [], 0
-            lines.append(line)
+                self._bulk(path, alias, some, encoded, written)
+                encoded, some, size = [], [], 0
+            encoded.append(line)
             some.append(op)
             size += len(line)
         if some:
-            self._bulk(path, alias, some, lines, written)
+            self._bulk(path, alias, some, encoded, written)
         return written
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _bulk(self, path: str, alias: str, ops: Sequence[Op], lines: Sequence[bytes], written: BulkResult) -> None:
+    def _bulk(self, path: str, alias: str, ops: Sequence[Op], encoded: Sequence[bytes], written: BulkResult) -> None:
         left = list(range(len(ops)))
 
         def send() -> None:
             nonlocal left
-            answer = self._request("POST", path, b"".join(lines[index] for index in left), "application/x-ndjson")
+            answer = self._request(
+                "POST", path + _OF_ITEMS, b"".join([encoded[index] for index in left]), "application/x-ndjson"
+            )
             if answer.status_code == _TOO_LARGE:
                 raise _TooLargeError
             again: list[int] = []
@@ -200,7 +170,7 @@ class SearchClient:
             items = self._decoded(answer)["items"]
             for index, item in zip(left, items, strict=True):
                 [result] = item.values()
-                status, identity = result["status"], result["_id"]
+                status, identity = result["status"], ops[index].id
                 if status < 300:
                     written.done[identity] = (result["_seq_no"], result["_primary_term"])
                 elif status == _CONFLICT or (status == 404 and "error" not in result):
@@ -222,11 +192,11 @@ class SearchClient:
             self._patiently(send)
         except _TooLargeError:
             if len(ops) == 1:
-                written.refused[ops[0].id] = f"the server takes no request of {len(lines[0])} bytes"
+                written.refused[ops[0].id] = f"the server takes no request of {len(encoded[0])} bytes"
                 return
             half = len(ops) // 2
-            self._bulk(path, alias, ops[:half], lines[:half], written)
-            self._bulk(path, alias, ops[half:], lines[half:], written)
+            self._bulk(path, alias, ops[:half], encoded[:half], written)
+            self._bulk(path, alias, ops[half:], encoded[half:], written)
 
     def _json(
         self, method: str, path: str, body: Any, *, absent: bool = False, check: Callable[[Any], None] | None = None
@@ -303,23 +273,6 @@ class _TooLargeError(Exception):
 def name(index: str) -> str:
     """An index's name as a part of a path."""
     return quote(index, safe="")
-
-
-def _lines(op: Op) -> bytes:
-    target: dict[str, object] = {"_id": op.id}
-    if op.version is not None:
-        target["if_seq_no"], target["if_primary_term"] = op.version
-    if op.document is None:
-        return json.dumps({"delete": target}).encode() + b"\n"
-    action = "index" if op.version is not None or op.unchecked else "create"
-    document = json.dumps(op.document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return json.dumps({action: target}).encode() + b"\n" + document.encode() + b"\n"
-
-
-def _found(one: Mapping[str, Any]) -> StoredDocument:
-    stored = one.get("fields", {}).get(STATE)
-    state = b"" if stored is None else base64.b64decode(stored[0])
-    return StoredDocument(one["_id"], (one["_seq_no"], one["_primary_term"]), state, one.get("_source"))
 
 
 def _said(answer: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from typing import Any, Final
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.dead_letters import log_put
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
-from tailrace_spark.sinks.opensearch.client import Op, SearchClient, name
+from tailrace_spark.sinks.opensearch.bulk import Op
+from tailrace_spark.sinks.opensearch.client import SearchClient, name
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 
 _PLACE: Final = ("topic", "partition", "offset")

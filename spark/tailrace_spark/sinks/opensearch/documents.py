@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.cql.coding import Codec
-from tailrace_schemas.cql.types import require_leaves
+from tailrace_schemas.cql.types import CqlType, require_leaves
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Column, Table
@@ -19,6 +18,7 @@ from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.naming import claim
+from tailrace_spark.sinks.opensearch.bulk import json_text
 from tailrace_spark.sinks.opensearch.types import Render, field_of, render
 
 OWN: Final = "__tailrace"
@@ -35,6 +35,7 @@ _RESERVED: Final = frozenset(
 _TELLING: Final = frozenset(
     {"ascii", "text", "tinyint", "smallint", "int", "bigint", "uuid", "timeuuid", "timestamp", "date", "time"}
 )
+_INTEGERS: Final = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8}
 Document = dict[str, Any]
 
 
@@ -60,6 +61,7 @@ class Documents:
         self._regular_shown = fields[keys + statics :]
         self._codecs: list[Codec] = [codec(column.type) for column in table.key]
         self._key_types = tuple(column.type for column in table.partition_key)
+        self._key_told = [_told(column.type) for column in table.key]
         self._telling = all(column.type.kind in _TELLING for column in table.key)
 
     @property
@@ -106,15 +108,14 @@ class Documents:
         values: list[object] = []
         try:
             parts = (*split_key(self._key_types, key), *written_as)
-            for encoded, of, (_, convert) in zip(parts, self._codecs, self._key_shown, strict=True):
-                value = None if encoded is None else of.decode(encoded)
-                if value is None or of.encode(value) != encoded:
+            for encoded, tell in zip(parts, self._key_told, strict=True):
+                value = None if encoded is None else tell(encoded)
+                if value is None:
                     return None
-                values.append(value if convert is None else convert(value))
+                values.append(value)
         except DecodeError:
             return None
-        [first, *more_values] = values
-        text = json.dumps(values, ensure_ascii=False, separators=(",", ":")) if more_values else str(first)
+        text = str(values[0]) if len(values) == 1 else json_text(values)
         return text if text and text[0] != "#" and len(text.encode()) <= _LONGEST_ID else None
 
     def _keys(self, key: bytes, clustering: Clustering) -> Document:
@@ -127,6 +128,47 @@ class Documents:
         return document
 
 
+def _told(cql_type: CqlType) -> Callable[[bytes], object]:
+    """What gives a value as it is shown; None where the bytes are none, or not those that the value gives back."""
+    if cql_type.kind == "text":
+        return _text_of
+    if (size := _INTEGERS.get(cql_type.kind)) is not None:
+        return _Integers(size).value
+    return _Told(cql_type).value
+
+
+def _text_of(data: bytes) -> object:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+class _Integers:
+    """Numbers of so many bytes."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def value(self, data: bytes) -> object:
+        return int.from_bytes(data, "big", signed=True) if len(data) == self._size else None
+
+
+class _Told:
+    """Values of any type."""
+
+    def __init__(self, cql_type: CqlType) -> None:
+        self._codec = codec(cql_type)
+        self._render = render(cql_type)
+
+    def value(self, data: bytes) -> object:
+        """Raises DecodeError."""
+        value = self._codec.decode(data)
+        if value is None or self._codec.encode(value) != data:
+            return None
+        return value if self._render is None else self._render(value)
+
+
 def head_id(partition: str) -> str:
     """The id of what is kept of a partition beside its rows; `partition` is the digest of its key."""
     return "#partition-" + partition
@@ -136,8 +178,7 @@ def digest(*parts: bytes) -> str:
     """Forty hexadecimal digits for some bytes, in parts whose limits count."""
     hasher = blake2b(digest_size=20)
     for octets in parts:
-        hasher.update(len(octets).to_bytes(4, "big"))
-        hasher.update(octets)
+        hasher.update(len(octets).to_bytes(4, "big") + octets)
     return hasher.hexdigest()
 
 

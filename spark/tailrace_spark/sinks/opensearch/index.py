@@ -18,10 +18,12 @@ from uuid import UUID
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.naming import fit
-from tailrace_spark.sinks.opensearch.client import Op, SearchClient, Version, name
+from tailrace_spark.sinks.opensearch.bulk import Op, Version
+from tailrace_spark.sinks.opensearch.client import SearchClient, name
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
-from tailrace_spark.sinks.opensearch.state import FIELDS, KIND_TABLE, TableEntry, decode_entry, encode_entry, own
+from tailrace_spark.sinks.opensearch.state import FIELDS, KIND_TABLE, own
+from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry, encode_entry
 
 log = logging.getLogger("tailrace_spark")
 

@@ -31,7 +31,8 @@ from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.opensearch.client import BulkResult, Op, SearchClient, StoredDocument
+from tailrace_spark.sinks.opensearch.bulk import BulkResult, Op, StoredDocument
+from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Document, Documents, digest
 from tailrace_spark.sinks.opensearch.index import StaleError, TableIndex
 from tailrace_spark.sinks.opensearch.state import (

@@ -17,7 +17,8 @@ from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.table_record import purge
 from tailrace_spark.rowstate.codec import encode_state
-from tailrace_spark.sinks.opensearch.client import Op, SearchClient, StoredDocument, name
+from tailrace_spark.sinks.opensearch.bulk import Op, StoredDocument
+from tailrace_spark.sinks.opensearch.client import SearchClient, name
 from tailrace_spark.sinks.opensearch.documents import OWN
 from tailrace_spark.sinks.opensearch.index import TableIndex
 from tailrace_spark.sinks.opensearch.state import (

@@ -9,7 +9,8 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, decode_stored
-from tailrace_spark.sinks.opensearch.client import Op, SearchClient, StoredDocument
+from tailrace_spark.sinks.opensearch.bulk import Op, StoredDocument
+from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import OWN, Document, Documents, digest, head_id
 from tailrace_spark.sinks.opensearch.index import TableIndex
 from tailrace_spark.sinks.opensearch.state import (

@@ -34,7 +34,8 @@ from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter
 from tailrace_spark.sinks.opensearch.purge import forget, have_field
 from tailrace_spark.sinks.opensearch.reindex import copy
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
-from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, TableEntry, decode_head, decode_row
+from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_head, decode_row
+from tailrace_spark.sinks.opensearch.table_entry import TableEntry
 from tailrace_spark.sinks.opensearch.task import OpensearchTask
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of

@@ -1,4 +1,4 @@
-"""What is kept of a row, of a partition and of a table beside what is shown: stored bytes, and fields to find it by.
+"""What is kept of a row and of a partition beside what is shown: stored bytes, and fields to find it by.
 
 Bytes are stored beside each document and no part of `_source`. A length is a vint, one more than it is, 0 for none.
 
@@ -6,29 +6,26 @@ Bytes are stored beside each document and no part of `_source`. A length is a vi
     partition = version 01, key: bytes, pending: 00 or 01, expires, count,
                 (clustering value: bytes, state: bytes, assignment)*
     assignment = 00, or 01, generation: signed, stream id: bytes    expires = 00, or 01, seconds: signed
-    table     = its record (merge.table_record), which has a version of its own; before there were records: 01, JSON
+
+What is kept of a table is in `table_entry`. This module is compiled.
 """
 
 from __future__ import annotations
 
-import base64
+from binascii import b2a_base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from librt.strings import BytesWriter
 
-from tailrace_schemas.change import Deletion
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
-from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
+from tailrace_schemas.errors import TruncatedError, UnsupportedError
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.partition_head import HeadRow, PartitionHead, deletion_rows, head_of
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.stored_row import RowKey, decode_stored
-from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
-from tailrace_spark.rowstate.deletions import stronger
 from tailrace_spark.rowstate.purging import deletes_from, seconds
-from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.opensearch.documents import digest
 
 VERSION: Final = 1
@@ -48,10 +45,6 @@ FIELDS: Final[Mapping[str, Any]] = {
 otherwise by time alone, in seconds; `deletes` likewise when the first of what only deletes was written and had come.
 """
 _ORDERED_BYTES: Final = 256  # of a clustering value; what is cut off is compared by whoever searches
-_MICROS: Final = 1_000_000
-_BEFORE_RECORDS: Final = b"\x01"  # a version, which no JSON object begins with
-_ERASED: Final = "erased"
-_PENDING: Final = "pending"  # of before there were records, where `erased` told nothing without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +62,6 @@ class PartitionDocument:
     def head(self) -> PartitionHead:
         """What it says."""
         return head_of([self.rows[state_key] for state_key in sorted(self.rows)])
-
-
-@dataclass(frozen=True, slots=True)
-class TableEntry(TableRecord):
-    """What is known of a table as a whole.
-
-    `erased`: what truncations took that is yet to go from the rows that are there; None: nothing.
-    """
-
-    erased: Deletion | None = None
-
-    def with_erased(self, erased: Deletion | None) -> TableEntry:
-        """The same where a batch's truncations took this too; None: nothing."""
-        return self if erased is None else replace(self, erased=stronger(erased, self.erased))
 
 
 def encode_row(key: bytes, row: StoredRow) -> bytes:
@@ -139,31 +118,6 @@ def decode_head(encoded: bytes) -> tuple[bytes, PartitionDocument]:
     return key, PartitionDocument(rows, pending, expires)
 
 
-def encode_entry(entry: TableEntry) -> bytes:
-    """The bytes kept of a table."""
-    return encode_record(entry, None if entry.erased is None else {_ERASED: entry.erased.written}).encode()
-
-
-def decode_entry(encoded: bytes) -> TableEntry:
-    """What these bytes say. Raises DecodeError, and SettingsError for those of a later version."""
-    record, additions = decode_record(encoded.removeprefix(_BEFORE_RECORDS))
-    erased = additions.get(_ERASED) if additions.get(_PENDING, True) else None
-    if not isinstance(erased, int | None):
-        raise CorruptError(f"a table's record is damaged: `{_ERASED}` is {erased!r}")
-    return TableEntry(
-        record.definition,
-        record.announced,
-        record.truncations,
-        record.purged_to,
-        erased=None if erased is None else _erased(erased),
-    )
-
-
-def _erased(written: int) -> Deletion:
-    # Which deletion it is decides how it is erased, so that of everything must come back as itself.
-    return EVERYTHING if written == EVERYTHING.written else Deletion(written, written // _MICROS)
-
-
 def own(
     kind: str,
     encoded: bytes,
@@ -175,7 +129,11 @@ def own(
     deletes: int | None = None,
 ) -> dict[str, object]:
     """The fields of FIELDS of one document; `partition` is the digest of its key, where that is made already."""
-    fields: dict[str, object] = {"kind": kind, "there": there, "state": base64.b64encode(encoded).decode()}
+    fields: dict[str, object] = {
+        "kind": kind,
+        "there": there,
+        "state": b2a_base64(encoded, newline=False).decode("ascii"),
+    }
     if row_key is not None:
         fields["partition"] = partition or digest(row_key[0])
         if row_key[1] >= ROW:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.sinks.opensearch.client import StoredDocument, Version
+from tailrace_spark.sinks.opensearch.bulk import StoredDocument, Version
 from tailrace_spark.sinks.opensearch.documents import Document, digest, head_id
 from tailrace_spark.sinks.opensearch.state import PartitionDocument
 

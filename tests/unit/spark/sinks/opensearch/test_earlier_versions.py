@@ -15,7 +15,8 @@ from tailrace_spark.rowstate.codec import encode_truncations
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID
-from tailrace_spark.sinks.opensearch.state import KIND_TABLE, TableEntry, decode_entry, own
+from tailrace_spark.sinks.opensearch.state import KIND_TABLE, own
+from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry
 from tests import java_sources
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece

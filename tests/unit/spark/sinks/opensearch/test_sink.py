@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,20 +21,19 @@ from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.table_record import decode_record
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
+from tailrace_spark.sinks.opensearch.bulk import Op, json_text, lines
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents, count_fields, covers
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import (
     PartitionDocument,
-    TableEntry,
-    decode_entry,
     decode_head,
     decode_row,
-    encode_entry,
     encode_head,
     encode_row,
     ordered,
 )
+from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry, encode_entry
 from tests.unit.spark.cassandra import clustering_of, key_of
 from tests.unit.spark.merge.test_table_record import OLD_OPENSEARCH
 from tests.unit.spark.sinks.half_configured import require_refused
@@ -225,3 +225,37 @@ def test_fields_are_counted_at_every_depth() -> None:
 def test_columns_called_as_the_server_s_own_fields_have_other_names() -> None:
     of = table({"_id": "int"}, regular={"__tailrace": "int", "_source": "int", "A b": "text"}, table_id=UUID(int=3))
     assert list(Documents(of).properties) == ["_id_2", "A_x20_b", "__tailrace_2", "_source_2"]
+
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(), plain_values, max_size=4))
+def test_documents_are_written_as_the_library_writes_json(document: dict[str, Any]) -> None:
+    assert json_text(document) == json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}])
+def test_what_json_has_no_word_for_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        json_text(value)
+
+
+@pytest.mark.parametrize(
+    ("op", "action"),
+    [
+        (Op('a"b', None, {"v": 1}), {"create": {"_id": 'a"b'}}),
+        (Op("é", None, {"v": 1}, unchecked=True), {"index": {"_id": "é"}}),
+        (Op("1", (3, 4), {"v": 1}), {"index": {"_id": "1", "if_seq_no": 3, "if_primary_term": 4}}),
+        (Op("1", (3, 4), None), {"delete": {"_id": "1", "if_seq_no": 3, "if_primary_term": 4}}),
+        (Op("1", None, None), {"delete": {"_id": "1"}}),
+    ],
+)
+def test_an_operation_is_a_line_and_its_document_another(op: Op, action: dict[str, object]) -> None:
+    told = [json.loads(line) for line in lines(op).splitlines()]
+    assert told == ([action] if op.document is None else [action, {"v": 1}])
+    assert lines(op).endswith(b"\n")
