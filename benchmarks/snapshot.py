@@ -1,0 +1,203 @@
+"""Tables of Cassandra read by token ranges: ours, a plain reader of cassandra-driver, and ours in Spark.
+
+Usage: python -m benchmarks.snapshot [rows]. In one run, on a node of its own on loopback: rows of 8 columns, 100 in a
+partition, flushed. CPU is that of the reading process, all of its threads; the node runs on the same cores, so rates
+say less. Then rows a second asked for and done.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+
+from cassandra import ConsistencyLevel
+from cassandra.cluster import Session
+from cassandra.concurrent import execute_concurrent
+from cassandra.query import BatchStatement, BatchType
+
+from tailrace.local import CassandraSettings, LocalCassandra
+from tailrace_common.build import describe
+from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.publication import survey
+from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
+from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tests.integration.agents import cql, create_keyspace
+
+ROWS: Final = 1_000_000
+ROUNDS: Final = 3
+PARTITION: Final = 100
+ORDERS: Final = """CREATE TABLE bench.orders (customer text, number int, amount decimal, cents bigint, lines int,
+note text, placed timestamp, weight double, PRIMARY KEY (customer, number))"""
+NODE: Final = CassandraSettings(jmx_port=0)
+
+
+class Cost(NamedTuple):
+    """Of reading all rows once."""
+
+    passed: float
+    own: float
+    rows: int
+
+
+def main(rows: int = ROWS) -> None:
+    """Print a line for each way, the least of some rounds."""
+    with TemporaryDirectory() as directory, LocalCassandra(Path(directory) / "cassandra", NODE) as node:
+        with cql(node, seconds=120) as session:
+            create_keyspace(session, "bench")
+            _fill(session, rows)
+            node.nodetool("flush", "bench")
+            print(f"{rows:,} rows of 8 columns, {PARTITION} in a partition, {describe()}\n")
+            print(f"{'':<52}{'rows/s':>10}{'CPU s per million':>20}")
+            options = {"contact_points": node.address, "port": str(node.port), "consistency": "LOCAL_ONE"}
+            ways = _ways(session, options)
+            best: dict[str, Cost] = {}
+            for _ in range(ROUNDS):
+                for name, way in ways.items():
+                    cost = _measured(way)
+                    other = best.get(name, cost)
+                    best[name] = Cost(min(cost.passed, other.passed), min(cost.own, other.own), cost.rows)
+            for name, cost in best.items():
+                _line(name, cost, rows)
+            _limits(options)
+        _line(f"tailrace-snapshot in Spark, local[2], {ROUNDS} rounds", _spark(options), rows, own=False)
+
+
+def _fill(session: Session, rows: int) -> None:
+    session.execute(ORDERS)
+    insert = session.prepare(
+        "INSERT INTO bench.orders (customer, number, amount, cents, lines, note, placed, weight) "
+        "VALUES (?, ?, 12.50, ?, ?, ?, '2026-01-01', ?)"
+    )
+
+    def batches() -> Iterator[tuple[BatchStatement, None]]:
+        for first in range(0, rows, PARTITION):
+            batch = BatchStatement(BatchType.UNLOGGED, consistency_level=ConsistencyLevel.ONE)
+            for row in range(first, min(rows, first + PARTITION)):
+                batch.add(insert, (f"customer {first // PARTITION}", row, row, row % 7, f"note {row}", row / 3))
+            yield batch, None
+
+    execute_concurrent(session, batches(), concurrency=32)
+
+
+def _ways(session: Session, options: dict[str, str]) -> dict[str, Callable[[], int]]:
+    settings = settings_of({**options, "table": "bench.orders"}, {})
+    with_times = _statement(settings)
+    values_only = _statement(settings.model_copy(update={"details": False}))
+    return {
+        "plain driver, values only, tuples": lambda: _plain(session, values_only),
+        "plain driver, with WRITETIME and TTL, tuples": lambda: _plain(session, with_times),
+        "ours, values only, Arrow": lambda: _ours(settings.model_copy(update={"details": False})),
+        "ours, with WRITETIME and TTL, Arrow": lambda: _ours(settings),
+        "ours, as `read` changes": lambda: _changes(settings.model_copy(update={"rows": "changes"})),
+    }
+
+
+def _statement(settings: SnapshotSettings) -> str:
+    seen = survey(settings)
+    return query_of(settings, seen.table, shape_of(settings, seen.table, seen.release))
+
+
+def _ranges(settings: SnapshotSettings) -> list[Any]:
+    return survey(settings).pieces(settings)
+
+
+def _plain(session: Session, statement: str) -> int:
+    """As people write it: each range of the ring, 5,000 rows a page, the driver's own rows."""
+    settings = settings_of({"table": "bench.orders", "contact_points": _address(session), "port": _port(session)}, {})
+    prepared = session.prepare(statement)
+    rows = 0
+    for piece in _ranges(settings):
+        bound = prepared.bind((piece.range.start, piece.range.end))
+        bound.fetch_size = 5000
+        for _ in session.execute(bound):
+            rows += 1
+    return rows
+
+
+def _address(session: Session) -> str:
+    return str(next(iter(session.hosts)).address)
+
+
+def _port(session: Session) -> str:
+    return str(session.cluster.port)
+
+
+def _ours(settings: SnapshotSettings) -> int:
+    seen = survey(settings)
+    shape = shape_of(settings, seen.table, seen.release)
+    reader = range_reader(settings, query_of(settings, seen.table, shape), 1)
+    return sum(shape.batch(page.columns).num_rows for page in reader.pages(seen.pieces(settings)))
+
+
+def _changes(settings: SnapshotSettings) -> int:
+    from tailrace_schemas.avro import Encoder
+
+    seen = survey(settings)
+    shape = shape_of(settings, seen.table, seen.release)
+    reader = range_reader(settings, query_of(settings, seen.table, shape), 1)
+    changes, encoder, rows = ReadChanges(seen.table, shape.selected, "dc"), Encoder(seen.table, "bench"), 0
+    for page in reader.pages(seen.pieces(settings)):
+        for change in changes.changes(page.columns, page.asked):
+            encoder.value(change)
+            rows += 1
+    return rows
+
+
+def _measured(way: Callable[[], int]) -> Cost:
+    began, computed = time.perf_counter(), time.process_time()
+    rows = way()
+    return Cost(time.perf_counter() - began, time.process_time() - computed, rows)
+
+
+def _line(name: str, cost: Cost, rows: int, *, own: bool = True) -> None:
+    if cost.rows != rows:
+        raise SystemExit(f"{name}: {cost.rows} rows instead of {rows}")
+    computed = f"{cost.own / rows * 1e6:>20.2f}" if own else f"{'':>20}"
+    print(f"{name:<52}{rows / cost.passed:>10,.0f}{computed}", flush=True)
+
+
+def _limits(options: dict[str, str]) -> None:
+    print(f"\n{'rows/s asked for':<30}{'done':>10}")
+    for asked in (1_000, 5_000, 20_000):
+        settings = settings_of(
+            {**options, "table": "bench.orders", "rows_per_second": str(asked), "concurrent_ranges": "1"}, {}
+        )
+        seen = survey(settings)
+        shape = shape_of(settings, seen.table, seen.release)
+        reader = range_reader(settings, query_of(settings, seen.table, shape), 1)
+        rows, began = 0, time.perf_counter()
+        for page in reader.pages(seen.pieces(settings)):
+            rows += page.rows
+            if time.perf_counter() - began > 10:
+                break
+        print(f"{asked:<30,}{rows / (time.perf_counter() - began):>10,.0f}", flush=True)
+    print()
+
+
+def _spark(options: dict[str, str]) -> Cost:
+    from tailrace_spark.snapshot import register
+    from tests.services.spark import start_spark
+
+    with TemporaryDirectory() as directory:
+        spark = start_spark(Path(directory))
+        try:
+            register(spark)
+            frame = spark.read.format("tailrace-snapshot").options(**options).load("bench.orders")
+            rows, best = frame.count(), float("inf")
+            for _ in range(ROUNDS):
+                began = time.perf_counter()
+                frame.write.format("noop").mode("overwrite").save()
+                best = min(best, time.perf_counter() - began)
+        finally:
+            spark.stop()
+    return Cost(best, 0.0, rows)
+
+
+if __name__ == "__main__":
+    with closing(sys.stdout):
+        main(*map(int, sys.argv[1:]))
