@@ -72,9 +72,9 @@ BREAKAGES: Final = (
     Breakage(
         name="documents-are-written-unchecked",
         promise="of two writers neither loses what the other wrote",
-        file=CLIENT,
-        old='    action = "index" if op.version is not None or op.unchecked else "create"\n',
-        new='    target, action = {"_id": op.id}, "index"\n',
+        file="spark/tailrace_spark/sinks/opensearch/bulk.py",
+        old='    action = "index" if version is not None or op.unchecked else "create"\n',
+        new='    target, action = \'{"_id":\' + encode_basestring(op.id), "index"\n',
         needs=Needs.NOTHING,
         reds=(
             # Two threads that write at once meet by luck; here one overtakes the other at a request of our choice.
@@ -226,7 +226,7 @@ BREAKAGES: Final = (
     Breakage(
         name="a-truncation-of-before-is-taken-for-done",
         promise="what an earlier version noted of a table goes on",
-        file="spark/tailrace_spark/sinks/opensearch/state.py",
+        file="spark/tailrace_spark/sinks/opensearch/table_entry.py",
         old="additions.get(_PENDING, True)",
         new="not additions.get(_PENDING, False)",
         needs=Needs.NOTHING,

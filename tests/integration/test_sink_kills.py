@@ -21,7 +21,7 @@ from tailrace_schemas.change_json import ChangeJson
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tests import java_sources, opensearch, postgres, rabbitmq
+from tests import java_sources, opensearch, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
@@ -113,25 +113,6 @@ class Logged:
         require_order(records)
 
 
-class Imaged(Logged):
-    """A change log with row images, of which each goes on from the last one of its row."""
-
-    def require(self, published: int) -> None:
-        super().require(published)
-        rows: dict[int, object] = {}
-        count = 0
-        for record in sorted(self._outside.records(), key=place_of):
-            for image in (*record.get("expired", ()), *record["images"]):
-                key = image["key"]["id"]
-                assert image["before"] == rows.get(key), f"{place_of(record)}: {image}"
-                rows[key] = image["after"]
-                count += 1
-        lasting = sorted(row for row in self.rows() if not IDS <= row[0] < 2 * IDS)
-        shown = {key: row for key, row in rows.items() if isinstance(row, dict) and not IDS <= key < 2 * IDS}
-        assert sorted((key, row.get("v"), row.get("w")) for key, row in shown.items()) == lasting
-        assert count > published / 2
-
-
 def section_of(settings: BaseModel, **more: object) -> Section:
     """What was set, as the settings' file has it."""
     told = {name: getattr(settings, name) for name in ("type", *sorted(settings.model_fields_set))}
@@ -178,13 +159,6 @@ def _kafka(ground: Ground) -> Target:
     return Logged(section, topics, ground.place)
 
 
-def _imaged(ground: Ground) -> Target:
-    logged = _kafka(ground)
-    topics = Topics(ground.kafka)
-    section = {**logged.section, "topic": f"{topics.prefix}-out.{{table}}", "dead_letters": topics.target.dead_letters}
-    return Imaged({**section, "images": postgres.new_database()}, topics, ground.place)
-
-
 def _http(ground: Ground) -> Target:
     posted = Posted(ground.directory(), batch_records=20)
     ground.stack.callback(posted.endpoint.close)
@@ -203,9 +177,6 @@ TARGETS: Final[Mapping[str, Way[Target]]] = {
     "iceberg, history": Way(sink="iceberg", server=lambda: package("pyiceberg"), new=_iceberg_history),
     "files": Way(sink="files", server=lambda: package("pyarrow"), new=_files),
     "kafka": Way(sink="kafka", server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}", new=_kafka),
-    "kafka, images": Way(
-        sink="kafka, images", server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}", new=_imaged
-    ),
     "http": Way(sink="http", server=lambda: "http.server", new=_http),
     "rabbitmq": Way(
         sink="rabbitmq",
