@@ -32,7 +32,7 @@ class Declared:
 
 
 def apply(
-    file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="What there is to be, TOML.")],
+    file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="The wanted subscriptions, TOML.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Cancel subscriptions that the file does not have.")] = False,
     config: SettingsFile = None,
@@ -47,8 +47,8 @@ def apply(
 
     Example: tailrace apply -f subscriptions.toml --dry-run
     """
-    declared = declared_in(file)
     with operations_of(config, server, key_file) as operations:
+        declared = declared_in(file)
         if server is not None:
             declared = [Declared(_for_server(item.asked), item.state) for item in declared]
         rows = plan(operations, declared, prune=prune)
