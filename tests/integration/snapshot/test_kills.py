@@ -125,4 +125,5 @@ def test_a_stream_that_is_killed_at_each_step_of_its_snapshot_resumes_at_the_ran
     assert {snapshot.state for snapshot in tables} == {State.DONE}
     assert sum(snapshot.rows for snapshot in tables) >= rows > 0
     assert store.set_aside() == []
+    store.close()
     writer.drop()

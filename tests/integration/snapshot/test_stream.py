@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,8 @@ def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
     name = f"orders_{new_store.__name__}_{execution}"
     place.create(name)
     store, settings = new_store(tmp_path), place.settings(name, execution=execution)
-    with closing(store.open(lambda: NEVER)) as sink, Writes(place, name) as writes:
+    connections = closing(store) if isinstance(store, Downstream) else nullcontext()
+    with connections, closing(store.open(lambda: NEVER)) as sink, Writes(place, name) as writes:
         with running(place, sink, settings) as stream:
             [snapshot] = stream.until(done).tables
             assert snapshot.rows >= KEYS * 3
@@ -81,7 +82,7 @@ def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
 def test_once_reads_the_snapshot_and_then_what_was_written_meanwhile(place: Place) -> None:
     place.create("once")
     store = Downstream(new_database())
-    with closing(store.open(lambda: NEVER)) as sink:
+    with closing(store), closing(store.open(lambda: NEVER)) as sink:
         place.stream(sink, place.settings("once")).run(availableNow=True)
         assert differences(ask(place.session, [place.table("once")]), store) == []
 
@@ -92,7 +93,7 @@ def test_only_reads_the_tables_and_ends_and_refuses_counters_by_name(place: Plac
     place.run("INSERT INTO KS.only_rows (k, c, v) VALUES (1, 99, 'soon gone') USING TTL 3000")
     store, clock = Downstream(f"sqlite:///{tmp_path / 'copy.db'}"), [time.time()]
     settings = place.settings("only_.*", "only")
-    with closing(store.open(lambda: clock[0])) as sink:
+    with closing(store), closing(store.open(lambda: clock[0])) as sink:
         stream = place.stream(sink, settings)
         stream.run()
         hits, rows = stream.snapshots.tables
@@ -137,6 +138,7 @@ def test_commands_read_a_partition_a_range_and_rows_by_a_condition_of_a_stream_t
         return Counter(row[0] for row in store.rows(definition))
 
     with (
+        closing(store),
         closing(store.open(lambda: NEVER)) as sink,
         running(place, sink, place.settings("asked", "never")) as stream,
     ):
@@ -207,6 +209,7 @@ def test_rows_that_were_read_before_a_truncation_do_not_survive_it(
 
     Interruption(monkeypatch, 2, truncate)
     with (
+        closing(store),
         closing(store.open(lambda: NEVER)) as sink,
         running(place, sink, place.settings("truncated", limits=MANY)) as stream,
     ):
@@ -229,6 +232,7 @@ def test_an_altered_table_goes_on_with_its_new_definition(
 
     Interruption(monkeypatch, 2, alter)
     with (
+        closing(store),
         closing(store.open(lambda: NEVER)) as sink,
         running(place, sink, place.settings("altered", limits=MANY)) as stream,
     ):
@@ -251,6 +255,7 @@ def test_a_table_that_is_dropped_and_made_again_ends_its_snapshot_and_leaves_no_
 
     Interruption(monkeypatch, 1, drop)
     with (
+        closing(store),
         closing(store.open(lambda: NEVER)) as sink,
         running(place, sink, place.settings("dropped", limits=MANY)) as stream,
     ):
