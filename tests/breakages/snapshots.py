@@ -100,15 +100,6 @@ BREAKAGES: Final = (
         ),
     ),
     Breakage(
-        name="a-round-is-planned-anew-after-a-crash",
-        promise="a sink that appends gets each row once",
-        file=RUN,
-        old="            self._keep(self.value.put(snapshot))\n        self._read_and_write",
-        new="            self._value = self.value.put(snapshot)\n        self._read_and_write",
-        needs=Needs.NODE,
-        reds=(Red(STREAM, REDELIVERED, ASSERTED),),
-    ),
-    Breakage(
         name="null-and-a-value-compare-as-equal",
         promise="compare lists each row that differs",
         file="spark/tailrace_spark/comparison/rows.py",
