@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.stopping import stopping
 from tailrace_common.http_server import PortTakenError
 from tailrace_common.settings import Settings
 from tailrace_server.cli.opening import opened
@@ -50,7 +49,7 @@ def server(
     settings = settings_of(config)
     log_build(log)
     stop = threading.Event()
-    with opened(settings) as (database, subscriptions), _stopping(stop), ExitStack() as stack:
+    with opened(settings) as (database, subscriptions), stopping(stop, log, "finishing batches"), ExitStack() as stack:
         if role is not ServerRole.WORKER:
             try:
                 stack.enter_context(_serving(settings, database, subscriptions))
@@ -92,21 +91,5 @@ def _work(settings: Settings, database: MetaDatabase, subscriptions: Subscriptio
     with SparkOnce(spark_settings(settings)) as spark:
         spark()
         # Signals are taken again, for Spark has taken SIGINT.
-        with _stopping(stop), working(settings, database, subscriptions, spark) as worker:
+        with stopping(stop, log, "finishing batches"), working(settings, database, subscriptions, spark) as worker:
             work(worker, stop, spark, settings.server.lease_seconds)
-
-
-@contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """While inside, SIGTERM and SIGINT set the event instead of ending the process."""
-
-    def tell(number: int, _frame: FrameType | None) -> None:
-        log.info("%s: finishing batches", signal.Signals(number).name)
-        stop.set()
-
-    handlers = {signal_number: signal.signal(signal_number, tell) for signal_number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for signal_number, handler in handlers.items():
-            signal.signal(signal_number, handler)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Final
 
 import typer
@@ -18,6 +15,7 @@ from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.stopping import stopping
 from tailrace_common.http_server import serving
 from tailrace_common.kafka import PartitionEnds
 from tailrace_common.sections.stream import METRICS_PORT
@@ -102,12 +100,15 @@ def _archive(file: Path, without: Collection[str], settings: Settings) -> None:
 def _follow(settings: Settings, target: ReachableSink, about: Target, spark: SparkOnce, *, once: bool) -> None:
     stop, metrics = threading.Event(), StreamMetrics(about)
     listen = partial(MetricsServer, metrics, settings.stream.metrics_address)
-    with _stopping(stop), serving(listen, settings.stream.metrics_port, METRICS_PORT):
+    with (
+        stopping(stop, log, "finishing the current batch"),
+        serving(listen, settings.stream.metrics_port, METRICS_PORT),
+    ):
         if once:
             ends = PartitionEnds(settings.kafka.reveal())
             await_kafka(lambda: ends.high_watermarks(()), settings.stream.once_wait_seconds, wait=stop.wait)
         session = spark()
-        with _stopping(stop):  # again, for Spark has taken SIGINT
+        with stopping(stop, log, "finishing the current batch"):  # again, for Spark has taken SIGINT
             if not stop.is_set():
                 placed = _with_checkpoint(settings, about, partial(files_in, session))
                 job = Stream(
@@ -160,19 +161,3 @@ def _sink(settings: Settings, chosen: str, sink: SinkSettings) -> tuple[Reachabl
     log.info("streaming into sink %s: %s", chosen, sink.location)
     store = store_of(sink.identity)
     return target, Target(chosen, sink.type, sink.location, SINKS[sink.type].document, store)
-
-
-@contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """While inside, SIGTERM and SIGINT set the event instead of ending the process."""
-
-    def tell(number: int, _frame: FrameType | None) -> None:
-        log.info("%s: finishing the current batch", signal.Signals(number).name)
-        stop.set()
-
-    handlers = {signal_number: signal.signal(signal_number, tell) for signal_number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for signal_number, handler in handlers.items():
-            signal.signal(signal_number, handler)
