@@ -22,7 +22,7 @@ COMPILED := build/compiled
 # Processes that share the integration tests, file by file; each has services of its own, some 3 GB in all.
 WORKERS ?= 2
 
-.PHONY: help demo quick test test-long check unit unit-compiled integration contracts bench bench-agent fuzz soak breakages record compiled generated clean
+.PHONY: help demo quick test test-long check unit unit-compiled integration contracts docs bench bench-agent fuzz soak breakages record compiled generated clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -76,6 +76,10 @@ integration: $(STAMP) ## The tests against real Cassandra, Kafka and Spark, in t
 
 contracts: $(STAMP) ## Every sink held to its contract and to the oracle, on its real server; a table at the end
 	nice -n 5 $(PYTEST) -q -m contract $(ARGS)
+
+docs: $(STAMP) ## The site of docs/, into build/site: links and anchors checked, nothing loaded from elsewhere
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	@echo "Read it with: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
 
 test-long: $(STAMP) ## The tests that take minutes each, and every property with ten times as many examples, other ones each time
 	$(PYTEST) -q -m long
