@@ -125,10 +125,25 @@ BREAKAGES: Final = (
         name="every-key-may-do-everything",
         promise="over HTTP nobody does what the role of the API key does not allow",
         file="spark/tailrace_server/api/access.py",
-        old="        if not holder.role.may(needed):\n",
-        new="        if not holder.role.may(Role.READ):\n",
+        old="    if not caller.role.may(needed):\n",
+        new="    if not caller.role.may(Role.READ):\n",
         needs=Needs.NOTHING,
         reds=(Red(SERVED, "test_every_route_asks_for_a_key_with_its_role[GET-/v1/audit-admin]", "assert"),),
+    ),
+    Breakage(
+        name="a-condition-with-from-is-written-as-it-is",
+        promise="a request written as a statement is read as the same request",
+        file="spark/tailrace_server/sql/rendering.py",
+        old="    return text if statements == [_plain(create)] else _text(create, _in_dollars(create.where))\n",
+        new="    return text if statements else _text(create, _in_dollars(create.where))\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/server/sql/test_statements.py",
+                "test_a_request_as_text_is_read_as_the_same_request",
+                "asked_of",
+            ),
+        ),
     ),
     Breakage(
         name="a-dry-run-alters",

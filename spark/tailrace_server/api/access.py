@@ -9,7 +9,12 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tailrace_server.meta.keys import ApiKeys, Caller, Role
+from tailrace_server.operations.operations import Operations
 
+OperationsFor = Callable[[str], Operations]
+"""The operations in somebody's name."""
+
+PREFIX: Final = "/v1"
 ANYBODY: Final = "anybody"
 _bearer: Final = HTTPBearer(auto_error=False, description="A key of `tailrace api-keys add`")
 
@@ -28,11 +33,17 @@ def requires(keys: ApiKeys | None, needed: Role) -> Callable[..., Caller]:
             raise HTTPException(
                 401, "an API key is needed: Authorization: Bearer KEY", headers={"WWW-Authenticate": "Bearer"}
             )
-        if not holder.role.may(needed):
-            raise HTTPException(403, f"the API key {holder.name} has the role {holder.role}, and this needs {needed}")
-        return Caller(f"key {holder.name}", holder.role)
+        named = Caller(f"key {holder.name}", holder.role)
+        require_role(named, needed)
+        return named
 
     return caller
+
+
+def require_role(caller: Caller, needed: Role) -> None:
+    """Refuse with 403 who may not."""
+    if not caller.role.may(needed):
+        raise HTTPException(403, f"the {caller.name} has the role {caller.role}, and this needs {needed}")
 
 
 class BodyLimit:

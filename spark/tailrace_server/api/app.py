@@ -3,7 +3,6 @@
 Annotations are not put off here: FastAPI reads them, and some are made of arguments.
 """
 
-from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Query, Request, Response
@@ -12,18 +11,15 @@ from fastapi.responses import JSONResponse
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, TailraceError
-from tailrace_server.api.access import BodyLimit, requires
+from tailrace_server.api.access import PREFIX, BodyLimit, OperationsFor, requires
 from tailrace_server.api.bodies import AlterBody, ResetBody, SubscribeBody
+from tailrace_server.api.sql import add_sql
 from tailrace_server.meta.keys import ApiKeys, Caller, Role
 from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked, refuse_files
-from tailrace_server.operations.operations import Alteration, Operations
+from tailrace_server.operations.operations import Alteration
 
-OperationsFor = Callable[[str], Operations]
-"""The operations in somebody's name."""
-
-PREFIX: Final = "/v1"
 _ONE: Final = PREFIX + "/subscriptions/{table}/{name}"
 _STATUS: Final[tuple[tuple[type[TailraceError], int], ...]] = (
     (RefusedRequestError, 422),
@@ -42,6 +38,7 @@ def application(operations: OperationsFor, keys: ApiKeys | None, most_body_bytes
     _health(app, operations)
     _reading(app, operations, keys)
     _changing(app, operations, keys)
+    add_sql(app, operations, keys)
     return app
 
 

@@ -45,3 +45,10 @@ class ResetBody(Body):
     offsets: dict[str, dict[int, int]] | None = Field(
         default=None, description="Or offsets by topic and partition; other partitions from their beginning"
     )
+
+
+class SqlBody(Body):
+    """A statement, with what is secret beside it."""
+
+    statement: str = Field(description="One statement", examples=["SHOW SUBSCRIPTIONS LIKE 'shop.%'"])
+    values: dict[str, Any] = Field(default={}, description="The values of :NAME in it", repr=False)

@@ -53,19 +53,21 @@ def subscriptions(
         if audit:
             print_rows(operations.audit(reference, limit), always_json=json, empty="no changes yet")
         elif reference is None:
-            _print_list([dict(row) for row in operations.all(cancelled=all_)], json=json)
+            print_list([dict(row) for row in operations.all(cancelled=all_)], json=json)
         else:
-            _print_one(operations.details(reference), json=json)
+            print_one(operations.details(reference), json=json)
 
 
-def _print_list(rows: list[dict[str, Any]], *, json: bool) -> None:
+def print_list(rows: list[dict[str, Any]], *, json: bool) -> None:
+    """Subscriptions, with fewer columns for people."""
     if on_terminal() and not json:
         columns = ("reference", "state", "sink", "target", "behind", "reason", "action")
         rows = [{name: row[name] for name in columns} for row in rows]
     print_rows(rows, always_json=json, empty="no subscriptions; `tailrace subscribe` makes one")
 
 
-def _print_one(details: dict[str, Any], *, json: bool) -> None:
+def print_one(details: dict[str, Any], *, json: bool) -> None:
+    """One with its settings, and its partitions below."""
     if not on_terminal() or json:
         print_json(details)
         return

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from pydantic import SecretStr
 
 from tailrace_common.cli.console import print_json, say
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.secrets import is_secret_name
 from tailrace_common.settings import Settings
-from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.cli.opening import (
     Columns,
@@ -26,7 +23,7 @@ from tailrace_server.cli.opening import (
     typed,
     with_secrets,
 )
-from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.asking import Asked, secret_names
 from tailrace_server.operations.sections import revealed
 
 
@@ -81,23 +78,23 @@ def _section(settings: Settings, sink: str | None, kind: str | None, options: di
     """The sink's section: of the settings file, or of this command line."""
     if (sink is None) == (kind is None):
         raise SettingsError("one of --sink NAME (a [sink.NAME] of the settings file) and --type TYPE is needed")
-    section: dict[str, Any] = {}
-    if sink is not None:
-        if sink not in settings.sink:
-            raise SettingsError(f"--sink {sink}: there is no [sink.{sink}]; set: {', '.join(settings.sink) or 'none'}")
-        section = {"type": settings.sink[sink].type, **revealed(settings.sink[sink])}
+    section = {} if sink is None else section_named(settings, sink)
     section["type"] = kind = kind or section["type"]
     require_no_secrets(kind, options)
     return {**section, **tree_of(typed(options))}
 
 
+def section_named(settings: Settings, sink: str) -> dict[str, Any]:
+    """A [sink.NAME] of the settings file, with its secrets. Raises SettingsError."""
+    if sink not in settings.sink:
+        raise SettingsError(f"there is no [sink.{sink}] in the settings; set: {', '.join(settings.sink) or 'none'}")
+    return {"type": settings.sink[sink].type, **revealed(settings.sink[sink])}
+
+
 def require_no_secrets(kind: str, options: dict[str, str]) -> None:
     """Others of the machine see the arguments of a command. Raises SettingsError."""
-    fields = SINK_TYPES[kind].model_fields if kind in SINK_TYPES else {}
-    for name in options:
-        secret = name in fields and fields[name].annotation in (SecretStr, SecretStr | None)
-        if secret or (is_secret_name(name) and not name.endswith(("_file", ".file"))):
-            raise SettingsError(
-                f"--option {name}: is a secret, which others see among the arguments of a process; put it into a file, "
-                f"and name that: -o {name}_file=FILE"
-            )
+    for name in secret_names(kind, options):
+        raise SettingsError(
+            f"--option {name}: is a secret, which others see among the arguments of a process; put it into a file, "
+            f"and name that: -o {name}_file=FILE"
+        )

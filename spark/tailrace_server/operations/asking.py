@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic import SecretStr
+
+from tailrace_common.secrets import is_secret_name
 from tailrace_common.settings import Settings
+from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.model.errors import RefusedRequestError
 from tailrace_server.model.subscription import Request, Shape, SinkSummary, Start, TableName, require_name
@@ -65,6 +69,15 @@ def _file_names(settings: Mapping[str, Any]) -> Iterator[str]:
             yield name
         elif isinstance(value, Mapping):
             yield from (f"{name}.{below}" for below in _file_names(value))
+
+
+def secret_names(kind: str, options: Iterable[str]) -> Iterator[str]:
+    """Those of the options of a type of sink that are secrets themselves, and not names of files with them."""
+    fields = SINK_TYPES[kind].model_fields if kind in SINK_TYPES else {}
+    for name in options:
+        secret = name in fields and fields[name].annotation in (SecretStr, SecretStr | None)
+        if secret or (is_secret_name(name) and not name.endswith(_FILE_NAMES)):
+            yield name
 
 
 def _require_fit(name: str, kind: str, shape: Shape) -> None:

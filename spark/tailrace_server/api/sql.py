@@ -1,0 +1,46 @@
+"""Statements over HTTP.
+
+Annotations are not put off here: FastAPI reads them, and some are made of arguments.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI
+
+from tailrace_server.api.access import PREFIX, OperationsFor, require_role, requires
+from tailrace_server.api.bodies import SqlBody
+from tailrace_server.meta.keys import ApiKeys, Caller, Role
+from tailrace_server.model.errors import RefusedRequestError
+from tailrace_server.operations.answers import Answer
+from tailrace_server.operations.asking import refuse_files
+from tailrace_server.sql.parsing import parse
+from tailrace_server.sql.running import Surroundings, run
+from tailrace_server.sql.statements import ShowAll, ShowCreate, ShowOne
+
+
+def add_sql(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> None:
+    """The route of statements. SHOW is for readers, the others are for operators."""
+    Reader = Annotated[Caller, Depends(requires(keys, Role.READ))]
+
+    @app.post(PREFIX + "/sql", summary="Run a statement: its rows")
+    def sql(body: SqlBody, caller: Reader) -> list[Answer]:
+        statements = parse(body.statement)
+        if len(statements) != 1:
+            raise RefusedRequestError(f"one statement at a time, not {len(statements)}")
+        [statement] = statements
+        if not isinstance(statement.statement, ShowAll | ShowOne | ShowCreate):
+            require_role(caller, Role.OPERATE)
+        surroundings = Surroundings(sections=_no_section, sinks=_without_files, values=body.values)
+        return list(run(statement, operations(caller.name), surroundings).rows)
+
+
+def _no_section(name: str) -> Mapping[str, Any]:
+    raise RefusedRequestError(
+        f"[sink.{name}]: over HTTP a sink is INTO TYPE OPTIONS (...); the command reads sections of its settings file"
+    )
+
+
+def _without_files(sink: Mapping[str, Any]) -> Mapping[str, Any]:
+    refuse_files(sink)
+    return sink

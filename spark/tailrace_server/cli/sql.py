@@ -1,0 +1,135 @@
+"""`tailrace sql`: subscriptions by statements, from the command line, a file, a pipe, or a prompt."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from tailrace_common.cli.console import print_json, print_rows, say
+from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.properties.passthrough import read_secret_file
+from tailrace_schemas.errors import SettingsError, TailraceError
+from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, operations_of, pairs, with_secrets
+from tailrace_server.cli.operating import print_list, print_one
+from tailrace_server.cli.subscribe import section_named
+from tailrace_server.operations.operations import Operations
+from tailrace_server.sql.parsing import is_complete, parse
+from tailrace_server.sql.running import Result, Shown, Surroundings, run
+
+_PROMPT: Final = "tailrace> "
+_MORE: Final = "      ... "
+_ENDS: Final = ("exit", "quit", "exit;", "quit;")
+
+
+def sql(
+    statement: Annotated[
+        str | None, typer.Argument(metavar="[STATEMENT]", help="Statements with ; between them.", show_default=False)
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file.", show_default=False),
+    ] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option("--value-file", metavar="NAME=FILE", help="The value of :NAME is in this file; repeatable."),
+    ] = None,
+    config: SettingsFile = None,
+    server: ServerUrl = None,
+    key_file: KeyFile = None,
+    json: Json = False,
+) -> None:
+    """Create, show and change subscriptions in SQL (docs/subscriptions.md).
+
+    Without a statement: from standard input, and on a terminal from a prompt. All statements are read before any is
+    run, and the first that fails ends the run.
+
+    Example: tailrace sql "CREATE SUBSCRIPTION dwh ON shop.orders INTO sql OPTIONS (url_file = '/run/secrets/dwh')"
+    """
+    if statement is not None and file is not None:
+        raise SettingsError("a statement and --file exclude each other")
+    surroundings = Surroundings(
+        sections=lambda name: section_named(settings_of(config), name),
+        sinks=dict if server is None else with_secrets,
+        values={name: _content(name, path) for name, path in pairs(value, "--value-file").items()},
+    )
+    with operations_of(config, server, key_file) as operations:
+        if statement is None and file is None and sys.stdin.isatty():
+            _prompt(operations, surroundings, json=json)
+        else:
+            _run_all(_text(statement, file), operations, surroundings, json=json)
+
+
+def _text(statement: str | None, file: Path | None) -> str:
+    if statement is not None:
+        return statement
+    try:
+        return sys.stdin.read() if file is None else file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file or 'standard input'}: cannot be read: {error}") from None
+
+
+def _content(name: str, path: str) -> str:
+    try:
+        return read_secret_file(path)
+    except ValueError as error:
+        raise SettingsError(f"--value-file {name}: {error}") from None
+
+
+def _run_all(text: str, operations: Operations, surroundings: Surroundings, *, json: bool) -> None:
+    for parsed in parse(text):
+        _print(run(parsed, operations, surroundings), json=json)
+
+
+def _prompt(operations: Operations, surroundings: Surroundings, *, json: bool) -> None:
+    """Statements line by line, each up to its `;`. Ctrl-C forgets the lines so far, Ctrl-D leaves."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 - gives `input` its line editing, where Python has it
+    say("Statements end with ;  Ctrl-D leaves.")
+    while (text := _statement(input)) is not None:
+        try:
+            _run_all(text, operations, surroundings, json=json)
+        except TailraceError as error:
+            say(str(error))
+
+
+def _statement(read: Callable[[str], str]) -> str | None:
+    """The lines of a statement; None where there are no more."""
+    text = ""
+    while True:
+        try:
+            line = read(_MORE if text else _PROMPT)
+        except KeyboardInterrupt:
+            say("")
+            text = ""
+            continue
+        except EOFError:
+            say("")
+            return None
+        if not text and line.strip().lower() in _ENDS:
+            return None
+        text = f"{text}{line}\n" if text or line.strip() else ""
+        if is_complete(text):
+            return text
+
+
+def _print(result: Result, *, json: bool) -> None:
+    match result.shown:
+        case Shown.LIST:
+            print_list([dict(row) for row in result.rows], json=json)
+        case Shown.DETAILS:
+            print_one(dict(result.rows[0]), json=json)
+        case Shown.STATEMENT if sys.stdout.isatty() and not json:
+            typer.echo(f"{result.rows[0]['statement']};")
+        case Shown.STATEMENT:
+            print_json(result.rows[0])
+        case Shown.CHANGED:
+            columns = ("reference", "state", "sink", "target")
+            rows = result.rows
+            if sys.stdout.isatty() and not json:
+                rows = [{name: row[name] for name in columns} for row in rows]
+            print_rows(rows, always_json=json)

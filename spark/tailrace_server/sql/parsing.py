@@ -1,0 +1,298 @@
+"""Statements out of text. Faults point at the word that does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from tailrace_server.sql.errors import Span, StatementError, UnclosedError, pointed
+from tailrace_server.sql.grammar import GRAMMAR, WORDS
+from tailrace_server.sql.statements import (
+    Alter,
+    Bound,
+    Create,
+    Drop,
+    Named,
+    Pause,
+    Reset,
+    Resume,
+    ShowAll,
+    ShowCreate,
+    ShowOne,
+    Statement,
+)
+
+Node = Tree[Token]
+_SIMPLE: Final[Mapping[str, Callable[[Named], Statement]]] = {
+    "show_one": ShowOne,
+    "show_create": ShowCreate,
+    "pause": Pause,
+    "resume": Resume,
+    "drop": Drop,
+}
+_MOST_EXPECTED: Final = 6
+_COMMENTS_AT_END: Final = re.compile(r"(?:\s|--[^\n]*\Z|/\*(?:(?!\*/)[\s\S])*\*/)*\Z")
+_QUOTES: Final = "'\"`$"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A statement, the text of the script that it is of, and where its words stand.
+
+    `marks` are phrases of the operations' errors (`sink.NAME.OPTION`), each with its span.
+    """
+
+    statement: Statement
+    text: str
+    span: Span
+    marks: Mapping[str, Span] = field(default_factory=dict)
+
+    def pointing(self, words: str) -> str:
+        """An error of the operations, pointed at the word that it is about, else at the statement."""
+        fitting = [mark for mark in self.marks if mark in words]
+        span = self.marks[max(fitting, key=len)] if fitting else self.span
+        return pointed(self.text, span, words)
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(GRAMMAR, start="script", parser="lalr", propagate_positions=True, maybe_placeholders=False)
+
+
+def parse(text: str) -> list[Parsed]:
+    """The statements of a text, with `;` between them. Raises StatementError."""
+    try:
+        script = _parser().parse(text)
+    except UnexpectedInput as error:
+        raise _unexpected(text, error) from None
+    return [_Reading(text, node).parsed() for node in script.children if isinstance(node, Tree)]
+
+
+def is_complete(text: str) -> bool:
+    """Whether a text ends with the `;` of a statement, right or wrong, so that no more lines of it are to be read."""
+    try:
+        empty = not parse(text)
+    except UnclosedError:
+        return False
+    except StatementError:
+        empty = False
+    return not empty and _COMMENTS_AT_END.sub("", text).endswith(";")
+
+
+def _unexpected(text: str, error: UnexpectedInput) -> StatementError:
+    end = len(text.rstrip())
+    if isinstance(error, UnexpectedCharacters):
+        start: int = error.pos_in_stream  # type: ignore[assignment]  # None only in lark's base class
+        span = Span(start, start + 1)
+        sign = text[span.start]
+        if sign in _QUOTES:
+            return UnclosedError(pointed(text, span, f"the quote {sign} is not closed"))
+        return StatementError(pointed(text, span, f"{sign} does not fit here; {_expected(error.allowed)}"))
+    if isinstance(error, UnexpectedToken) and error.token.type != "$END":
+        token: Token = error.token
+        word = "a text" if token.type in ("STRING", "LITERAL") else f'"{token}"'
+        span = Span(token.start_pos or 0, token.end_pos or end)
+        return StatementError(pointed(text, span, f"{word} does not fit here; {_expected(error.accepts)}"))
+    accepted = error.accepts if isinstance(error, UnexpectedToken) else ()
+    return StatementError(pointed(text, Span(end, end + 1), f"the statement is not complete; {_expected(accepted)}"))
+
+
+def _expected(terminals: Iterable[str]) -> str:
+    words = sorted({WORDS.get(name, name.lstrip("_")) for name in terminals})
+    return "expected: " + ", ".join(words[:_MOST_EXPECTED]) + (" and others" if len(words) > _MOST_EXPECTED else "")
+
+
+class _Reading:
+    """One statement out of its tree."""
+
+    def __init__(self, text: str, node: Node) -> None:
+        self._text = text
+        self._node = node
+        self._marks: dict[str, Span] = {}
+
+    def parsed(self) -> Parsed:
+        statement = self._statement()
+        return Parsed(statement, self._text, _span(self._node), self._marks)
+
+    def _statement(self) -> Statement:
+        kind = self._node.data
+        if kind in _SIMPLE:
+            return _SIMPLE[kind](self._named())
+        match kind:
+            case "create":
+                return self._create()
+            case "alter":
+                return self._alter()
+            case "reset":
+                return self._reset()
+            case _:
+                return self._show_all()
+
+    def _create(self) -> Create:
+        subscription = self._named()
+        kind = section = None
+        for node in self._parts("sink_type"):
+            kind = _word(node.children[0])
+            self._marks[f"sink.{subscription.name}"] = _span(node)
+        for node in self._parts("sink_section"):
+            section = _word(node.children[0])
+            self._marks[f"[sink.{section}]"] = _span(node)
+        return Create(
+            subscription=subscription,
+            kind=kind,
+            section=section,
+            options=self._tree("options", f"sink.{subscription.name}."),
+            columns=self._flat("columns", "columns."),
+            stream=self._flat("stream", "stream."),
+            where=self._where(),
+            start=self._start(),
+        )
+
+    def _alter(self) -> Alter:
+        subscription = self._named()
+        no_where = any(self._parts("no_where"))
+        prefix = f"sink.{subscription.name}."
+        return Alter(
+            subscription=subscription,
+            options={**self._tree("set_sink", prefix), **self._unset("unset_sink", prefix)},
+            columns={**self._flat("set_columns", "columns."), **self._unset("unset_columns", "columns.")},
+            stream={**self._flat("set_stream", "stream."), **self._unset("unset_stream", "stream.")},
+            where="" if no_where else self._where(),
+        )
+
+    def _reset(self) -> Reset:
+        subscription = self._named()
+        for node in self._parts("from_offsets"):
+            self._marks["offsets"] = _span(node.children[0])
+            return Reset(subscription, offsets=_word(node.children[0]))
+        return Reset(subscription, self._start())
+
+    def _show_all(self) -> ShowAll:
+        tokens = [token for token in self._node.children if isinstance(token, Token)]
+        like = next((_word(token) for token in tokens if token.type == "STRING"), None)
+        return ShowAll(any(token.type == "ALL" for token in tokens), like)
+
+    def _parts(self, name: str) -> Iterator[Node]:
+        return (child for child in self._node.children if isinstance(child, Tree) and child.data == name)
+
+    def _named(self) -> Named:
+        [name] = self._parts("name")
+        table = None
+        for node in self._parts("table"):
+            table = ".".join(map(_word, node.children))
+            self._marks[f'table "{table}"'] = _span(node)
+        named = Named(_word(name.children[0]), table)
+        self._marks[f'name "{named.name}"'] = self._marks[f"{named.reference}:"] = _span(name)
+        return named
+
+    def _where(self) -> str | None:
+        for node in self._parts("where"):
+            content = node.children[0]
+            span = self._marks["condition"] = _span(content)
+            written = self._text[span.start : span.end]
+            if isinstance(content, Token):
+                tag = written.index("$", 1) + 1
+                return written[tag:-tag]
+            return written
+        return None
+
+    def _start(self) -> str:
+        for node in self._parts("from"):
+            [token] = node.children
+            word = _word(token)
+            self._marks[f'start "{word}"'] = _span(token)
+            return word if isinstance(token, Token) and token.type == "STRING" else word.lower()
+        return "earliest"
+
+    def _tree(self, name: str, prefix: str) -> dict[str, Any]:
+        tree: dict[str, Any] = {}
+        for path, value, node in self._settings(name, prefix):
+            self._put(tree, path, value, node)
+        return tree
+
+    def _flat(self, name: str, prefix: str) -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for path, value, node in self._settings(name, prefix):
+            self._put(flat, (".".join(path),), value, node)
+        return flat
+
+    def _settings(self, name: str, prefix: str) -> Iterator[tuple[tuple[str, ...], Any, Node]]:
+        for clause in self._parts(name):
+            for setting in clause.children:
+                if isinstance(setting, Tree):
+                    path = _path(setting.children[0])
+                    self._marks[prefix + ".".join(path)] = _span(setting.children[0])
+                    yield path, self._value(setting.children[1]), setting
+
+    def _unset(self, name: str, prefix: str) -> dict[str, None]:
+        removed: dict[str, None] = {}
+        for clause in self._parts(name):
+            for node in clause.children:
+                path = _path(node)
+                if len(path) > 1 and name == "unset_sink":
+                    raise self._fault(node, f"UNSET takes settings as wholes: UNSET ({path[0]})")
+                self._marks[prefix + ".".join(path)] = _span(node)
+                removed[".".join(path)] = None
+        return removed
+
+    def _value(self, node: Node | Token) -> Any:
+        if isinstance(node, Tree):
+            if node.data == "list":
+                return [self._value(item) for item in node.children]
+            tree: dict[str, Any] = {}
+            for setting in node.children:
+                if isinstance(setting, Tree):
+                    self._put(tree, _path(setting.children[0]), self._value(setting.children[1]), setting)
+            return tree
+        return _scalar(node)
+
+    def _put(self, tree: dict[str, Any], path: tuple[str, ...], value: Any, node: Node) -> None:
+        *above, last = path
+        for step in above:
+            tree = tree.setdefault(step, {})
+            if not isinstance(tree, dict):
+                raise self._fault(node, f"{'.'.join(path)} is set twice")
+        if last in tree:
+            raise self._fault(node, f"{'.'.join(path)} is set twice")
+        tree[last] = value
+
+    def _fault(self, node: Node | Token, words: str) -> StatementError:
+        return StatementError(pointed(self._text, _span(node), words))
+
+
+def _scalar(token: Token) -> Any:
+    match token.type:
+        case "STRING":
+            return _word(token)
+        case "NUMBER":
+            return int(token) if re.fullmatch(r"-?\d+", token) else float(token)
+        case "BOUND":
+            return Bound(token[1:])
+        case "NULL":
+            return None
+        case _:
+            return token.type == "TRUE"
+
+
+def _path(node: Node | Token) -> tuple[str, ...]:
+    return tuple(map(_word, node.children)) if isinstance(node, Tree) else (_word(node),)
+
+
+def _word(node: Node | Token) -> str:
+    """A name or text without its quotes."""
+    text = str(node)
+    if text[:1] in ("'", '"'):
+        return text[1:-1].replace(text[0] * 2, text[0])
+    return text
+
+
+def _span(node: Node | Token) -> Span:
+    if isinstance(node, Token):
+        return Span(node.start_pos or 0, node.end_pos or 0)
+    return Span(node.meta.start_pos, node.meta.end_pos)

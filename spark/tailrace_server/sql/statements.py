@@ -1,0 +1,107 @@
+"""Statements as values. Options are trees: `registry.url` is `url` of the mapping `registry`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A value that stands outside the statement, :NAME in it: what is secret, or what a program fills in."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A subscription: its name, and the table where the name is not the only one."""
+
+    name: str
+    table: str | None = None
+
+    @property
+    def reference(self) -> str:
+        """As the operations take it: KEYSPACE.TABLE/NAME, or NAME."""
+        return self.name if self.table is None else f"{self.table}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """CREATE SUBSCRIPTION. Of `kind`, a type of sink, and `section`, a [sink.NAME] of the settings, one is set."""
+
+    subscription: Named
+    kind: str | None = None
+    section: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    stream: Mapping[str, Any] = field(default_factory=dict)
+    where: str | None = None
+    start: str = "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class ShowAll:
+    """SHOW [ALL] SUBSCRIPTIONS [LIKE]: cancelled ones too, and those whose name or reference is like a pattern."""
+
+    cancelled: bool = False
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOne:
+    """SHOW SUBSCRIPTION."""
+
+    subscription: Named
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCreate:
+    """SHOW CREATE SUBSCRIPTION."""
+
+    subscription: Named
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """PAUSE SUBSCRIPTION."""
+
+    subscription: Named
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """RESUME SUBSCRIPTION."""
+
+    subscription: Named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alter:
+    """ALTER SUBSCRIPTION: what is set, None to unset one. `where`: as the operations' Alteration has it."""
+
+    subscription: Named
+    options: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    stream: Mapping[str, Any] = field(default_factory=dict)
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """RESET SUBSCRIPTION FROM a start, or from offsets as JSON."""
+
+    subscription: Named
+    start: str = "earliest"
+    offsets: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """DROP SUBSCRIPTION."""
+
+    subscription: Named
+
+
+Statement = Create | ShowAll | ShowOne | ShowCreate | Pause | Resume | Alter | Reset | Drop

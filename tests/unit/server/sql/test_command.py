@@ -1,0 +1,131 @@
+"""`tailrace sql` on the meta database and over HTTP, and the same statements sent to /v1/sql."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from typer.testing import CliRunner, Result
+
+from tailrace.cli.main import complete
+from tailrace_server.meta.keys import Role
+from tests.unit.server.api.conftest import Served, served
+from tests.unit.server.requests import SECRET
+
+__all__ = ["served"]  # a fixture
+
+CREATE = "CREATE SUBSCRIPTION warehouse ON shop.orders INTO sql OPTIONS (url_file = 'url') WHERE id > 1"
+SETTINGS = """
+[sink.lake]
+type = "sql"
+url_file = "url"
+"""
+Sql = Callable[..., Result]
+
+
+@pytest.fixture(params=["direct", "http"])
+def sql(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sql:
+    """The command in a directory with a file of a secret, and with settings."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "url").write_text(f"postgresql://u:{SECRET}@host/d")
+    (tmp_path / "tailrace.toml").write_text(SETTINGS)
+    more: list[str] = []
+    if request.param == "http":
+        api: Served = request.getfixturevalue("served")
+        (tmp_path / "key").write_text(api.keys[Role.OPERATE])
+        more = ["--server", api.url, "--api-key-file", "key"]
+
+    def run(*words: str, stdin: str | None = None) -> Result:
+        answer = CliRunner().invoke(complete(), ["sql", *words, *more], input=stdin)
+        assert SECRET not in answer.output
+        return answer
+
+    return run
+
+
+def rows(answer: Result) -> list[dict[str, Any]]:
+    assert answer.exit_code == 0, answer.output
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+@pytest.mark.promise("subscription.sql")
+def test_a_session(sql: Sql, tmp_path: Path) -> None:
+    [made] = rows(sql(CREATE))
+    assert (made["reference"], made["state"]) == ("shop.orders/warehouse", "active")
+    assert rows(sql(CREATE)) == [made]  # the same request again
+    [lake] = rows(sql("CREATE SUBSCRIPTION lake ON shop.* INTO SINK lake COLUMNS (email = 'mask') FROM LATEST"))
+    assert lake["target"] == made["target"] == "postgresql://host/d"
+    script = "PAUSE SUBSCRIPTION lake;\nALTER SUBSCRIPTION warehouse SET STREAM (trigger_seconds = 5) UNSET WHERE;"
+    assert [row["state"] for row in rows(sql(stdin=script))] == ["paused", "active"]
+    (tmp_path / "script.sql").write_text("RESUME SUBSCRIPTION lake; RESET SUBSCRIPTION lake FROM '2026-05-01';")
+    assert len(rows(sql("--file", "script.sql"))) == 2
+    [details] = rows(sql("SHOW SUBSCRIPTION warehouse ON shop.orders"))
+    assert (details["where"], details["stream"]) == (None, {"trigger_seconds": 5})
+    assert [row["name"] for row in rows(sql("SHOW SUBSCRIPTIONS LIKE 'shop.orders/%'"))] == ["warehouse"]
+    [shown] = rows(sql("SHOW CREATE SUBSCRIPTION lake"))
+    rows(sql("DROP SUBSCRIPTION lake"))
+    assert rows(sql("SHOW SUBSCRIPTIONS LIKE 'lake'")) == []
+    [again] = rows(sql(shown["statement"], "--value-file", "url=url"))
+    assert (again["reference"], again["target"]) == ("shop.*/lake", "postgresql://host/d")
+    [details] = rows(sql("SHOW SUBSCRIPTION lake"))
+    assert (details["columns"], details["start"]) == ({"email": "mask"}, "2026-05-01T00:00:00.000+00:00")
+
+
+@pytest.mark.parametrize(
+    ("statement", "words", "carets"),
+    [
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url_file = 'url', tabel = 'x')",
+         "did you mean sink.w.table?", " " * 73 + "^" * 5),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url = 'postgresql://u:hunter2@host/d')",
+         "sink.w.url: is a secret", " " * 55 + "^" * 3),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO sqll", 'type must be "sql"', " " * 42 + "^" * 4),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO SINK lakes", "there is no [sink.lakes]", " " * 42 + "^" * 10),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url = :u)", ":u: has no value", None),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url_file = 'url') COLUMNS (e = 5)",
+         "the treatment must be a text", " " * 82 + "^"),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url_file = 'url') FROM 'soon'",
+         'start "soon": must be', " " * 78 + "^" * 6),
+        ("PAUSE SUBSCRIPTION neither", "neither: there is no such subscription", " " * 19 + "^" * 7),
+    ],
+)  # fmt: skip
+def test_what_is_refused_points_at_its_word(sql: Sql, statement: str, words: str, carets: str | None) -> None:
+    answer = sql(statement)
+    assert answer.exit_code != 0
+    assert words in answer.stderr
+    if carets is not None:
+        assert answer.stderr.splitlines()[-1].removeprefix("tailrace: ") == carets
+
+
+def test_nothing_runs_of_a_script_that_is_wrong(sql: Sql) -> None:
+    assert sql(f"{CREATE}; DROPP SUBSCRIPTION warehouse").exit_code != 0
+    assert rows(sql("SHOW SUBSCRIPTIONS")) == []
+
+
+@pytest.mark.promise("subscription.access")
+def test_statements_over_http(served: Served) -> None:
+    def send(role: Role | None, statement: str, **values: str) -> httpx2.Response:
+        headers = {} if role is None else {"Authorization": f"Bearer {served.keys[role]}"}
+        body = {"statement": statement, "values": values}
+        return httpx2.post(f"{served.url}/v1/sql", json=body, headers=headers, timeout=10)
+
+    create = "CREATE SUBSCRIPTION warehouse ON shop.orders INTO sql OPTIONS (url = :url)"
+    url = f"postgresql://u:{SECRET}@host/d"
+    assert send(None, "SHOW SUBSCRIPTIONS").status_code == 401
+    assert send(Role.READ, create, url=url).status_code == 403
+    made = send(Role.OPERATE, create, url=url)
+    assert (made.status_code, made.json()[0]["reference"]) == (200, "shop.orders/warehouse")
+    assert [row["name"] for row in send(Role.READ, "SHOW SUBSCRIPTIONS").json()] == ["warehouse"]
+    for wrong, words in (
+        (CREATE.replace("warehouse", "w"), "no setting may name a file"),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO SINK lake", "over HTTP a sink is INTO TYPE"),
+        ("SHOW SUBSCRIPTIONS; SHOW SUBSCRIPTIONS", "one statement at a time"),
+        ("SHOW", "the statement is not complete"),
+    ):
+        refused = send(Role.OPERATE, wrong)
+        assert refused.status_code == 422
+        assert words in refused.json()["detail"]
+        assert SECRET not in refused.text

@@ -1,0 +1,165 @@
+"""What statements say, what is refused with a caret, and that a request as text is read as the same request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_server.operations.asking import Asked
+from tailrace_server.sql.errors import StatementError
+from tailrace_server.sql.parsing import is_complete, parse
+from tailrace_server.sql.rendering import create_of, render
+from tailrace_server.sql.running import Surroundings, asked_of
+from tailrace_server.sql.statements import (
+    Alter,
+    Bound,
+    Create,
+    Drop,
+    Named,
+    Pause,
+    Reset,
+    Resume,
+    ShowAll,
+    ShowCreate,
+    ShowOne,
+    Statement,
+)
+from tests.unit.server.requests import SECRET
+
+W = Named("w")
+
+
+def parsed(text: str) -> Statement:
+    [statement] = parse(text)
+    return statement.statement
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("SHOW SUBSCRIPTIONS", ShowAll()),
+        ("show all subscriptions like 'shop.%'", ShowAll(True, "shop.%")),
+        ("SHOW SUBSCRIPTION w ON shop.orders", ShowOne(Named("w", "shop.orders"))),
+        ("show create subscription w", ShowCreate(W)),
+        ("PAUSE SUBSCRIPTION w -- for now", Pause(W)),
+        ('resume subscription "w" on shop.*', Resume(Named("w", "shop.*"))),
+        ("RESET SUBSCRIPTION w FROM LATEST", Reset(W, "latest")),
+        ("RESET SUBSCRIPTION w FROM '2026-05-01'", Reset(W, "2026-05-01")),
+        ("RESET SUBSCRIPTION w FROM OFFSETS '{\"t\": {\"0\": 5}}'", Reset(W, offsets='{"t": {"0": 5}}')),
+        ("DROP SUBSCRIPTION w", Drop(W)),
+        ("ALTER SUBSCRIPTION w SET (a = 1, b.c = 'x') UNSET (d)",
+         Alter(subscription=W, options={"a": 1, "b": {"c": "x"}, "d": None})),
+        ("ALTER SUBSCRIPTION w SET COLUMNS (email = 'hash') UNSET STREAM (trigger_seconds) SET WHERE id > 1",
+         Alter(subscription=W, columns={"email": "hash"}, stream={"trigger_seconds": None}, where="id > 1")),
+        ("ALTER SUBSCRIPTION w UNSET WHERE", Alter(subscription=W, where="")),
+        ("CREATE SUBSCRIPTION on ON shop.orders INTO SINK lake",
+         Create(subscription=Named("on", "shop.orders"), section="lake")),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url = :url, n = -1.5, t = true, l = [1, {x = null}])",
+         Create(subscription=Named("w", "shop.orders"), kind="sql",
+                options={"url": Bound("url"), "n": -1.5, "t": True, "l": [1, {"x": None}]})),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql WHERE extract(year FROM ts) > 5 /* c */ AND a IS DISTINCT FROM "
+         "b AND c <> 'it\\'s; FROM' FROM '2026'",
+         Create(subscription=Named("w", "shop.orders"), kind="sql", start="2026",
+                where="extract(year FROM ts) > 5 /* c */ AND a IS DISTINCT FROM b AND c <> 'it\\'s; FROM'")),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql WHERE $$ a ; from $$ FROM LATEST",
+         Create(subscription=Named("w", "shop.orders"), kind="sql", start="latest", where=" a ; from ")),
+    ],
+)  # fmt: skip
+def test_what_statements_say(text: str, statement: Statement) -> None:
+    assert parsed(text) == statement
+
+
+def test_a_script_has_several() -> None:
+    text = ";PAUSE SUBSCRIPTION a;\n-- then; this\nRESUME SUBSCRIPTION b ;;"
+    assert [item.statement for item in parse(text)] == [Pause(Named("a")), Resume(Named("b"))]
+    assert parse(" -- nothing\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("SHOW SUBSCRIPTIONS;", True),
+        ("SHOW SUBSCRIPTIONS; -- more", True),
+        ("SHOW SUBSCRIPTIONS", False),
+        ("SHOW SUBSCRIPTIONS LIKE ';", False),
+        ("-- ;", False),
+        ("CREATE SUBSCRIPTION w ON a.b INTO sql WHERE $x$ ; $$;", False),
+        ("SHOW ME;", True),
+        ("", False),
+    ],
+)
+def test_where_a_statement_ends(text: str, complete: bool) -> None:
+    assert is_complete(text) == complete
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "line", "carets"),
+    [
+        ("CREATE SUBSCRIPTION w ON shop.orders INTOO sql", "expected: INTO",
+         "CREATE SUBSCRIPTION w ON shop.orders INTOO sql", "                                     ^^^^^"),
+        ("PAUSE SUBSCRIPTION w;\nRESUME SUBSCRIPTION w w", 'line 2: "w" does not fit here; expected: ";", ON, the end',
+         "RESUME SUBSCRIPTION w w", "                      ^"),
+        ("DELETE x", '"DELETE" does not fit here', "DELETE x", "^^^^^^"),
+        ("PAUSE SUBSCRIPTION\n", "the statement is not complete; expected: a name", "PAUSE SUBSCRIPTION",
+         "                  ^"),
+        (f"ALTER SUBSCRIPTION w SET (url = '{SECRET}", "the quote ' is not closed",
+         "ALTER SUBSCRIPTION w SET (url = '*******", "                                ^"),
+        (f"ALTER SUBSCRIPTION w SET (url '{SECRET}')", "a text does not fit here",
+         "ALTER SUBSCRIPTION w SET (url '*******')", "                              ^^^^^^^^^"),
+        ("ALTER SUBSCRIPTION w SET (a = 1, a.b = 2)", "a.b is set twice",
+         "ALTER SUBSCRIPTION w SET (a = 1, a.b = 2)", "                                 ^^^^^^^"),
+        ("ALTER SUBSCRIPTION w UNSET (a.b)", "UNSET takes settings as wholes: UNSET (a)",
+         "ALTER SUBSCRIPTION w UNSET (a.b)", "                            ^^^"),
+    ],
+)  # fmt: skip
+def test_a_fault_points_at_its_word(text: str, words: str, line: str, carets: str) -> None:
+    with pytest.raises(StatementError) as refused:
+        parse(text)
+    first, second, third = str(refused.value).split("\n")
+    assert words in first
+    assert (second, third) == (line, carets)
+
+
+NAMES = st.one_of(
+    st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,8}", fullmatch=True), st.sampled_from(["on", "sink", "from"])
+)
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12)
+KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=6)
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(st.none(), st.booleans(), NUMBERS, WORDS),
+    lambda items: st.lists(items, max_size=3) | st.dictionaries(KEYS, items, max_size=3),
+    max_leaves=6,
+)
+CONDITIONS = st.one_of(
+    WORDS,
+    st.lists(
+        st.sampled_from([
+            "a", "=", "'x'", "'it''s'", "'a\\'b'", "(", ")", "FROM", "DISTINCT", "distinct from", ";", "-- c\n",
+            "/* c */", "$$", "$q1$", "`from`", '"', "'", "WHERE", "\n", "1.5", "-",
+        ]),
+        max_size=8,
+    ).map(" ".join),
+)  # fmt: skip
+REQUESTS = st.builds(
+    Asked,
+    table=st.from_regex(r"[\w*?]{1,5}\.[\w*?]{1,5}", fullmatch=True),
+    name=NAMES,
+    sink=st.builds(lambda kind, options: {"type": kind, **options}, NAMES, st.dictionaries(
+        KEYS.filter(lambda key: key != "type" and not key.startswith("secret")), VALUES, max_size=3)),
+    where=st.none() | CONDITIONS,
+    columns=st.dictionaries(KEYS, WORDS, max_size=2),
+    stream=st.dictionaries(KEYS, VALUES, max_size=2),
+    start=st.sampled_from(["earliest", "latest", "2026-05-01"]) | WORDS,
+)  # fmt: skip
+
+
+@pytest.mark.promise("subscription.sql")
+@given(REQUESTS)
+def test_a_request_as_text_is_read_as_the_same_request(request: Asked) -> None:
+    statement = parsed(render(create_of(request)))
+    assert isinstance(statement, Create)
+    assert asked_of(statement, Surroundings(sections=lambda _: {}, values={})) == request
