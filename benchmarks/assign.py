@@ -39,7 +39,7 @@ def main(nodes: int = 12, tokens_per_node: int = 16, streams_per_entry: int = 1)
     timestamps = [generation.timestamp for generation in generations]
     rows = list(zip(tokens[:SCALAR_ROWS].tolist(), written[:SCALAR_ROWS].tolist(), strict=True))
     began = time.perf_counter()
-    scalar = [stream_for(generations[operating(timestamps, w, NOW + 5_000).place], t).value for t, w in rows]
+    scalar = [stream_for(generations[operating(timestamps, w, NOW + 5_000).generation], t).value for t, w in rows]
     one_by_one = SCALAR_ROWS / (time.perf_counter() - began)
 
     assert table.assign(tokens[:SCALAR_ROWS], written[:SCALAR_ROWS]).stream_column().to_pylist() == scalar  # noqa: S101

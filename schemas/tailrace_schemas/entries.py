@@ -130,14 +130,14 @@ class Entries(Sequence[Entry]):
         """How many streams all entries have together."""
         return self.firsts[-1]
 
-    def place(self, token: int) -> int:
+    def index_of(self, token: int) -> int:
         """Which entry a token belongs to: the first whose range ends at it or after it, else entry 0."""
         index = bisect_left(self.range_ends, token)
         return index if index < len(self.range_ends) else 0
 
     def stream_of(self, token: int) -> StreamId:
         """The stream of a token: by entry, then by shard, modulo the entry's own number of streams."""
-        index = self.place(token)
+        index = self.index_of(token)
         first = self.firsts[index]
         return self._id(first + shard(self.firsts[index + 1] - first, self.ignore_msb[index], token))
 
@@ -145,8 +145,8 @@ class Entries(Sequence[Entry]):
         """Every stream, the entries in turn."""
         return map(self._id, range(self.stream_count))
 
-    def _id(self, place: int) -> StreamId:
-        return StreamId(self.ids[STREAM_ID_BYTES * place : STREAM_ID_BYTES * (place + 1)])
+    def _id(self, index: int) -> StreamId:
+        return StreamId(self.ids[STREAM_ID_BYTES * index : STREAM_ID_BYTES * (index + 1)])
 
     def _entry(self, at: int) -> Entry:
         streams = tuple(map(self._id, range(self.firsts[at], self.firsts[at + 1])))

@@ -159,7 +159,7 @@ class GenerationLog:
         if not self._published:
             return None
         operated = operating(self._timestamps, written, known_until)
-        return self._published[operated.place], operated.mark
+        return self._published[operated.generation], operated.mark
 
     def feed(
         self, offset: int, appended: int, key: bytes | None, value: bytes | None

@@ -51,7 +51,7 @@ class Generation:
 
     def entry_for(self, token: int) -> Entry:
         """The first entry whose range ends at the token or after it, else entry 0."""
-        return self.entries[self.entries.place(token)]
+        return self.entries[self.entries.index_of(token)]
 
     def streams(self) -> frozenset[StreamId]:
         """Every stream of the generation."""
@@ -73,9 +73,9 @@ class Mark(StrEnum):
 
 
 class Operating(NamedTuple):
-    """Which generation operated at a write time: its place among the timestamps given, and a mark, if any."""
+    """Which generation operated at a write time: its index among the timestamps given, and a mark, if any."""
 
-    place: int
+    generation: int
     mark: Mark | None
 
 

@@ -67,7 +67,13 @@ def _truncations(mutation: Mutation, source: Source, tables: Mapping[UUID, Table
             deletion = Deletion(one.written, one.written // 1_000_000)
             alone = replace(source, count=1)
             change = Change(
-                op=Op.TRUNCATE, table=table, token=0, key=None, deletion=deletion, source=alone, upto=one.place
+                op=Op.TRUNCATE,
+                table=table,
+                token=0,
+                key=None,
+                deletion=deletion,
+                source=alone,
+                upto=one.effective_position,
             )
             yield replace(change, digest=change_digest(change))
 

@@ -34,8 +34,8 @@ _LOG: Final = logging.getLogger("tailrace.agent")
 _MOST_AT_ONCE: Final = 4 << 20
 
 
-def _place(truncation: Truncation) -> Position:
-    return truncation.place
+def _effective_position(truncation: Truncation) -> Position:
+    return truncation.effective_position
 
 
 class Session:
@@ -133,7 +133,7 @@ class Session:
         """Publish the plain mutations that come first, as many as there is room for; whether there was one."""
         entries: Iterable[Entry] = self._entries
         if pending := self._parts.schema.truncations.pending:
-            first = min(truncation.place for truncation in pending)
+            first = min(truncation.effective_position for truncation in pending)
             entries = takewhile(lambda entry: entry.position <= first, entries)
         most_bytes = min(self._transaction.bytes_left, _MOST_AT_ONCE)
         done, records = self._translation.plain(entries, self._transaction.room, most_bytes)
@@ -148,7 +148,7 @@ class Session:
         return True
 
     def _truncate(self, until: Position | None = None) -> None:
-        """Publish the truncations whose place is before a position, or before which everything was published.
+        """Publish truncations whose effective position is before `until`, or before which everything was published.
 
         That includes segments without an index. Truncations of tables that are held or unknown wait. Raises
         ServiceError.
@@ -156,17 +156,17 @@ class Session:
         # By their places and not by their records' positions: a reader that applies changes in order must get those
         # that a truncation left after it. Truncations are read ahead of the changes, so mostly that is known in time.
         schema = self._parts.schema
-        for truncation in sorted(schema.truncations.pending, key=_place):
+        for truncation in sorted(schema.truncations.pending, key=_effective_position):
             if until is None:
                 settled = schema.truncations.settled(truncation, schema.read_up_to)
                 if not self._capture.passed(truncation.position, settled=settled):
                     return
-            elif truncation.place >= until:
+            elif truncation.effective_position >= until:
                 return
             if self._lot.holds(truncation.table_id) and schema.history.newest(truncation.table_id) is None:
                 continue
             try:
-                late = self._published.may_have(truncation.table_id, truncation.place)
+                late = self._published.may_have(truncation.table_id, truncation.effective_position)
                 records = self._translation.truncation(truncation, late=late)
             except HeldError:  # health says so already, as the table's changes are held
                 continue

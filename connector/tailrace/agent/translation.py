@@ -159,7 +159,7 @@ class Translation:
         durable = (flushed := self._capture.durable) is None or truncation.position <= flushed
         flags = (SCHEMA_INFERRED if unsure else 0) | (TRUNCATED_LATE if late else 0)
         source = replace(source, count=1, durable=durable, flags=flags)
-        upto = None if truncation.upto[0] < 0 else truncation.place
+        upto = None if truncation.upto[0] < 0 else truncation.effective_position
         return self._parts.routing.truncation(table, truncation.written, source, upto)
 
     def parked_records(self, entry: Entry) -> Outgoing:

@@ -199,7 +199,7 @@ class _Piece(Update):
             left = survey.units_seen - start
             self._slots = [None] * (window if window < left else left)
 
-    def wants(self, written: i64, deletes: bool, static: bool, place: i64, changes: i64) -> bool:  # noqa: ARG002
+    def wants(self, written: i64, deletes: bool, static: bool, wire_index: i64, changes: i64) -> bool:  # noqa: ARG002
         if self.survey.sorted:
             return True
         self._slot = self.survey.places[self._unit] - self._start

@@ -49,17 +49,19 @@ class Message:
 class Unit:
     """One change, or two that stay together, and where they stand among the others of their update (contracts.md 1)."""
 
-    def __init__(self, written: i64, deletes: bool, static: bool, place: i64, body: bytes, data: bytes | None) -> None:
+    def __init__(
+        self, written: i64, deletes: bool, static: bool, wire_index: i64, body: bytes, data: bytes | None
+    ) -> None:
         self.written = written
         self.deletes = deletes
         self.static = static
-        self.place = place
+        self.wire_index = wire_index
         self.body = body
         self.data = data
 
 
 def _rank(unit: Unit) -> tuple[int, bool, bool, int]:
-    return unit.written, unit.deletes, not unit.static, unit.place
+    return unit.written, unit.deletes, not unit.static, unit.wire_index
 
 
 class TableWriter:
@@ -92,7 +94,7 @@ class Transcoder:
         self._flags = 0
         self._epoch: i64 = -1
         self._segment: i64 = -1
-        self._place = b""
+        self._location = b""
 
     def messages(
         self,
@@ -194,7 +196,7 @@ class Transcoder:
         out.write(self._node)
         write_long(out, epoch)
         write_long(out, segment)
-        self._epoch, self._segment, self._place = epoch, segment, out.getvalue()
+        self._epoch, self._segment, self._location = epoch, segment, out.getvalue()
 
     def message_in(
         self, update: Update, body: bytes, offset: i64, index: i64, count: i64, first: i64, last: i64, several: bool
@@ -214,7 +216,7 @@ class Transcoder:
         out = self._out
         out.truncate(0)
         out.write(body)
-        out.write(self._place)
+        out.write(self._location)
         write_long(out, offset)
         write_long(out, index)
         write_long(out, count)
@@ -283,7 +285,7 @@ class Update(UpdateVisitor):
         self._records = writer.records
         self._key = b""
         self._partition: Partition | None = None
-        self._place: i64 = 0
+        self._wire_index: i64 = 0
         self.streamed = False
         self._opened: tuple[int, Bound, Deletion] | None = None
         if self.units:
@@ -316,8 +318,8 @@ class Update(UpdateVisitor):
             body = self._records.partition_deletion(self.partition(), deletion)
             self.add(Unit(deletion.written, True, False, -1, body, None))
 
-    def wants(self, written: i64, deletes: bool, static: bool, place: i64, changes: i64) -> bool:  # noqa: ARG002
-        """Whether a unit of so many changes, at this place among the others, is to be made."""
+    def wants(self, written: i64, deletes: bool, static: bool, wire_index: i64, changes: i64) -> bool:  # noqa: ARG002
+        """Whether a unit of so many changes, at this index in the update, is to be made."""
         return True
 
     def add(self, unit: Unit) -> None:
@@ -327,9 +329,9 @@ class Update(UpdateVisitor):
     def row(self, reader: Reader, header: Plan, static: bool) -> None:
         """A row's deletion and its data, one unit where the deletion is not the older."""
         cells, data = reader.cells, reader.data
-        wire_index: i64 = -1 if static else self._place
+        wire_index: i64 = -1 if static else self._wire_index
         if not static:
-            self._place += 1
+            self._wire_index += 1
         plan = self._writer.plan(header)
         has_data = self._records.has_data(cells, plan)
         written = self._records.newest
@@ -358,5 +360,5 @@ class Update(UpdateVisitor):
                 self.add(Unit(deletion.written, True, False, wire_index, body, None))
         self._opened = None
         if marker.open is not None:
-            self._opened = self._place, Bound(marker.values, opens_inclusive(marker.kind)), marker.open
-        self._place += 1
+            self._opened = self._wire_index, Bound(marker.values, opens_inclusive(marker.kind)), marker.open
+        self._wire_index += 1

@@ -26,8 +26,8 @@ class Truncation:
     inferred: bool = False
 
     @property
-    def place(self) -> Position:
-        """Where it belongs among the table's changes: behind those that it took, before those that it left."""
+    def effective_position(self) -> Position:
+        """Its position among the table's changes: behind those that it took, before those that it left."""
         segment, offset = self.upto
         # The record is written when the data is gone already, so changes that stayed may stand before it.
         return self.position if segment < 0 else min(self.position, Position(self.position.epoch, segment, offset))

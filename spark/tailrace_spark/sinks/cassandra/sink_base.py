@@ -29,7 +29,7 @@ from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 _Target = TypeVar("_Target")
 _Item = TypeVar("_Item")
 
-Place = tuple[str, str]
+TargetName = tuple[str, str]
 """Keyspace and name of a table there."""
 
 UNSUPPORTED_SECONDS: Final = 60.0
@@ -117,7 +117,7 @@ class CassandraSink(ABC):
         self._letters = letters
         self._opener = opener
         self._refused: Mapping[str, str] = {}
-        self._ids: dict[Place, UUID] = {}
+        self._ids: dict[TargetName, UUID] = {}
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
@@ -196,10 +196,10 @@ class CassandraSink(ABC):
     def look_again(self, changes: Sequence[Delivered]) -> None:
         """In a worker process: forget what is known of the cluster where it has other tables by now than those."""
         tables = {id(delivered.change.table): delivered.change.table for delivered in changes}.values()
-        for place in {self._place_of(table) for table in tables}:
-            if place in self._ids:
-                identity = self._cluster.identity(*place)
-                if identity is None or identity[0] != self._ids[place]:
+        for name in {self._target_name(table) for table in tables}:
+            if name in self._ids:
+                identity = self._cluster.identity(*name)
+                if identity is None or identity[0] != self._ids[name]:
                     self._forget()
                     return
 
@@ -222,7 +222,7 @@ class CassandraSink(ABC):
         """Write a piece; `letters` has its dead letters, and gets those of changes that cannot be written."""
 
     @abstractmethod
-    def _place_of(self, table: Table) -> Place:
+    def _target_name(self, table: Table) -> TargetName:
         """Where the changes of a source's table are written."""
 
     def _forget(self) -> None:

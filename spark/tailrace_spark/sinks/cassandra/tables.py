@@ -18,7 +18,7 @@ from tailrace_spark.sinks.cassandra.cluster import KeyColumn, RefusedError
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.cassandra.dead_letters import DEAD_LETTERS, CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Place, Targets, taken
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, Targets, taken
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
@@ -156,7 +156,7 @@ class CassandraTablesSink(CassandraSink):
             self._ids[keyspace, table.name] = identity[0]
         return Writes(table, name)
 
-    def _place_of(self, table: Table) -> Place:
+    def _target_name(self, table: Table) -> TargetName:
         return self._keyspace_of(table.keyspace), table.name
 
     def _keyspace_of(self, keyspace: str) -> str:

@@ -15,10 +15,10 @@ from tailrace_spark.sinks.images.state import IMAGES
 from tailrace_spark.sinks.state_store.bulk import insert
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
 
-Place = tuple[str, int, int]
+RecordPosition = tuple[str, int, int]
 """Topic, partition, offset."""
-Given = Mapping[Place, tuple[RowImages, tuple[RowImage, ...]]]
-"""By place: the images of a change, and those of what had expired when it came."""
+Given = Mapping[RecordPosition, tuple[RowImages, tuple[RowImage, ...]]]
+"""By position in Kafka: the images of a change, and those of what had expired when it came."""
 
 LONGEST_STREAM: Final = 100
 STREAM_NAME: Final = sa.Text().with_variant(sa.String(LONGEST_STREAM), MYSQL)
@@ -36,7 +36,7 @@ GIVEN: Final = sa.Table(
 _COLUMNS: Final = tuple(column.name for column in GIVEN.columns)
 
 
-def place_of(delivered: Delivered) -> Place:
+def record_position(delivered: Delivered) -> RecordPosition:
     """Where a change was read."""
     record_id = delivered.record_id
     return record_id.topic, record_id.partition, record_id.offset
@@ -44,12 +44,12 @@ def place_of(delivered: Delivered) -> Place:
 
 def given_before(
     connection: sa.Connection, stream: str, changes: Sequence[Delivered], seen: set[KafkaPartition]
-) -> dict[Place, tuple[RowImages, tuple[RowImage, ...]]]:
+) -> dict[RecordPosition, tuple[RowImages, tuple[RowImage, ...]]]:
     """The images that these changes have had; they come by topic, partition and offset.
 
     Those of before this batch are forgotten, for each partition that is not among those `seen` in it.
     """
-    images: dict[Place, tuple[RowImages, tuple[RowImage, ...]]] = {}
+    images: dict[RecordPosition, tuple[RowImages, tuple[RowImage, ...]]] = {}
     c = GIVEN.c
     for (topic, partition), some in groupby(changes, key=lambda change: change.record_id.key[:2]):
         offsets = [delivered.record_id.offset for delivered in some]

@@ -21,8 +21,8 @@ _LONG_AGO: Final = -(2**62)
 class _Value:
     """One column: bytes to a plain value, that to what is bound. `dropped_at`: what is older is no data."""
 
-    def __init__(self, place: int, column_type: CqlType, dialect: str, dropped_at: int) -> None:
-        self.place = place
+    def __init__(self, index: int, column_type: CqlType, dialect: str, dropped_at: int) -> None:
+        self.index = index
         self.codec: Codec = codec(column_type)
         self.dropped_at = dropped_at
         render = to_sql(column_type, dialect)
@@ -66,7 +66,7 @@ class Renderer:
     def values(self, state: RowState, at: int | None) -> list[object] | None:
         """What the columns that are no keys show of a state at a time; None: no row. Raises DecodeError."""
         values = self._visible.values(state, None, at)
-        return None if values is None else [value.bound(values[value.place]) for value in self._values]
+        return None if values is None else [value.bound(values[value.index]) for value in self._values]
 
     def plain_values(self, change: Change, written: int) -> list[object] | None:
         """`values` of a plain change (rowstate.plain) that was written at `written`, without a state."""

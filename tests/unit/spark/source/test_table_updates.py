@@ -174,7 +174,7 @@ def test_every_write_time_is_looked_up() -> None:
         assert found.assignment == own
         assert found.others == ((1_500_000, Assignment(1_000, stream_for(generations[0], one.token).value)),)
         for written, assignment in found.others:
-            place = operating([1_000, 2_000], written).place
+            place = operating([1_000, 2_000], written).generation
             assert assignment.generation == generations[place].timestamp
     plain = Piece((Delivered(RecordId(TOPIC, 0, 0), Log(TABLE).update((1,), (), 2_500_000, v=1), own),))
     assert with_streams(plain, StreamTable.of(generations), write_times) is plain

@@ -34,7 +34,7 @@ from tailrace_spark.sinks.cassandra.log.rows import log_rows, write_times
 from tailrace_spark.sinks.cassandra.log.updates import Target, Update, batches_of, updates_of, was_streamed
 from tailrace_spark.sinks.cassandra.log.watermarks import Watermarks
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, Place, Targets, taken
+from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, Targets, taken
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener, WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
@@ -268,7 +268,7 @@ class LogTablesSink(CassandraSink):
     def _definitions(self) -> Mapping[str, tuple[int, str]]:
         return {name: (announced, json.dumps(table_to_json(table))) for name, (announced, table) in self._known.items()}
 
-    def _place_of(self, table: Table) -> Place:
+    def _target_name(self, table: Table) -> TargetName:
         return self._keyspace_of(table.keyspace), log_name(table)
 
     def _forget(self) -> None:

@@ -64,17 +64,17 @@ def batches_of(updates: Iterable[Update], ttl_seconds: int) -> Iterator[Batch]:
                 bound = _bound(update.target, row, ttl_seconds)
                 by_stream.setdefault((update.target.statement, row.stream), []).append(bound)
     for (statement, stream), rows in by_stream.items():
-        place = token(stream)
+        stream_token = token(stream)
         some: list[tuple[bytes | None, ...]] = []
         size = 0
         for values in rows:
             weight = sum(len(value) for value in values if value is not None)
             if some and (len(some) >= _BATCH_ROWS or size + weight > _BATCH_BYTES):
-                yield Batch(statement, tuple(some), place)
+                yield Batch(statement, tuple(some), stream_token)
                 some, size = [], 0
             some.append(values)
             size += weight
-        yield Batch(statement, tuple(some), place)
+        yield Batch(statement, tuple(some), stream_token)
 
 
 def _bound(target: Target, row: LogRow, ttl_seconds: int) -> tuple[bytes | None, ...]:
