@@ -16,7 +16,7 @@ if [ -e "$target/.from-$stamp" ]; then
 fi
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-{ sources; find common connector schemas spark \( -name '*.json' -o -name '*.properties' -o -name py.typed \) -print0; } |
+{ sources; find common connector schemas spark \( -name '*.json' -o -name '*.properties' -o -name '*.css' -o -name '*.js' -o -name '*.svg' -o -name '*.html' -o -name py.typed \) -print0; } |
     xargs -0 cp --parents -t "$copy"
 cp --parents -t "$copy" setup.py pyproject.toml README.md LICENSE tools/{build_backend,compilation}.py tools/mypyc.toml
 rm -rf "$target"

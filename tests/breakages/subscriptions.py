@@ -10,6 +10,7 @@ LEASES: Final = "spark/tailrace_server/meta/leases.py"
 SUBSCRIPTIONS: Final = "spark/tailrace_server/meta/subscriptions.py"
 WORKER: Final = "spark/tailrace_server/worker/worker.py"
 WORKED: Final = "unit/server/worker/test_worker.py"
+PAGE_ACCESS: Final = "unit/server/web/test_access.py"
 SERVED: Final = "unit/server/api/test_api.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
@@ -159,5 +160,23 @@ BREAKAGES: Final = (
                 r"assert apply\(changed\) == wanted",
             ),
         ),
+    ),
+    Breakage(
+        name="a-form-of-another-session-counts",
+        promise="a form counts with the token of its session alone",
+        file="spark/tailrace_server/web/access.py",
+        old='    if not same_token(visitor.session, form.get(TOKEN, "")):\n',
+        new="    if not form.get(TOKEN):\n",
+        needs=Needs.NOTHING,
+        reds=(Red(PAGE_ACCESS, "test_a_form_needs_the_token_of_its_session", "== 403"),),
+    ),
+    Breakage(
+        name="pages-of-other-sites-are-not-told-apart",
+        promise="no page of another site changes anything by way of a browser",
+        file="spark/tailrace_server/web/guard.py",
+        old="        return site in _OTHER_SITES\n",
+        new="        return False\n",
+        needs=Needs.NOTHING,
+        reds=(Red(PAGE_ACCESS, "test_no_other_sites_page_changes_anything[headers0]", "another site"),),
     ),
 )

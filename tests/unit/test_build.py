@@ -52,6 +52,19 @@ def test_every_data_file_is_packaged() -> None:
         assert f"'*{suffix}'" in copied, "let tools/compile.sh copy it"
 
 
+def test_the_files_of_the_page_are_in_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    distribution = Distribution()
+    distribution.parse_config_files()
+    command = distribution.get_command_obj("build_py")
+    command.ensure_finalized()
+    packaged = {ROOT / source / name for _, source, _, names in command.data_files for name in names}
+    page = ROOT / "spark/tailrace_server/web"
+    files = {file for folder in ("static", "templates") for file in (page / folder).iterdir()}
+    assert len(files) > 8
+    assert files <= packaged
+
+
 def test_only_setuptools_is_needed_to_build_pure() -> None:
     assert [need.partition(">")[0] for need in PYPROJECT["build-system"]["requires"]] == ["setuptools"]
 

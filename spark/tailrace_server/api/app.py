@@ -21,12 +21,13 @@ from tailrace_server.operations.asking import Asked, refuse_files
 from tailrace_server.operations.operations import Alteration
 
 _ONE: Final = PREFIX + "/subscriptions/{table}/{name}"
-_STATUS: Final[tuple[tuple[type[TailraceError], int], ...]] = (
+STATUS: Final[tuple[tuple[type[TailraceError], int], ...]] = (
     (RefusedRequestError, 422),
     (UnknownSubscriptionError, 404),
     (ConflictError, 409),
     (ServiceError, 503),
 )
+"""The status of each kind of error; of others it is 500."""
 
 
 def application(operations: OperationsFor, keys: ApiKeys | None, most_body_bytes: int, version: str) -> FastAPI:
@@ -115,7 +116,7 @@ def _changing(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> 
 
 
 async def _refused(_request: Request, error: Exception) -> JSONResponse:
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
     return JSONResponse({"detail": redact(str(error))}, status)
 
 

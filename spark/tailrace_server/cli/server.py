@@ -69,6 +69,8 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
     """While inside, the HTTP API answers."""
     from tailrace_server.api.app import application  # other commands need no web framework
     from tailrace_server.api.listening import listening
+    from tailrace_server.web.app import install, sampling
+    from tailrace_server.web.site import site_of
 
     chosen, keys = settings.server, ApiKeys(database)
     app = application(
@@ -77,11 +79,13 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
         chosen.most_body_bytes,
         describe(),
     )
+    site = site_of(settings, database, subscriptions, describe())
+    install(app, site)
     if chosen.authentication and not keys.all():
         log.warning("the HTTP API refuses everybody: there is no key yet; `tailrace api-keys add NAME` makes one")
     scheme = "http" if chosen.tls_certificate_file is None else "https"
-    with listening(app, chosen) as port:
-        log.info("HTTP API: %s://%s:%d/v1", scheme, chosen.address, port)
+    with listening(app, chosen) as port, sampling(site.history):
+        log.info("HTTP API: %s://%s:%d/v1; page: %s://%s:%d/", *(scheme, chosen.address, port) * 2)
         yield
 
 

@@ -52,7 +52,7 @@ class ApiKeys:
         with self._database.transaction() as connection:
             if first(connection, sa.select(api_key.c.id).where(api_key.c.name == name)) is not None:
                 raise ConflictError(f"there is an API key {name}: revoke it first, or choose another name")
-            values = {"name": name, "role": str(role), "digest": _digest(key), "created": now()}
+            values = {"name": name, "role": str(role), "digest": digest_of(key), "created": now()}
             try:
                 connection.execute(sa.insert(api_key).values(values))
             except IntegrityError:
@@ -61,7 +61,11 @@ class ApiKeys:
 
     def caller(self, key: str) -> Caller | None:
         """Whose key this is; None where it is nobody's."""
-        statement = sa.select(api_key).where(api_key.c.digest == _digest(key))
+        return self.holder(digest_of(key))
+
+    def holder(self, digest: str) -> Caller | None:
+        """Whose key has this digest; None where no key has, or not any more."""
+        statement = sa.select(api_key).where(api_key.c.digest == digest)
         with self._database.transaction() as connection:
             row = first(connection, statement)
         return None if row is None else Caller(row["name"], Role(row["role"]))
@@ -80,6 +84,6 @@ class ApiKeys:
         return [dict(row) for row in rows]
 
 
-def _digest(key: str) -> str:
-    """Of 32 random bytes, so that no salt is needed."""
+def digest_of(key: str) -> str:
+    """What is kept of a key. It has 32 random bytes, so that no salt is needed."""
     return hashlib.sha256(key.encode()).hexdigest()

@@ -30,13 +30,17 @@ class Subscriptions:
 
     def subscribe(self, request: Request, who: str) -> tuple[Subscription, bool]:
         """The subscription of a request, and whether it is new. Raises ConflictError where the name is another's."""
-        if not self._sealer.exists and not self._has_secrets():
-            self._sealer.make()
+        self.make_key()
         sealed = self._sealer.seal(as_json(dict(request.settings)))
         try:
             return self._subscribe(request, sealed, who)
         except _TakenError:  # somebody asked for it at the same moment
             return self._subscribe(request, sealed, who)
+
+    def make_key(self) -> None:
+        """Make the key that seals, where there is none and nothing is sealed yet."""
+        if not self._sealer.exists and not self._has_secrets():
+            self._sealer.make()
 
     def _subscribe(self, request: Request, sealed: str, who: str) -> tuple[Subscription, bool]:
         with self._database.transaction() as connection:

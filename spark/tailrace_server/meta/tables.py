@@ -75,6 +75,16 @@ range_progress: Final = sa.Table(
     sa.Column("last_offsets", long_text(), nullable=False),
 )
 
+progress_history: Final = sa.Table(
+    "progress_history",
+    metadata,
+    sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
+    sa.Column("taken", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("reached", sa.BigInteger, nullable=False),
+    sa.Column("behind", sa.BigInteger),
+    sa.Column("partitions", sa.Integer, nullable=False),
+)
+
 worker: Final = sa.Table(
     "worker",
     metadata,

@@ -1,0 +1,86 @@
+"""Who looks at a page: its session, its role, and the form that it sends, with the token of its session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl
+
+from fastapi import HTTPException, Request
+
+from tailrace_server.api.access import ANYBODY
+from tailrace_server.meta.keys import ApiKeys, Caller, Role
+from tailrace_server.web.sessions import COOKIE, Session, Sessions, same_token
+
+TOKEN: Final = "token"  # noqa: S105 - the name of a field
+_MOST_FIELDS: Final = 500
+_FORM: Final = "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Whoever looks, None before signing in, with the session; `is_new` where the browser has no cookie of it yet."""
+
+    caller: Caller | None
+    session: Session
+    is_new: bool
+
+    def may(self, role: Role) -> bool:
+        """Whether the page offers what needs this role."""
+        return self.caller is not None and self.caller.role.may(role)
+
+
+class SignInError(Exception):
+    """Nobody has signed in, or the session has ended."""
+
+
+class Doorkeeper:
+    """Tells who sends a request. Without `keys` everybody on this machine is an admin."""
+
+    def __init__(self, sessions: Sessions, keys: ApiKeys | None) -> None:
+        self._sessions = sessions
+        self.keys = keys
+
+    def visitor(self, request: Request) -> Visitor:
+        """Whoever sends it."""
+        session = self._sessions.read(request.cookies.get(COOKIE))
+        if session is None:
+            session, is_new = self._sessions.new(), True
+        else:
+            is_new = False
+        return Visitor(self._caller(request, session), session, is_new)
+
+    def _caller(self, request: Request, session: Session) -> Caller | None:
+        if self.keys is None:
+            host = request.client.host if request.client is not None else "?"
+            return Caller(f"{ANYBODY}@{host}", Role.ADMIN)
+        holder = None if session.digest is None else self.keys.holder(session.digest)
+        return None if holder is None else Caller(f"key {holder.name}", holder.role)
+
+    def admitted(self, request: Request, needed: Role) -> Visitor:
+        """The same. Raises SignInError, and HTTPException 403 for a lower role."""
+        visitor = self.visitor(request)
+        if visitor.caller is None:
+            raise SignInError
+        if not visitor.caller.role.may(needed):
+            words = f"{visitor.caller.name} has the role {visitor.caller.role}, and this needs {needed}"
+            raise HTTPException(403, words)
+        return visitor
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form, of each name the last. Raises HTTPException for what is none."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != _FORM:
+        raise HTTPException(415, f"a form is sent as {_FORM}")
+    try:
+        text = (await request.body()).decode()
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        raise HTTPException(400, "the form cannot be read") from None
+
+
+def require_token(visitor: Visitor, form: Mapping[str, str]) -> None:
+    """Raise HTTPException 403 for a form that is not of this session's pages."""
+    if not same_token(visitor.session, form.get(TOKEN, "")):
+        raise HTTPException(403, "the form is of another session, or of one that has ended: load the page again")

@@ -1,0 +1,101 @@
+"""What forms ask for: pause, resume, reset and cancel. The last two have a page that says what comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import Response
+
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.meta.keys import Role
+from tailrace_server.model.errors import RefusedRequestError
+from tailrace_server.operations.operations import Operations
+from tailrace_server.web.access import Visitor, form_of, require_token
+from tailrace_server.web.reading import ONE
+from tailrace_server.web.rendering import Renderer, path_of, redirect
+from tailrace_server.web.site import Site
+
+Form = Annotated[dict[str, str], Depends(form_of)]
+_STARTS: Final = ("earliest", "latest", "time", "offsets")
+
+
+def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
+    """Add them."""
+    _pause(app, site)
+    _reset(app, site, renderer)
+    _cancel(app, site, renderer)
+
+
+def operator(site: Site, request: Request, form: Mapping[str, str] | None = None) -> tuple[Visitor, Operations]:
+    """Whoever may change subscriptions, and the operations in that name; of a form also its token is looked at."""
+    visitor = site.doors.admitted(request, Role.OPERATE)
+    if form is not None:
+        require_token(visitor, form)
+    return visitor, site.operations(visitor.caller.name if visitor.caller else "")
+
+
+def _pause(app: FastAPI, site: Site) -> None:
+    @app.post(f"{ONE}/pause")
+    def pause(request: Request, table: str, name: str, form: Form) -> Response:
+        _, operations = operator(site, request, form)
+        answer = operations.pause(f"{table}/{name}")
+        return redirect(f"{path_of(answer['reference'])}?done=paused")
+
+    @app.post(f"{ONE}/resume")
+    def resume(request: Request, table: str, name: str, form: Form) -> Response:
+        _, operations = operator(site, request, form)
+        answer = operations.resume(f"{table}/{name}")
+        return redirect(f"{path_of(answer['reference'])}?done=resumed")
+
+
+def _reset(app: FastAPI, site: Site, renderer: Renderer) -> None:
+    @app.get(f"{ONE}/reset")
+    def ask(request: Request, table: str, name: str) -> Response:
+        visitor, operations = operator(site, request)
+        answer = operations.details(f"{table}/{name}")
+        return renderer.page(request, visitor, "reset.html", answer=answer, start="earliest", time="", problem="")
+
+    @app.post(f"{ONE}/reset")
+    def reset(request: Request, table: str, name: str, form: Form) -> Response:
+        visitor, operations = operator(site, request, form)
+        reference, start = f"{table}/{name}", form.get("start", "earliest")
+        answer = operations.details(reference)
+        try:
+            offsets = _offsets(answer["partitions"], form) if start == "offsets" else None
+            operations.reset(reference, form.get("time", "").strip() if start == "time" else _word(start), offsets)
+        except RefusedRequestError as error:
+            time = form.get("time", "")
+            values = {"answer": answer, "start": start, "time": time, "problem": str(error)}
+            return renderer.page(request, visitor, "reset.html", 422, **values)
+        return redirect(f"{path_of(reference)}?done=reset")
+
+
+def _word(start: str) -> str:
+    return start if start in ("earliest", "latest") else "earliest"
+
+
+def _offsets(partitions: list[dict[str, object]], form: Mapping[str, str]) -> dict[KafkaPartition, int]:
+    """The offsets of a form that has a field for each partition. Raises RefusedRequestError."""
+    offsets: dict[KafkaPartition, int] = {}
+    for row in partitions:
+        topic, partition = str(row["topic"]), int(str(row["partition"]))
+        text = form.get(f"offset.{topic}.{partition}", "").strip()
+        if not text.isdecimal():
+            raise RefusedRequestError(f"offset of {topic}, partition {partition}: {text!r} is no number from 0 on")
+        offsets[topic, partition] = int(text)
+    return offsets
+
+
+def _cancel(app: FastAPI, site: Site, renderer: Renderer) -> None:
+    @app.get(f"{ONE}/cancel")
+    def ask(request: Request, table: str, name: str) -> Response:
+        visitor, operations = operator(site, request)
+        return renderer.page(request, visitor, "cancel.html", answer=operations.details(f"{table}/{name}"))
+
+    @app.post(f"{ONE}/cancel")
+    def cancel(request: Request, table: str, name: str, form: Form) -> Response:
+        _, operations = operator(site, request, form)
+        operations.cancel(f"{table}/{name}")
+        return redirect("/subscriptions")

@@ -1,0 +1,121 @@
+"""HTML of templates, which escape all that they are given, and the cookie of the session with it."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from tailrace_server.meta.keys import Role
+from tailrace_server.web.access import Visitor
+from tailrace_server.web.charts import HEIGHT, WIDTH, number_words
+from tailrace_server.web.sessions import COOKIE, Session
+from tailrace_server.web.site import Site
+
+STATIC: Final = Path(__file__).with_name("static")
+THEME_COOKIE: Final = "tailrace_theme"
+THEMES: Final = ("auto", "light", "dark")
+_NO_STORE: Final = {"Cache-Control": "no-store"}
+
+
+class Renderer:
+    """Makes answers of templates."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._templates = Environment(
+            loader=FileSystemLoader(Path(__file__).with_name("templates")),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(path=path_of, number=number_words, ago=self._ago, time=time_words)
+        self._templates.globals.update(
+            assets=_digest_of_files(),
+            version=site.version,
+            cluster=site.settings.topics.prefix,
+            signs_in=site.doors.keys is not None,
+            chart_width=WIDTH,
+            chart_height=HEIGHT,
+        )
+
+    def page(self, request: Request, visitor: Visitor, template: str, status: int = 200, **values: Any) -> Response:
+        """A page for somebody, who gets a cookie with the first one."""
+        theme = request.cookies.get(THEME_COOKIE, THEMES[0])
+        text = self._templates.get_template(template).render(
+            path=request.url.path,
+            address=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            theme=theme if theme in THEMES else THEMES[0],
+            caller=visitor.caller,
+            token=visitor.session.token,
+            may_operate=visitor.may(Role.OPERATE),
+            may_audit=visitor.may(Role.ADMIN),
+            now=datetime.fromtimestamp(self._site.clock(), UTC).strftime("%H:%M:%S"),
+            **values,
+        )
+        answer = HTMLResponse(text, status, headers=_NO_STORE)
+        if visitor.is_new:
+            self.set_cookie(request, answer, visitor.session)
+        return answer
+
+    def set_cookie(self, request: Request, answer: Response, session: Session) -> None:
+        """Give the browser a session. Raises SettingsError where the servers' key cannot be read."""
+        self._site.subscriptions.make_key()
+        answer.set_cookie(
+            COOKIE,
+            self._site.sessions.cookie(session),
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+
+    def _ago(self, milliseconds: int | None) -> str:
+        if milliseconds is None:
+            return "never"
+        return age_words(self._site.clock() - milliseconds / 1000)
+
+
+def redirect(path: str) -> Response:
+    """To another page, behind a form."""
+    return RedirectResponse(path, 303, headers=_NO_STORE)
+
+
+def path_of(reference: str) -> str:
+    """The address of a subscription's page."""
+    table, _, name = reference.partition("/")
+    return f"/subscriptions/{quote(table, safe='')}/{quote(name, safe='')}"
+
+
+def local_path(path: str) -> str:
+    """A path of this server; the first page instead of what leads elsewhere."""
+    if path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable():
+        return path
+    return "/subscriptions"
+
+
+def age_words(seconds: float) -> str:
+    """How long ago, in the largest unit that fits."""
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{max(0.0, seconds):.0f} s ago"
+
+
+def time_words(text: str) -> str:
+    """An ISO time for people, in UTC: without a T, to the second."""
+    return text[:19].replace("T", " ")
+
+
+def _digest_of_files() -> str:
+    """Changes with the files, so that browsers may keep them."""
+    digest = hashlib.sha256()
+    for file in sorted(STATIC.iterdir()):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,54 @@
+"""What the pages stand on: settings, operations, the meta database, and who may see them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace_common.settings import Settings
+from tailrace_server.api.access import OperationsFor
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.history import History
+from tailrace_server.meta.keys import ApiKeys
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.operations.operations import DirectOperations
+from tailrace_server.sealing import Sealer
+from tailrace_server.web.access import Doorkeeper
+from tailrace_server.web.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """All of it. `clock` is wall time, in seconds."""
+
+    settings: Settings
+    operations: OperationsFor
+    subscriptions: Subscriptions
+    history: History
+    doors: Doorkeeper
+    sessions: Sessions
+    version: str
+    clock: Callable[[], float]
+
+
+def site_of(
+    settings: Settings,
+    database: MetaDatabase,
+    subscriptions: Subscriptions,
+    version: str,
+    clock: Callable[[], float] = time.time,
+) -> Site:
+    """The site of a server with these settings."""
+    sessions = Sessions(Sealer(settings.server.key_file), clock)
+    keys = ApiKeys(database) if settings.server.authentication else None
+    return Site(
+        settings=settings,
+        operations=lambda name: DirectOperations(subscriptions, settings, name),
+        subscriptions=subscriptions,
+        history=History(database),
+        doors=Doorkeeper(sessions, keys),
+        sessions=sessions,
+        version=version,
+        clock=clock,
+    )

@@ -1,0 +1,79 @@
+"""Subscriptions as pages show them: answers of the operations, with a stage in a word and charts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tailrace_server.meta.history import KEPT_MS, Sample
+from tailrace_server.operations.answers import Answer
+from tailrace_server.web.charts import Chart, lag_chart, rate_chart
+
+_MARKS: Final = {"active": "●", "paused": "‖", "failing": "▲", "cancelled": "○", "done": "✓"}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One subscription: its answer, what it does at this moment, and its last hour."""
+
+    answer: Answer
+    stage: str
+    lag: Chart
+    rate: Chart
+
+    @property
+    def mark(self) -> str:
+        """A sign for its state, for those who see no colours."""
+        return _MARKS.get(self.answer["state"], "●")
+
+
+def view_of(answer: Answer, samples: Sequence[Sample]) -> View:
+    """One of them."""
+    return View(answer, stage_of(answer), lag_chart(samples, KEPT_MS), rate_chart(samples, KEPT_MS))
+
+
+def stage_of(answer: Answer) -> str:
+    """What it does, beyond its state."""
+    state, lag = answer["state"], answer["behind"]
+    if state == "active" and answer["owner"] is None:
+        return "waits for a worker"
+    if state == "active" and lag is None:
+        return "starting"
+    if state == "active":
+        return "follows the log" if lag == 0 else "catching up"
+    return {"failing": "tried again by itself", "paused": "stands still", "done": "has ended"}.get(state, "ended")
+
+
+def matching(answers: Sequence[Answer], text: str, state: str) -> list[Answer]:
+    """Those whose reference, target or reason has all words of `text`, in a state; an empty one means any.
+
+    What fails comes first.
+    """
+    words = text.lower().split()
+    chosen = [answer for answer in answers if state in ("", answer["state"]) and _has(answer, words)]
+    return sorted(chosen, key=lambda answer: answer["state"] != "failing")
+
+
+def _has(answer: Answer, words: Sequence[str]) -> bool:
+    hay = " ".join(str(answer[name]) for name in ("reference", "target", "sink", "reason")).lower()
+    return all(word in hay for word in words)
+
+
+def counts(answers: Sequence[Answer]) -> dict[str, int]:
+    """How many there are of each state that somebody is in."""
+    totals: dict[str, int] = {}
+    for answer in answers:
+        totals[answer["state"]] = totals.get(answer["state"], 0) + 1
+    return totals
+
+
+def setting_lines(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    """Settings as names with dots and their values."""
+    lines: list[tuple[str, str]] = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            lines += [(f"{name}.{below}", text) for below, text in setting_lines(value)]
+        else:
+            lines.append((name, str(value)))
+    return lines

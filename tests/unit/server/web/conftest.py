@@ -1,0 +1,125 @@
+"""A real server of the pages on loopback, its meta database a SQLite file, and browsers without scripts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tailrace_common.settings import Settings, settings_from
+from tailrace_server.api.app import application
+from tailrace_server.api.listening import listening
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.keys import ApiKeys, Role
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.operations.operations import DirectOperations
+from tailrace_server.sealing import Sealer
+from tailrace_server.web.app import install
+from tailrace_server.web.site import Site, site_of
+from tests.mariadb import free_port
+
+MOST_BYTES = 20_000
+
+
+@dataclass
+class Clock:
+    """One that a test moves."""
+
+    seconds: float = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class Served:
+    """Where it listens, a key of each role, and what is behind it."""
+
+    url: str
+    keys: dict[Role, str]
+    site: Site
+    database: MetaDatabase
+    clock: Clock
+    operations: DirectOperations
+
+
+@dataclass
+class Browser:
+    """Keeps cookies, follows redirects, and sends the forms of the pages that it shows."""
+
+    url: str
+    client: httpx2.Client
+    page: httpx2.Response = field(init=False)
+
+    def get(self, path: str, **more: Any) -> httpx2.Response:
+        self.page = self.client.get(self.url + path, **more)
+        return self.page
+
+    def post(self, path: str, **values: str) -> httpx2.Response:
+        """With the token of the page."""
+        return self.send(path, {"token": self.token, **values})
+
+    def send(self, path: str, values: dict[str, str], **headers: str) -> httpx2.Response:
+        self.page = self.client.post(self.url + path, data=values, headers=headers)
+        return self.page
+
+    @property
+    def token(self) -> str:
+        match = re.search(r'name="token" value="([^"]+)"', self.page.text)
+        return "" if match is None else match[1]
+
+    def sign_in(self, key: str) -> None:
+        self.get("/login")
+        assert self.post("/login", key=key, to="/subscriptions").status_code == 200
+        assert self.page.url.path == "/subscriptions"
+
+
+@contextmanager
+def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
+    """A server with these settings of [server]."""
+    given = {"key_file": str(tmp_path / "server.key"), "most_body_bytes": MOST_BYTES, "port": free_port(), **server}
+    settings: Settings = settings_from({"server": given}, "test")
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        subscriptions, keys = Subscriptions(database, Sealer(settings.server.key_file)), ApiKeys(database)
+        clock = Clock()
+        site = site_of(settings, database, subscriptions, "1.2.3", clock)
+        app = application(site.operations, site.doors.keys, MOST_BYTES, "1.2.3")
+        install(app, site)
+        made = {role: keys.add(f"the-{role}", role) for role in Role}
+        with listening(app, settings.server) as port:
+            operations = DirectOperations(subscriptions, settings, "test")
+            yield Served(f"http://127.0.0.1:{port}", made, site, database, clock, operations)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as started:
+        yield started
+
+
+NewBrowser = Callable[..., Browser]
+
+
+@pytest.fixture
+def browser(served: Served) -> Iterator[NewBrowser]:
+    """Opens browsers, signed in with a role or not."""
+    opened: list[httpx2.Client] = []
+
+    def new(role: Role | None = None) -> Browser:
+        client = httpx2.Client(follow_redirects=True, timeout=20)
+        opened.append(client)
+        started = Browser(served.url, client)
+        if role is not None:
+            started.sign_in(served.keys[role])
+        return started
+
+    yield new
+    for client in opened:
+        client.close()

@@ -1,0 +1,156 @@
+"""What the pages show: lists, filters, states, errors with what to do, the audit; and that all of it is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace_server.meta.keys import Role
+from tailrace_server.meta.leases import Leases
+from tailrace_server.meta.tables import progress
+from tailrace_server.model.transitions import failed
+from tailrace_server.operations.asking import Asked
+from tailrace_server.web.views import stage_of
+from tests.unit.server.requests import SECRET
+from tests.unit.server.web.conftest import NewBrowser, Served
+
+EVIL = "<script>alert('x')</script>"
+ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;"
+
+
+def asked(served: Served, name: str, table: str = "shop.orders", **more: Any) -> int:
+    sink = {"type": "sql", "url": f"postgresql://u:{SECRET}@{name}/d"}
+    return int(served.operations.subscribe(Asked(table=table, name=name, sink=sink, **more))[0]["id"])
+
+
+def claimed(served: Served) -> Leases:
+    """A worker that has all of them."""
+    leases = Leases(served.database, served.site.settings.topics.prefix, "the-worker", 60)
+    leases.renew(0)
+    return leases
+
+
+def in_order(text: str, words: Sequence[str]) -> bool:
+    indexes = [text.index(word) for word in words]
+    return indexes == sorted(indexes)
+
+
+def test_an_empty_list_says_what_to_do(browser: NewBrowser) -> None:
+    assert "Nobody has asked for a table yet" in browser(Role.OPERATE).page.text
+    reader = browser(Role.READ)
+    assert ("Your key may read" in reader.page.text, "Subscribe to a table" in reader.page.text) == (True, False)
+
+
+def test_the_list_and_its_filter(served: Served, browser: NewBrowser) -> None:
+    for name in ("warehouse", "lake", "search"):
+        asked(served, name)
+    leases = claimed(served)
+    for claim in leases.claim(10):
+        if claim.subscription.name == "search":
+            leases.report(claim, partial(failed, reason=f"the store says {EVIL}", action="mend it"))
+    served.operations.pause("lake")
+    reader = browser(Role.READ)
+    text = reader.page.text
+    assert in_order(text, ["shop.orders/search", "shop.orders/lake", "shop.orders/warehouse"])  # what fails first
+    assert "1 failing" in text
+    assert (ESCAPED in text, EVIL in text) == (True, False)
+    assert "shop.orders/lake" not in reader.get("/subscriptions?q=WARE+shop").text
+    assert "shop.orders/warehouse" in reader.page.text
+    assert "shop.orders/lake" in reader.get("/subscriptions?state=paused").text
+    assert "shop.orders/warehouse" not in reader.page.text
+    nothing = reader.get(f"/subscriptions?q=nothing{EVIL}").text
+    assert ("None of 3 fits" in nothing, EVIL in nothing, ESCAPED in nothing) == (True, False, True)
+    served.operations.cancel("lake")
+    assert "shop.orders/lake" in reader.get("/subscriptions?state=cancelled").text
+    assert SECRET not in text
+
+
+def test_one_subscription(served: Served, browser: NewBrowser) -> None:
+    identity = asked(
+        served, "warehouse", where="country = 'DE'", columns={"email": "mask"}, stream={"trigger_seconds": 5}
+    )
+    with served.database.transaction() as connection:
+        values = {"subscription": identity, "topic": "t", "kafka_partition": 3, "next_offset": 4711, "end_offset": 4720}
+        connection.execute(sa.insert(progress).values(**values, changed=0))
+    reader = browser(Role.READ)
+    text = reader.get("/subscriptions/shop.orders/warehouse").text
+    for words in ("country = &#39;DE&#39;", "Column email", "stream.trigger_seconds", "4711", "4720", "**********"):
+        assert words in text
+    assert SECRET not in text
+    leases = claimed(served)
+    [claim] = leases.claim(10)
+    leases.report(claim, partial(failed, reason="it is down", action="start it"))
+    text = reader.get("/subscriptions/shop.orders/warehouse").text
+    assert in_order(text, ["It fails", "it is down", "What to do", "start it"])
+    assert "the-worker" in text
+
+
+def test_a_pattern_has_a_page_of_its_own(served: Served, browser: NewBrowser) -> None:
+    asked(served, "all", table="shop.o?ders*")
+    operator = browser(Role.OPERATE)
+    assert 'href="/subscriptions/shop.o%3Fders%2A/all"' in operator.page.text
+    assert operator.get("/subscriptions/shop.o%3Fders%2A/all").status_code == 200
+    operator.post("/subscriptions/shop.o%3Fders%2A/all/pause")
+    assert served.operations.details("all")["state"] == "paused"
+
+
+def test_what_is_not_there(served: Served, browser: NewBrowser) -> None:
+    reader = browser(Role.READ)
+    answer = reader.get("/subscriptions/shop.orders/nobody")
+    assert (answer.status_code, "no such subscription" in answer.text) == (404, True)
+    assert reader.get(f"/subscriptions/shop.orders/{EVIL}").status_code == 404
+    assert EVIL not in reader.page.text
+    asked(served, "warehouse")
+    served.operations.cancel("warehouse")
+    operator = browser(Role.OPERATE)
+    operator.get("/subscriptions")
+    assert operator.post("/subscriptions/shop.orders/warehouse/pause").status_code == 404
+
+
+def test_a_reset_to_offsets(served: Served, browser: NewBrowser) -> None:
+    asked(served, "warehouse")
+    served.operations.reset("warehouse", "earliest", {("t", 0): 5, ("t", 1): 6})
+    operator = browser(Role.OPERATE)
+    assert 'value="5"' in operator.get("/subscriptions/shop.orders/warehouse/reset").text
+    wrong = {"start": "offsets", "offset.t.0": "7", "offset.t.1": "-1"}
+    answer = operator.post("/subscriptions/shop.orders/warehouse/reset", **wrong)
+    assert (answer.status_code, "partition 1: &#39;-1&#39; is no number" in answer.text) == (422, True)
+    operator.post("/subscriptions/shop.orders/warehouse/reset", **{**wrong, "offset.t.1": "8"})
+    partitions = served.operations.details("warehouse")["partitions"]
+    assert [row["next"] for row in partitions] == [7, 8]
+
+
+def test_the_audit(served: Served, browser: NewBrowser) -> None:
+    asked(served, "warehouse")
+    served.operations.pause("warehouse")
+    admin = browser(Role.ADMIN)
+    text = admin.get("/audit?reference=warehouse").text
+    assert in_order(text, ["pause", "state: active → paused", "subscribe"])
+    assert SECRET not in text
+
+
+def test_the_colours_are_kept(browser: NewBrowser) -> None:
+    reader = browser(Role.READ)
+    assert 'data-theme="auto"' in reader.page.text
+    assert 'data-theme="dark"' in reader.post("/theme", theme="dark", to="/subscriptions").text
+    assert 'data-theme="auto"' in reader.post("/theme", theme=EVIL, to="/subscriptions").text
+
+
+@pytest.mark.parametrize(
+    ("values", "stage"),
+    [
+        ({"owner": None}, "waits for a worker"),
+        ({"behind": None}, "starting"),
+        ({"behind": 0}, "follows the log"),
+        ({"behind": 7}, "catching up"),
+        ({"state": "failing"}, "tried again by itself"),
+        ({"state": "paused"}, "stands still"),
+        ({"state": "cancelled"}, "ended"),
+    ],
+)
+def test_stages(values: dict[str, Any], stage: str) -> None:
+    assert stage_of({"state": "active", "owner": "w", "behind": 0, **values}) == stage
