@@ -57,6 +57,7 @@ HOT_PATH = (
     "spark/tailrace_spark/merge/stored_row.py",
     "spark/tailrace_spark/merge/truncation.py",
     "spark/tailrace_spark/snapshot/page.py",
+    "spark/tailrace_spark/snapshot/page_records.py",
     "spark/tailrace_spark/sinks/arrow/change_columns.py",
     "spark/tailrace_spark/sinks/calendar.py",
     "spark/tailrace_spark/sinks/lake/fast_rows.py",

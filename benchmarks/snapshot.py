@@ -22,10 +22,10 @@ from cassandra.query import BatchStatement, BatchType
 
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace_common.build import describe
-from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.publication import survey
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
 from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.snapshot.task_records import TaskRecords, messages
 from tests.integration.agents import cql, create_keyspace
 
 ROWS: Final = 1_000_000
@@ -130,8 +130,8 @@ def _port(session: Session) -> str:
 def _ours(settings: SnapshotSettings) -> int:
     seen = survey(settings)
     shape = shape_of(settings, seen.table, seen.release)
-    reader = range_reader(settings, query_of(settings, seen.table, shape), 1)
-    return sum(shape.batch(page.columns).num_rows for page in reader.pages(seen.pieces(settings)))
+    with range_reader(settings, query_of(settings, seen.table, shape), 1) as reader:
+        return sum(shape.batch(page.columns).num_rows for page in reader.pages(seen.pieces(settings)))
 
 
 def _changes(settings: SnapshotSettings) -> int:
@@ -139,12 +139,10 @@ def _changes(settings: SnapshotSettings) -> int:
 
     seen = survey(settings)
     shape = shape_of(settings, seen.table, seen.release)
-    reader = range_reader(settings, query_of(settings, seen.table, shape), 1)
-    changes, encoder, rows = ReadChanges(seen.table, shape.selected, "dc"), Encoder(seen.table, "bench"), 0
-    for page in reader.pages(seen.pieces(settings)):
-        for change in changes.changes(page.columns, page.asked):
-            encoder.value(change)
-            rows += 1
+    records, rows = TaskRecords(seen.table, shape.selected, Encoder(seen.table, "bench"), "dc"), 0
+    with range_reader(settings, query_of(settings, seen.table, shape), 1) as reader:
+        for page in reader.pages(seen.pieces(settings)):
+            rows += messages(records.of(page)).num_rows
     return rows
 
 
@@ -169,12 +167,12 @@ def _limits(options: dict[str, str]) -> None:
         )
         seen = survey(settings)
         shape = shape_of(settings, seen.table, seen.release)
-        reader = range_reader(settings, query_of(settings, seen.table, shape), 1)
         rows, began = 0, time.perf_counter()
-        for page in reader.pages(seen.pieces(settings)):
-            rows += page.rows
-            if time.perf_counter() - began > 10:
-                break
+        with range_reader(settings, query_of(settings, seen.table, shape), 1) as reader:
+            for page in reader.pages(seen.pieces(settings)):
+                rows += page.rows
+                if time.perf_counter() - began > 10:
+                    break
         print(f"{asked:<30,}{rows / (time.perf_counter() - began):>10,.0f}", flush=True)
     print()
 

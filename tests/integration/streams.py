@@ -23,7 +23,7 @@ class StreamProcess(CommandProcess):
     `directory`.
 
     `stream` are more settings of its section, `program` is what Python is told to run as `tailrace`,
-    `memory` that of Spark's driver, `sections` are further sections of the file.
+    `memory` that of Spark's driver, `master` Spark's, `sections` are further sections of the file.
     """
 
     patience = 240.0
@@ -40,6 +40,7 @@ class StreamProcess(CommandProcess):
         stream: Mapping[str, object] | None = None,
         program: tuple[str, ...] = PROGRAM,
         memory: str = "512m",
+        master: str = "local[1]",
         sections: Mapping[str, Mapping[str, object]] | None = None,
     ) -> None:
         super().__init__(directory / f"{name}.log")
@@ -51,7 +52,7 @@ class StreamProcess(CommandProcess):
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
             f'[stream]\ncheckpoint = "{directory}/checkpoint"\ntrigger_seconds = 0\n{more}'
             f"[sink]\nlocal = {_inline({'url': sink} if isinstance(sink, str) else sink)}\n"
-            f'[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "{memory}"\n'
+            f'[stream.spark]\n"spark.master" = "{master}"\n"spark.driver.memory" = "{memory}"\n'
             + "".join(_section(name, section) for name, section in (sections or {}).items())
         )
 

@@ -31,6 +31,8 @@ UPDATE: Final = OPS.index(Op.UPDATE)
 DELETE: Final = OPS.index(Op.DELETE)
 DELETE_PARTITION: Final = OPS.index(Op.DELETE_PARTITION)
 DELETE_RANGE: Final = OPS.index(Op.DELETE_RANGE)
+LOGGED: Final = -1
+"""The op that a row's own data say."""
 
 _NO_RECORDS: Final[list[bytes]] = []
 
@@ -65,9 +67,11 @@ class RecordWriter:
         self._first = vec[i64]([-1] * 64)
         self._kept = Kept()
         self.newest: i64 = 0
-        self._written: i64 = 0
-        self._ttl: i64 = NONE
-        self._expires: i64 = NONE
+        # Of the record that was written last.
+        self.written: i64 = 0
+        self.ttl: i64 = NONE
+        self.expires: i64 = NONE
+        self.digest = b""
 
     def plan(self, columns: tuple[Column, ...]) -> RowPlan:
         """The plan for a header's columns; the caller keeps it."""
@@ -112,12 +116,18 @@ class RecordWriter:
         self.newest = newest
         return has_data
 
-    def row(self, partition: Partition, cells: RowCells, data: bytes, plan: RowPlan, static: bool) -> bytes:
-        """The record of a row's data, an insert or an update; its own deletion is a record by itself."""
+    def row(
+        self, partition: Partition, cells: RowCells, data: bytes, plan: RowPlan, static: bool, op: i64 = LOGGED
+    ) -> bytes:
+        """The record of a row's data, an insert or an update; its own deletion is a record by itself.
+
+        `op` is the index of another one, of rows that are not the log's.
+        """
         self._find_columns(cells, plan)
-        op = INSERT if cells.marked else UPDATE
+        if op == LOGGED:
+            op = INSERT if cells.marked else UPDATE
         if cells.marked:
-            self._written, self._ttl, self._expires = cells.row_written, cells.row_ttl, cells.row_expires
+            self.written, self.ttl, self.expires = cells.row_written, cells.row_ttl, cells.row_expires
         else:
             self._newest(cells, data, plan)
         self._begin_row_digest(partition, op, cells, data, static)
@@ -182,7 +192,7 @@ class RecordWriter:
             self._digest.clustering(cells, data)
 
     def _begin_deletion(self, partition: Partition, op: i64, written: i64, local: i64) -> BytesWriter:
-        self._written, self._ttl, self._expires = written, NONE, local
+        self.written, self.ttl, self.expires = written, NONE, local
         return self._begin(partition, op, self._digest.of_deletion(written, local))
 
     def _begin(self, partition: Partition, op: i64, digest: bytes) -> BytesWriter:
@@ -191,10 +201,11 @@ class RecordWriter:
         out.write(self._head)
         write_long(out, op)
         write_long(out, partition.token)
-        write_long(out, self._written)
-        _put_optional(out, self._ttl)
-        _put_optional(out, self._expires)
+        write_long(out, self.written)
+        _put_optional(out, self.ttl)
+        _put_optional(out, self.expires)
         out.write(digest)
+        self.digest = digest
         out.append(u8(PRESENT))
         out.write(partition.fields)
         self._kept.clear()
@@ -293,13 +304,11 @@ class RecordWriter:
         write_long(out, 0)
 
     def _cell_differs(self, cells: RowCells, at: i64) -> bool:
-        return cells.written[at] != self._written or cells.ttl[at] != self._ttl or cells.expires[at] != self._expires
+        return cells.written[at] != self.written or cells.ttl[at] != self.ttl or cells.expires[at] != self.expires
 
     def _deletion_differs(self, cells: RowCells, at: i64) -> bool:
         return (
-            cells.deletion_written[at] != self._written
-            or self._ttl != NONE
-            or cells.deletion_local[at] != self._expires
+            cells.deletion_written[at] != self.written or self.ttl != NONE or cells.deletion_local[at] != self.expires
         )
 
     def _put_cell(self, out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, at: i64) -> None:
@@ -362,15 +371,15 @@ class RecordWriter:
                 best = index
             index += 1
         if best >= 0:
-            self._written, self._ttl, self._expires = cells.written[best], cells.ttl[best], cells.expires[best]
+            self.written, self.ttl, self.expires = cells.written[best], cells.ttl[best], cells.expires[best]
         index = 0
         deleted: i64 = -1
         while index < cells.deletions:
             written = cells.deletion_written[index]
             if best < 0 and deleted < 0:
                 newer = True
-            elif written != self._written:
-                newer = written > self._written
+            elif written != self.written:
+                newer = written > self.written
             else:
                 name = plan.columns[cells.deletion_column[index]].column.name_bytes
                 if deleted >= 0:
@@ -380,7 +389,7 @@ class RecordWriter:
                     newer = (name, b"") <= _cell_rank(cells, data, plan, best)
             if newer:
                 deleted = index
-                self._written, self._ttl, self._expires = written, NONE, cells.deletion_local[index]
+                self.written, self.ttl, self.expires = written, NONE, cells.deletion_local[index]
             index += 1
 
 

@@ -60,8 +60,6 @@ def definition_of(settings: Settings, table: str) -> Table:
 
     with closing(ClusterView(read_settings(settings, table=table))) as view:
         definition = view.table()
-    if definition.is_counter:
-        raise SettingsError(f"{table} has counters: CQL shows totals, and changes have shards (docs/snapshots.md)")
     if not definition.cdc:
         say(f"{table} has cdc = false: what is written to it later does not come")
     return definition

@@ -46,11 +46,11 @@ class TableSource:
         """
         table = self.table
         shape = shape_of(self.settings, table, self.release)
-        reader = range_reader(self.settings, query_of(self.settings, table, shape), tasks)
         changes = ReadChanges(table, shape.selected, "")
-        for page in reader.pages(pieces):
-            for change in changes.changes(page.columns, page.asked):
-                yield change, page.asked
+        with range_reader(self.settings, query_of(self.settings, table, shape), tasks) as reader:
+            for page in reader.pages(pieces):
+                for change in changes.changes(page.columns, page.asked):
+                    yield change, page.asked
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tailrace_spark.job.counts import ends_of
 from tailrace_spark.job.parts import part_bytes, parts_of, with_values, without_large
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.source.kafka import read_some, with_head
 from tailrace_spark.source.table_updates import WholeUpdates, with_streams
@@ -30,13 +31,20 @@ class BatchRecords:
     """Collects the records of batches for one sink. Memory is bounded by `part_bytes`."""
 
     def __init__(
-        self, spark: SparkSession, settings: Settings, sink: Sink, shape: Shape | None, schemas: SchemaReader
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        sink: Sink,
+        shape: Shape | None,
+        schemas: SchemaReader,
+        read_back: Callable[[], ReadBack | None] = lambda: None,
     ) -> None:
         self._spark = spark
         self._settings = settings
         self._sink = sink
         self._shape = shape
         self._schemas = schemas
+        self._read_back = read_back
         self.part_bytes = part_bytes(spark, settings)
 
     def collect(self, heads: DataFrame, table: StreamTable, limit: int) -> Any:
@@ -70,7 +78,7 @@ class BatchRecords:
         complete = self._with_values(records)
         if (update_sink := capabilities.whole_updates) is None:
             ordered = complete.sort_by(_BY_OFFSET) if capabilities.ordered else complete
-            return partial(self._shaped, partial(pieces, ordered, self._schemas, early=early))
+            return partial(self._shaped, self._completed(partial(pieces, ordered, self._schemas, early=early)))
         by_offset = complete.sort_by(_BY_OFFSET)
 
         def decoded(batch: Any) -> Iterator[Piece]:
@@ -86,6 +94,11 @@ class BatchRecords:
 
         updates = WholeUpdates(partial(decoded, by_offset), ends_of(by_offset), read_on)
         return lambda: updates
+
+    def _completed(self, read: Callable[[], Iterable[Piece]]) -> Callable[[], Iterable[Piece]]:
+        """With what the log leaves open."""
+        read_back = self._read_back()
+        return read if read_back is None else lambda: read_back.added(read())
 
     def _with_values(self, part: Any) -> Any:
         return with_values(self._spark, self._settings, part, self.part_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -23,6 +23,7 @@ from tailrace_spark.job.checkpoint_files import Files
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import DriverOnlyError, TaskSink
+from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.job import TaskRunner
 from tailrace_spark.tasks.outcome import DriverOnly, Failed, Outcome, RecordCounts, SharedKeys, Unprepared, Written
@@ -55,13 +56,20 @@ class ExecutorBatches:
     """Writes batches of one stream by tasks. `files` are those of `<checkpoint>/tailrace`: the stream's id is there."""
 
     def __init__(
-        self, sink: TaskSink, runner: TaskRunner, schemas: SchemaReader, shape: Shape | None, files: Files
+        self,
+        sink: TaskSink,
+        runner: TaskRunner,
+        schemas: SchemaReader,
+        shape: Shape | None,
+        files: Files,
+        read_back: Callable[[], ReadBack | None] = lambda: None,
     ) -> None:
         self._sink = sink
         self._runner = runner
         self._schemas = schemas
         self._shape = shape
         self._files = files
+        self._read_back = read_back
         self._may_write = True
         self._stream: str | None = None
 
@@ -86,6 +94,7 @@ class ExecutorBatches:
         batch = TaskBatch(self._id(), number, ends)
         runner = self._runner if records is None else records.runner
         partitions: Mapping[str, int | None] = _counts(ends) if records is None else records.partitions
+        read_back = self._read_back() if records is None else None
         written: list[Written] = []
         prepared: set[bytes] = set()
         while True:
@@ -95,7 +104,7 @@ class ExecutorBatches:
             written = [outcome for outcome in written if not outcome.result.of_plan]
             finished = frozenset(outcome.result.partition for outcome in written)
             try:
-                outcomes = runner.run(frame, task, table, schemas, partitions, finished, filters)
+                outcomes = runner.run(frame, task, table, schemas, partitions, finished, filters, read_back)
             except PythonException as error:
                 raise missing_packages(error) from error
             _require_written(outcomes)

@@ -15,9 +15,11 @@ from tailrace_spark.job.offsets import PlannedOffsets
 from tailrace_spark.job.snapshot_context import SnapshotContext
 from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
 from tailrace_spark.job.snapshot_run import SnapshotRun
+from tailrace_spark.job.snapshot_settings import read_settings
 from tailrace_spark.job.snapshot_writing import RoundWriter
 from tailrace_spark.shaping import masks_of, shape_of
 from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.kafka import reads_topic
 from tailrace_spark.tasks.job import TaskRunner, TaskSettings
 
@@ -50,6 +52,13 @@ def snapshot_run(
             settings.topics.prefix, masks_of(stream), stream.accept_early, mixed=False, sorted=True
         )
         runner = TaskRunner(spark, task_settings)
+    # A sink that appends has each change as it was written, and no rows that are in doubt.
+    merging = refuses is None and not capabilities.ordered
+
+    def reads_back(tables: frozenset[str]) -> ReadBack:
+        return ReadBack(read_settings(settings, table="system.local"), tables, takes_totals)
+
+    takes_totals = merging and capabilities.sweeping is not None
     folder = f"{stream.checkpoint.rstrip('/')}/tailrace/{REQUESTS}"
     return SnapshotRun(
         spark,
@@ -61,6 +70,8 @@ def snapshot_run(
         refuses=refuses,
         # A sink that wants its changes in order appends them, and leaves out what it has by their places.
         logs_changes=capabilities.ordered,
+        reads_back=reads_back if merging else None,
+        counters=takes_totals,
         alone=alone,
         metrics=metrics,
     )

@@ -22,7 +22,7 @@ from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.topics import Internal, internal_topic, table_topic
 from tailrace_spark.job.snapshot_settings import read_settings
 from tailrace_spark.snapshot.ranges import Limits, Piece
-from tailrace_spark.snapshot.rounds import Concurrency
+from tailrace_spark.snapshot.rounds import Concurrency, tasks_of
 from tailrace_spark.snapshot.session import ClusterView, Ring
 from tailrace_spark.snapshot.stream_rows import RoundPlace, RoundReader
 from tailrace_spark.streams.lookup import StreamTable
@@ -134,13 +134,33 @@ class SnapshotContext(Closing):
         )
 
     def reader(
-        self, table: Table, where: str | None, datacenter: str, slots: list[tuple[Piece, ...]], place: RoundPlace
+        self,
+        table: Table,
+        where: str | None,
+        datacenter: str,
+        slots: list[tuple[Piece, ...]],
+        place: RoundPlace,
+        *,
+        stays: bool,
     ) -> RoundReader:
-        """What reads a round of a table in tasks."""
-        tasks = self.concurrency.tasks
-        settings = read_settings(self._settings, table=str(table), where=where, concurrent_ranges=tasks)
-        release = self._cluster().release()
-        return RoundReader(settings, json.dumps(table_to_json(table)), release, datacenter, tuple(slots), place)
+        """What reads a round of a table in tasks. `stays`: where there is a limit for each node, it is kept strictly.
+
+        A task whose node does not answer fails then: by the next attempt nobody counts on that node.
+        """
+        settings = read_settings(
+            self._settings, table=str(table), where=where, concurrent_ranges=self.concurrency.tasks
+        )
+        per_node = self.concurrency.per_node
+        return RoundReader(
+            settings,
+            json.dumps(table_to_json(table)),
+            self._cluster().release(),
+            datacenter,
+            tuple(slots),
+            place,
+            tasks_of(slots, per_node),
+            stays and per_node is not None,
+        )
 
     def leave_cluster(self) -> None:
         """Close the connection to Cassandra; the next question opens another one."""

@@ -29,12 +29,12 @@ class ReadRound:
 
 @contextmanager
 def read_round(spark: SparkSession, reader: RoundReader) -> Iterator[ReadRound]:
-    """Read a round, in a task for each slot. Raises ServiceError where a slot cannot be read.
+    """Read a round, by the reader's tasks. Raises ServiceError where a slot cannot be read.
 
     What is lost with an executor is read again when it is needed.
     """
-    slots = spark.range(0, len(reader.slots), 1, len(reader.slots))
-    frame = slots.mapInArrow(reader.rows, COLUMNS).persist(StorageLevel.DISK_ONLY)
+    tasks = spark.range(0, len(reader.tasks), 1, len(reader.tasks))
+    frame = tasks.mapInArrow(reader.rows, COLUMNS).persist(StorageLevel.DISK_ONLY)
     try:
         counts = frame.groupBy("slot").agg(
             F.count("op").alias("rows"), F.sum(F.length("value")).alias("octets"), F.max("problem").alias("problem")

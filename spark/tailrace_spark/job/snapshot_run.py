@@ -32,6 +32,7 @@ from tailrace_spark.job.snapshot_writing import RoundWriter, Written
 from tailrace_spark.snapshot.intervals import union
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, status_row
 from tailrace_spark.snapshot.ranges import Piece
+from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.rounds import again, next_least, plan_round
 from tailrace_spark.snapshot.session import Ring
 from tailrace_spark.snapshot.stream_rows import RoundPlace
@@ -43,6 +44,8 @@ _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 _GROUP: Final = "tailrace-snapshot"
 _LOOK_SECONDS: Final = 1.0
+_STRICT_ATTEMPTS: Final = 5
+"""Attempts at a round in which ranges are read at the replicas planned, so that limits hold."""
 
 T = TypeVar("T")
 
@@ -52,6 +55,7 @@ class SnapshotRun:
 
     `initial`: the stream's tables are read once. `refuses` says why the sink takes no snapshots, None where it does.
     `logs_changes`: records go to places of the snapshot's own, since the sink leaves out what it has by place.
+    `reads_back` gives what reads rows of these tables back by key, None for sinks that merge nothing.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class SnapshotRun:
         initial: bool,
         refuses: str | None,
         logs_changes: bool,
+        reads_back: Callable[[frozenset[str]], ReadBack] | None,
+        counters: bool,
         alone: threading.Lock,
         metrics: StreamMetrics,
         clock: Callable[[], float] = time.time,
@@ -77,11 +83,14 @@ class SnapshotRun:
         self._initial = initial
         self._refuses = refuses
         self._logs_changes = logs_changes
+        self._reads_back = reads_back
+        self._counters = counters
         self._alone = alone
         self._metrics = metrics
         self._stop = threading.Event()
         self._clock = clock
         self._reading = False
+        self._failures = 0
         self._value: Snapshots | None = None
         self.patience: float | None = None
         """Seconds until an attempt is given up, of a stream that ends by itself; None: never."""
@@ -93,6 +102,11 @@ class SnapshotRun:
             self._value = self._notes.read()
             self._show()
         return self._value
+
+    def read_back(self) -> ReadBack | None:
+        """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
+        tables = self.value.tables_read
+        return self._reads_back(tables) if self._reads_back is not None and tables else None
 
     @property
     def wanted(self) -> bool:
@@ -169,8 +183,8 @@ class SnapshotRun:
         elif snapshot.table_id not in (None, table.id.hex):
             reason = f"{snapshot.table} was dropped and created again: `tailrace snapshot start` reads the new table"
             self._end(snapshot, State.DROPPED, reason)
-        elif table.is_counter:
-            reason = f"{snapshot.table} has counters: CQL shows totals, and changes have shards (docs/snapshots.md)"
+        elif table.is_counter and not self._counters:
+            reason = f"{snapshot.table} has counters: this sink takes no totals, which CQL shows (docs/snapshots.md)"
             self._end(snapshot, State.REFUSED, reason)
         else:
             return table
@@ -218,7 +232,9 @@ class SnapshotRun:
             topic = f"{topic}{SNAPSHOT_MARK}{snapshot.id}"
         round_place = RoundPlace(topic, noted.number, partitions)
         entry = self._context.entry(table, topic, schemas)
-        reader = self._context.reader(table, snapshot.where, ring.datacenter, slots, round_place)
+        # A node that only tasks cannot reach would hold up its ranges for ever.
+        stays = self._failures < _STRICT_ATTEMPTS
+        reader = self._context.reader(table, snapshot.where, ring.datacenter, slots, round_place, stays=stays)
         self._reading = True
         try:
             with read_round(self._spark, reader) as read:
@@ -237,6 +253,7 @@ class SnapshotRun:
 
     def _written(self, snapshot: TableSnapshot, read: ReadRound, seconds: float, summary: Summary) -> None:
         least = next_least(snapshot.least, self._context.limits(1).piece_octets, read.largest)
+        self._failures = 0
         done = snapshot.written(read.rows, read.octets, seconds, least)
         self._keep(self.value.put(done))
         if summary.dead_letters:
@@ -285,6 +302,7 @@ class SnapshotRun:
                 return attempt()
             except (ServiceError, PySparkException, Py4JJavaError) as error:
                 words = _passing(error)
+                self._failures += 1
                 if self.patience is not None and self._clock() - began >= self.patience:
                     limit = f"after {self.patience:g} s (stream.once_wait_seconds)"
                     raise ServiceError(f"the snapshot is given up {limit}: {words}") from error

@@ -143,7 +143,7 @@ class Stream:
         self._writer = BatchWriter(
             sink,
             self._sink_lock,
-            BatchRecords(self._spark, settings, sink, self._shape, self._schemas),
+            BatchRecords(self._spark, settings, sink, self._shape, self._schemas, self._snapshots.read_back),
             self._generations,
             shape=self._shape,
             watch=self._watch,
@@ -167,7 +167,7 @@ class Stream:
         prefix, early = self._settings.topics.prefix, stream.accept_early
         task_settings = TaskSettings(prefix, masks_of(stream), early, mixed=mixed, updates=updates)
         runner = TaskRunner(self._spark, task_settings)
-        return ExecutorBatches(tasks, runner, self._schemas, shape, self._files)
+        return ExecutorBatches(tasks, runner, self._schemas, shape, self._files, lambda: self._snapshots.read_back())
 
     def _execution(self, sink: Sink) -> Literal["auto", "driver", "executors"]:
         """stream.execution, as far as the sink leaves a choice. Raises SettingsError."""

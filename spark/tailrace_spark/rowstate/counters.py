@@ -9,6 +9,9 @@
 #   id: 16 bytes, kind: 00 remote, 01 local, 02 global, clock and count: 8 bytes each, above 2^63 as unsigned
 #
 # So a shard is greater than another of its id exactly where its bytes are.
+#
+# What SELECT gave of a counter is a shard too, of an id that no node has. It stands for all others, and its clock is
+# the time of reading.
 
 from __future__ import annotations
 
@@ -25,6 +28,8 @@ _GLOBAL: Final = b"\x02"
 _TURNED: Final = 0x80  # the sign bit, turned round: so numbers compare as their bytes do
 _ZERO: Final = 1 << 63
 _ALL: Final = 1 << 64
+_TOTAL: Final = b"\xff" * _ID
+"""The id of the shard that is a total."""
 
 
 def shards(context: bytes) -> list[bytes]:
@@ -59,6 +64,11 @@ def shards(context: bytes) -> list[bytes]:
     return paths
 
 
+def context_of_total(count: int, read: int) -> bytes:
+    """The value of a counter that SELECT gave at a time, in microseconds: it stands for all shards."""
+    return b"\x00\x00" + _TOTAL + read.to_bytes(8, "big") + count.to_bytes(8, "big", signed=True)
+
+
 def keep_newest_shards(cells: dict[bytes | None, CellState]) -> None:
     """Leave out shards that another of their id exceeds: in clock, and was not written before.
 
@@ -87,6 +97,8 @@ def total(paths: list[bytes]) -> int:
         name = path[:_ID]
         if name not in newest or path > newest[name]:
             newest[name] = path
+    if _TOTAL in newest:
+        newest = {_TOTAL: newest[_TOTAL]}
     # Java's long wraps, and a counter that overflowed on a node must show the same here.
     counted = sum([int.from_bytes(path[-8:], "big") - _ZERO for path in newest.values()])
     return (counted + _ZERO) % _ALL - _ZERO

@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-import pyarrow as pa
-
-from tailrace_schemas.avro import Encoder
-from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source, record_times
+from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source
 from tailrace_schemas.cql.nested import read_count, read_element
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import join_key
@@ -24,6 +21,7 @@ from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
+from tailrace_spark.rowstate.counters import context_of_total
 from tailrace_spark.snapshot.selection import Kind, Selected
 
 Values = Sequence[bytes | None]
@@ -39,31 +37,6 @@ _UUID_EPOCH: Final = 0x01B21DD213814000
 """Ticks from 15 October 1582 to 1970."""
 
 
-CHANGE_SCHEMA: Final = pa.schema(
-    [("op", pa.string()), ("token", pa.int64()), ("written", pa.int64()), ("digest", pa.binary()),
-     ("key", pa.binary()), ("value", pa.binary())]
-)  # fmt: skip
-"""Of changes as messages: framed keys and values as in a table's topic, and what tells and orders them."""
-
-
-def messages(encoder: Encoder, changes: Iterator[Change]) -> Any:
-    """The RecordBatch of changes, in their order."""
-    rows = [
-        (
-            change.op.value,
-            change.token,
-            record_times(change)[0],
-            change.digest,
-            encoder.key(change),
-            encoder.value(change),
-        )
-        for change in changes
-    ]
-    columns = zip(*rows, strict=True) if rows else [()] * len(CHANGE_SCHEMA)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, CHANGE_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA)
-
-
 @dataclass(frozen=True, slots=True)
 class _Places:
     """Where a column's value, write time and TTL stand in a row; None: they are not told."""
@@ -77,12 +50,12 @@ class _Places:
 class ReadChanges:
     """Makes changes of one task's pages, which come in order: a change for each row, and one for static columns.
 
-    `selected` has all columns with their times. Raises UnsupportedError for a counter table: CQL does not show shards,
-    and a total would be added to those of the log.
+    `selected` has all columns with their times. Raises UnsupportedError for a counter table, but with `counters`: CQL
+    does not show shards. A total stands for all of them, so who merges it has to read totals ever after.
     """
 
-    def __init__(self, table: Table, selected: Sequence[Selected], datacenter: str) -> None:
-        if table.is_counter:
+    def __init__(self, table: Table, selected: Sequence[Selected], datacenter: str, *, counters: bool = False) -> None:
+        if table.is_counter and not counters:
             raise UnsupportedError(f"{table} has counters: CQL shows totals, and changes have shards")
         index: dict[tuple[bytes, Kind], int] = {
             (item.column.name_bytes, item.kind): position for position, item in enumerate(selected)
@@ -121,6 +94,8 @@ class ReadChanges:
                 continue
             cells = _Cells(asked)
             cells.add(row, self._regular)
+            if self._table.is_counter and not cells.any:
+                continue
             # Without a cell that lives a row is there by its marker.
             marker = None if cells.any else Marker(asked - GRACE_MICROS)
             yield self._change(key, clustering, marker, cells, source)
@@ -174,7 +149,10 @@ class _Cells:
                 continue
             written = None if cell_places.writetime is None else row[cell_places.writetime]
             ttl = None if cell_places.ttl is None else row[cell_places.ttl]
-            if cell_places.column.type.multicell:
+            if cell_places.column.type.kind == "counter":
+                context = context_of_total(int.from_bytes(value, "big", signed=True), self._asked)
+                self._put(cell_places.column, None, self._asked - GRACE_MICROS, None, context)
+            elif cell_places.column.type.multicell:
                 self._elements(cell_places.column, value, written, ttl)
             else:
                 self._put(cell_places.column, None, _number(written), _number(ttl), value)

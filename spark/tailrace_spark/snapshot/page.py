@@ -1,4 +1,4 @@
-"""The rows of a page as the native protocol has them, taken apart into columns of Cassandra's bytes.
+"""The rows of a page as the native protocol has them, and taken apart into columns of Cassandra's bytes.
 
 It is all that is computed for each value that is read, so it is compiled.
 """
@@ -44,3 +44,28 @@ def read_columns(data: bytes, columns: int) -> list[list[bytes | None]]:
     if offset != size:
         raise CorruptError(f"{size - offset} bytes after the rows of a page", offset=offset)
     return parsed
+
+
+class PageColumns:
+    """The columns of a page, taken apart when they are asked for. `data` and `width` as `read_columns` has them."""
+
+    def __init__(self, data: bytes, width: int) -> None:
+        if len(data) < 4:
+            raise TruncatedError("a page of rows has 4 bytes or more")
+        self.data = data
+        self.width = width
+        self.rows: int = read_i32_be(data, 0)
+        self._columns: list[list[bytes | None]] | None = None
+
+    def __len__(self) -> int:
+        return self.width
+
+    def __getitem__(self, index: int) -> list[bytes | None]:
+        return self.all()[index]
+
+    def all(self) -> list[list[bytes | None]]:
+        """All of them."""
+        columns = self._columns
+        if columns is None:
+            columns = self._columns = read_columns(self.data, self.width)
+        return columns

@@ -200,12 +200,20 @@ class Snapshots:
     """All snapshots of a stream, in the order in which they are read. `sequence` grows with each note.
 
     `initial`: whether the tables of stream.snapshot are among them. `applied` are the newest requests, by id.
+    `read_before` are tables of snapshots that are forgotten.
     """
 
     sequence: int = 0
     initial: bool = False
     tables: tuple[TableSnapshot, ...] = ()
     applied: tuple[str, ...] = ()
+    read_before: tuple[str, ...] = ()
+
+    @property
+    def tables_read(self) -> frozenset[str]:
+        """The tables, "keyspace.name", of which rows may have been read."""
+        began = [snapshot.table for snapshot in self.tables if snapshot.began is not None]
+        return frozenset([*self.read_before, *began])
 
     def current(self) -> TableSnapshot | None:
         """The one to go on with: one that is being read, else the next; None where all have ended or wait."""
@@ -228,7 +236,7 @@ class Snapshots:
         ended = [snapshot for snapshot in self.tables if snapshot.state.ended]
         forgotten = {snapshot.id for snapshot in ended[:-_ENDED_SHOWN]}
         tables = tuple([snapshot for snapshot in self.tables if snapshot.id not in forgotten])
-        return replace(self, tables=(*tables, *snapshots))
+        return replace(self, tables=(*tables, *snapshots), read_before=tuple(sorted(self.tables_read)))
 
     def with_initial(self, tables: Sequence[str], new_id: Callable[[], str], now: float) -> Self:
         """With a snapshot of each of the stream's tables, "keyspace.name"."""
@@ -263,6 +271,7 @@ class Snapshots:
                 "sequence": self.sequence,
                 "initial": self.initial,
                 "applied": list(self.applied),
+                "read_before": list(self.read_before),
                 "tables": [_table_json(snapshot) for snapshot in self.tables],
             }
         )
@@ -276,6 +285,7 @@ def snapshots_from_json(text: str) -> Snapshots:
             sequence=int(members["sequence"]),
             initial=bool(members["initial"]),
             applied=tuple(members["applied"]),
+            read_before=tuple(members.get("read_before", ())),  # earlier versions forgot them
             tables=tuple([_table_from_json(table) for table in members["tables"]]),
         )
     except (ValueError, KeyError, TypeError) as error:

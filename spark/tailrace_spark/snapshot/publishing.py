@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from tailrace_common.kafka import KafkaTransactions, Sizes
@@ -104,7 +104,7 @@ class PublishTask:
     def __call__(self, pieces: Iterator[Sequence[NumberedPiece]]) -> Iterator[RangeOutcome]:
         """The outcomes of a task's ranges; the first error is the last one."""
         forget_archives()
-        with closing(self.publisher()) as publisher:
+        with self.publisher() as publisher:
             for numbered in pieces:
                 for one_range in numbered:
                     try:
@@ -114,15 +114,19 @@ class PublishTask:
                         return
                     yield RangeOutcome(one_range.index)
 
-    def publisher(self) -> RangePublisher:
+    @contextmanager
+    def publisher(self) -> Iterator[RangePublisher]:
         """A publisher of one task. Raises SettingsError, ServiceError."""
         table = table_from_json(json.loads(self.definition))
         shape = shape_of(self.settings, table, self.release)
         encoder = Encoder(table, self.destination.prefix, self.destination.key, self.destination.forms)
         form = ChangeRecords(encoder, self.destination, self.snapshot_id)
-        reader = range_reader(self.settings, query_of(self.settings, table, shape), self.tasks)
         empty = ReadChanges(table, shape.selected, self.datacenter)
-        return RangePublisher(form, reader, empty)
+        with (
+            range_reader(self.settings, query_of(self.settings, table, shape), self.tasks) as reader,
+            closing(RangePublisher(form, reader, empty)) as publisher,
+        ):
+            yield publisher
 
 
 class ChangeRecords:

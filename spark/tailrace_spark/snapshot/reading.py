@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.pace import Fault, PageSize, Patience, RowRate
+from tailrace_spark.snapshot.page import PageColumns
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
 
 log = logging.getLogger("tailrace_spark")
+
+_UNREACHABLE_ATTEMPTS: Final = 3
 
 
 class PageError(Exception):
@@ -33,15 +36,20 @@ class Page:
     `asked`: when it was asked for, microseconds since the epoch.
     """
 
-    columns: Sequence[Sequence[bytes | None]]
+    parsed: Sequence[Sequence[bytes | None]] | PageColumns
     octets: int
     next_page: bytes | None
     asked: int
 
     @property
+    def columns(self) -> Sequence[Sequence[bytes | None]]:
+        """The columns, taken apart. Raises TruncatedError, CorruptError where a node sent something else."""
+        return self.parsed.all() if isinstance(self.parsed, PageColumns) else self.parsed
+
+    @property
     def rows(self) -> int:
         """How many rows it has."""
-        return len(self.columns[0])
+        return self.parsed.rows if isinstance(self.parsed, PageColumns) else len(self.parsed[0])
 
 
 class PendingPage(Protocol):
@@ -74,14 +82,24 @@ class RangeReader:
     """Reads ranges one after the other; of one task."""
 
     def __init__(
-        self, source: PageSource, statement: str, size: PageSize, rate: RowRate, patience: Patience, clock: Clock
+        self,
+        source: PageSource,
+        statement: str,
+        size: PageSize,
+        rate: RowRate,
+        patience: Patience,
+        clock: Clock,
+        *,
+        stays: bool = False,
     ) -> None:
+        """`stays`: of a range the first replica alone is asked, and given up soon: whoever plans knows better."""
         self._source = source
         self._statement = statement
         self._size = size
         self._rate = rate
         self._patience = patience
         self._clock = clock
+        self._stays = stays
 
     def pages(self, pieces: Iterable[Piece]) -> Iterator[Page]:
         """The pages of the pieces that have rows. Raises ServiceError where one does not come after all attempts."""
@@ -128,9 +146,12 @@ class RangeReader:
                 pending, failures = None, failures + 1
                 if error.fault is Fault.TIMEOUT:
                     self._size.timed_out()
-                if error.fault is Fault.UNREACHABLE:
-                    hosts.next()
                 seconds = self._patience.wait(failures, error.fault)
+                if error.fault is Fault.UNREACHABLE:
+                    if self._stays and failures >= _UNREACHABLE_ATTEMPTS:
+                        seconds = None
+                    elif not self._stays:
+                        hosts.next()
                 if seconds is None:
                     raise ServiceError(
                         f"tokens ({token_range.start}, {token_range.end}] cannot be read after {failures} attempts: "

@@ -58,6 +58,33 @@ def again(owned: Owned, slots: Iterable[Intervals]) -> list[tuple[Piece, ...]]:
     return [tuple(cut(owned, Estimates(), uncut, slot)) for slot in slots]
 
 
+def tasks_of(slots: Sequence[Sequence[Piece]], per_node: int | None) -> list[tuple[int, ...]]:
+    """The numbers of the slots that each task reads, one after the other: no more tasks ask a node than its limit.
+
+    A round that was planned while other nodes were up may have more slots of one node than that.
+    """
+    groups: list[tuple[list[int], set[str]]] = []
+    for slot, pieces in enumerate(slots):
+        nodes = {piece.replicas[0] if piece.replicas else "" for piece in pieces}
+        touching = [group for group in groups if group[1] & nodes]
+        tasks_of_node = Counter([node for _, group_nodes in touching for node in group_nodes & nodes])
+        if per_node is None or all(tasks_of_node[node] < per_node for node in nodes):
+            groups.append(([slot], nodes))
+            continue
+        fitting = [
+            group for group in touching if all(node in group[1] or tasks_of_node[node] < per_node for node in nodes)
+        ]
+        if fitting:
+            numbers, group_nodes = min(fitting, key=lambda group: len(group[0]))
+            numbers.append(slot)
+            group_nodes |= nodes
+        else:  # all that ask one of its nodes become one
+            groups = [group for group in groups if not group[1] & nodes]
+            joined = [earlier for group in touching for earlier in group[0]]
+            groups.append(([*joined, slot], nodes.union(*[group[1] for group in touching])))
+    return [tuple(numbers) for numbers, _ in groups]
+
+
 def next_least(least: int, limit: int, largest: int) -> int:
     """The least number of ranges of the ring for the next round, where the largest one read now had so many bytes."""
     if largest * _GROWTH <= limit:

@@ -6,10 +6,10 @@ The one module of this package that imports cassandra-driver. A worker process k
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cassandra import ConsistencyLevel, OperationTimedOut, ReadTimeout, Unavailable
@@ -34,9 +34,10 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.definitions import tables_from_rows
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
+from tailrace_spark.sinks.worker_cache import WorkerCache
 from tailrace_spark.snapshot.estimate import SAMPLE_ROWS, Sample, sample_of
 from tailrace_spark.snapshot.pace import Fault
-from tailrace_spark.snapshot.page import read_columns
+from tailrace_spark.snapshot.page import PageColumns
 from tailrace_spark.snapshot.ranges import Estimates, TokenRange, ring_ranges
 from tailrace_spark.snapshot.reading import Page, PageError, PageStateError
 from tailrace_spark.snapshot.settings import SnapshotSettings
@@ -60,9 +61,8 @@ class PendingPage:
             [page] = self._future.result().current_rows
         except Exception as error:
             raise _page_error(error) from error
-        columns, octets = page
         paging_state = self._future._paging_state  # noqa: SLF001 - ResultSet has it under a longer way
-        return Page(columns, octets, paging_state, self._asked)
+        return Page(page, len(page.data), paging_state, self._asked)
 
 
 class _Columns(ResultMessage):  # type: ignore[misc]  # the driver has no types
@@ -71,14 +71,14 @@ class _Columns(ResultMessage):  # type: ignore[misc]  # the driver has no types
     def recv_results_rows(
         self, f: Any, protocol_version: int, user_type_map: Any, result_metadata: Any, policy: Any = None
     ) -> None:
-        """Take a page apart into columns; `parsed_rows` has one item, the columns and how many bytes they had."""
+        """Take the rows of a page as they are; `parsed_rows` has one item, their columns."""
         del protocol_version, policy
         self.recv_results_metadata(f, user_type_map)
         columns = self.column_metadata or result_metadata
         self.column_names = [column[2] for column in columns]
         self.column_types = [column[3] for column in columns]
         data = f.read()
-        self.parsed_rows = [(read_columns(bytes(data), len(columns)), len(data))]
+        self.parsed_rows = [PageColumns(bytes(data), len(columns))]
 
 
 class _ColumnsHandler(_ProtocolHandler):  # type: ignore[misc]  # the driver has no types
@@ -235,8 +235,20 @@ class PageSource:
         self, statement: str, token_range: TokenRange, rows: int, paging_state: bytes | None, host: str | None
     ) -> PendingPage:
         """Ask for a page: of the node with this host id, or for None, or where it is not known, of any."""
+        tokens = [token.to_bytes(8, "big", signed=True) for token in (token_range.start, token_range.end)]
+        return self.select(statement, tokens, rows, paging_state, host)
+
+    def select(
+        self,
+        statement: str,
+        values: Sequence[bytes | None],
+        rows: int,
+        paging_state: bytes | None = None,
+        host: str | None = None,
+    ) -> PendingPage:
+        """Ask for a page of any SELECT; `values` are the bytes of what is bound. Raises as `PendingPage.get`."""
         bound = BoundStatement(self._prepare(statement), fetch_size=rows)
-        bound.values = [token.to_bytes(8, "big", signed=True) for token in (token_range.start, token_range.end)]
+        bound.values = list(values)
         now = time.time_ns() // 1000
         try:
             future = self._session.execute_async(bound, paging_state=paging_state, host=self._node(host))
@@ -258,25 +270,20 @@ class PageSource:
         return prepared
 
 
-class _Sources:
-    """The connections of this process, by settings; a process of Spark serves few applications."""
+@dataclass(frozen=True, slots=True)
+class _Contact:
+    """What a connection is opened from: those settings that make it another one."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._opened: list[tuple[SnapshotSettings, PageSource]] = []
-
-    def of(self, settings: SnapshotSettings) -> PageSource:
-        """That of a cluster, made when it is first asked for. Raises ServiceError."""
-        with self._lock:
-            for earlier, source in self._opened:
-                if _contact(earlier) == _contact(settings):
-                    return source
-            source = PageSource(settings)
-            self._opened.append((settings, source))
-            return source
+    names: tuple[object, ...]
+    settings: SnapshotSettings = field(compare=False, repr=False)
 
 
-SOURCES: Final = _Sources()
+_SOURCES: Final = WorkerCache[_Contact, PageSource](lambda contact: PageSource(contact.settings))
+
+
+def page_source(settings: SnapshotSettings) -> AbstractContextManager[PageSource]:
+    """This process's connection to a cluster, opened when it is first asked for. Raises ServiceError."""
+    return _SOURCES.borrowed(_Contact(_contact(settings), settings))
 
 
 def _contact(settings: SnapshotSettings) -> tuple[object, ...]:

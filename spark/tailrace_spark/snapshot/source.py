@@ -17,12 +17,13 @@ from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_schemas.topics import table_topic
-from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, ReadChanges, messages
+from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import Piece, cut, deal
 from tailrace_spark.snapshot.rows import RowShape
 from tailrace_spark.snapshot.session import ClusterView
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
 from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.snapshot.task_records import CHANGE_SCHEMA, TaskRecords, messages
 from tailrace_spark.streams.worker_imports import forget_archives
 
 FORMAT: Final = "tailrace-snapshot"
@@ -113,15 +114,17 @@ class SnapshotReader(DataSourceReader):
         forget_archives()
         table = table_from_json(json.loads(self._definition))
         shape = shape_of(self._settings, table, self._release)
-        pages = range_reader(self._settings, query_of(self._settings, table, shape), self._count).pages(partition.value)
-        if self._settings.rows == "columns":
+        query = query_of(self._settings, table, shape)
+        with range_reader(self._settings, query, self._count) as reader:
+            pages = reader.pages(partition.value)
+            if self._settings.rows == "columns":
+                for page in pages:
+                    yield shape.batch(page.columns)
+                return
+            encoder = Encoder(table, self._settings.prefix)
+            records = TaskRecords(table, shape.selected, encoder, self._datacenter)
             for page in pages:
-                yield shape.batch(page.columns)
-            return
-        encoder = Encoder(table, self._settings.prefix)
-        changes = ReadChanges(table, shape.selected, self._datacenter)
-        for page in pages:
-            yield messages(encoder, changes.changes(page.columns, page.asked))
+                yield messages(records.of(page))
 
 
 def _schema(settings: SnapshotSettings, shape: RowShape) -> StructType:

@@ -9,26 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace_schemas.avro import Encoder
-from tailrace_schemas.change import Change, record_times
+from tailrace_schemas.change import Op
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table_json import table_from_json
 from tailrace_schemas.tokens import partition
-from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.page_records import ROW_BITS, Records
 from tailrace_spark.snapshot.ranges import Piece
 from tailrace_spark.snapshot.reading import PageStateError
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.snapshot.task_records import TaskRecords
 from tailrace_spark.streams.worker_imports import forget_archives
 
-ROW_BITS: Final = 44
 HEAD: Final = (
     "op", "token", "written", "ttl", "expires", "digest", "topic", "partition", "offset", "schema_id", "published",
     "value",
@@ -75,7 +74,11 @@ class RoundPlace:
 
 @dataclass(frozen=True, slots=True)
 class RoundReader:
-    """Reads the slots of a round in tasks; it is pickled, with secrets. `definition` is the table's, as JSON."""
+    """Reads the slots of a round in tasks; it is pickled, with secrets. `definition` is the table's, as JSON.
+
+    `tasks` has the numbers of each one's slots. `stays`: a node that does not answer fails a slot, and no other node is
+    asked instead.
+    """
 
     settings: SnapshotSettings
     definition: str
@@ -83,48 +86,49 @@ class RoundReader:
     datacenter: str
     slots: Sequence[Sequence[Piece]]
     place: RoundPlace
+    tasks: Sequence[Sequence[int]]
+    stays: bool = False
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The records of the slots whose numbers come; for mapInArrow.
+        """The records of the tasks whose numbers come; for mapInArrow.
 
         A slot that cannot be read gives a row that says why in `problem`. An exception would have Spark try again at
         once, and its words in a trace.
         """
         forget_archives()
         for batch in batches:
-            for slot in batch.column(0).to_pylist():
+            for slot in [slot for task in batch.column(0).to_pylist() for slot in self.tasks[task]]:
                 try:
                     yield from self._slot(slot)
                 except (ServiceError, PageStateError) as error:
-                    yield _batch([(*[None] * len(HEAD), slot, str(error))])
+                    yield _problem(slot, str(error))
 
     def _slot(self, slot: int) -> Iterator[pa.RecordBatch]:
         table = table_from_json(json.loads(self.definition))
         shape = shape_of(self.settings, table, self.release)
         encoder = Encoder(table, self.settings.prefix)
-        changes = ReadChanges(table, shape.selected, self.datacenter)
-        reader = range_reader(self.settings, query_of(self.settings, table, shape), len(self.slots))
-        for page in reader.pages(self.slots[slot]):
-            yield _batch([self._row(change, encoder, slot) for change in changes.changes(page.columns, page.asked)])
+        records = TaskRecords(table, shape.selected, encoder, self.datacenter, counters=True)
+        query = query_of(self.settings, table, shape)
+        with range_reader(self.settings, query, len(self.tasks), stays=self.stays) as reader:
+            for page in reader.pages(self.slots[slot]):
+                yield self._batch(records.of(page), encoder.schema_id, slot)
 
-    def _row(self, change: Change, encoder: Encoder, slot: int) -> tuple[Any, ...]:
-        written, ttl, expires = record_times(change)
-        return (
-            change.op.value, change.token, written, ttl, expires, change.digest, self.place.topic,
-            self.place.partition(change.token, slot), self.place.first + row_number(change), encoder.schema_id,
+    def _batch(self, records: Records, schema_id: bytes, slot: int) -> pa.RecordBatch:
+        count = len(records.tokens)
+        if self.place.partitions is None:
+            partitions = [slot] * count
+        else:
+            partitions = [self.place.partition(token, slot) for token in records.tokens]
+        first = self.place.first
+        columns = (
+            [Op.READ.value] * count, records.tokens, records.written, records.ttl, records.expires, records.digests,
+            [self.place.topic] * count, partitions, [first + row_bits for row_bits in records.numbers],
+            [schema_id] * count,
             # As if it was published when it was written: a row that is old is no late change.
-            written // 1000, encoder.value(change), slot, None,
+            [written // 1000 for written in records.written], records.values, [slot] * count, [None] * count,
         )  # fmt: skip
-
-
-def row_number(change: Change) -> int:
-    """A number of ROW_BITS bits that a row has by its key; of two rows the same with odds of one in 2^44."""
-    digest = blake2b(b"static" if change.static else b"", digest_size=8)
-    for value in (change.key, *(change.clustering or ())):
-        data = value or b""
-        digest.update(len(data).to_bytes(4, "big"))
-        digest.update(data)
-    return int.from_bytes(digest.digest(), "big") >> (64 - ROW_BITS)
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
 
 def distinct_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,7 +150,8 @@ def distinct_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         yield batch.set_column(index, batch.schema.field(index), pa.array(offsets))
 
 
-def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True) if rows else [()] * len(_SCHEMA)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
+def _problem(slot: int, words: str) -> pa.RecordBatch:
+    """The row of a slot that cannot be read."""
+    values = (*[None] * len(HEAD), slot, words)
+    arrays = [pa.array([value], field.type) for value, field in zip(values, _SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)

@@ -13,6 +13,7 @@ from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.shaping import TaskFilters
 from tailrace_spark.sinks.protocol import PartitionTask
+from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.filter_values import FilterValues
 from tailrace_spark.tasks.outcome import SCHEMA, Outcome, outcomes_of
@@ -57,6 +58,7 @@ class TaskRunner:
         partitions: Mapping[str, int | None],
         written: frozenset[KafkaPartition],
         filters: TaskFilters | None = None,
+        read_back: ReadBack | None = None,
     ) -> list[Outcome]:
         """The outcomes of all Kafka partitions that a batch of `with_head` has records of, without those `written`.
 
@@ -76,6 +78,7 @@ class TaskRunner:
             self._settings.updates,
             written,
             None if filters is None else filters.plan,
+            read_back,
         )
         records = self._by_partition(frame)
         if filters is not None:  # two stages of Python with Spark's own expressions between them, without a shuffle

@@ -16,6 +16,7 @@ from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.shaping.filter_plan import VERDICT, FilterPlan
 from tailrace_spark.shaping.masks import masked
 from tailrace_spark.sinks.protocol import DriverOnlyError, PartitionTask, UnpreparedError
+from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
@@ -44,6 +45,7 @@ class PartitionWriter:
     `generations` and `schemas` are complete for the batch; `known_until` is the generations' (StreamTable).
     `partitions` counts those of each topic (TaskRunner.run). `updates`: the sink is given whole table updates.
     `written` has been written by an earlier attempt at the batch. With `filters` records come with their verdicts.
+    `read_back` adds what the log leaves open.
     """
 
     task: PartitionTask
@@ -57,6 +59,7 @@ class PartitionWriter:
     updates: UpdateReading | None
     written: frozenset[KafkaPartition]
     filters: FilterPlan | None = None
+    read_back: ReadBack | None = None
 
     def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The outcome of each Kafka partition in a task's records of `with_head`; for mapInArrow."""
@@ -102,6 +105,8 @@ class _PartitionRecords:
         writer = self._writer
         table = replace(writer.generations.value, known_until=writer.known_until)
         decoded = self._decoded(table)
+        if writer.read_back is not None:
+            return writer.read_back.added(decoded)
         if writer.updates is None:
             return decoded
         updates = PartitionUpdates(writer.updates, self._partition, table, writer.schemas.value, writer.early)

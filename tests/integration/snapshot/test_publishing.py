@@ -252,7 +252,7 @@ def test_a_later_attempt_at_a_range_ends_an_earlier_one(
     def run(work: Sequence[tuple[NumberedPiece, ...]], task: PublishTask) -> list[RangeOutcome]:
         fenced = 0
         for numbered in [numbered for pieces in work for numbered in pieces]:
-            with closing(task.publisher()) as earlier, closing(task.publisher()) as later:
+            with task.publisher() as earlier, task.publisher() as later:
                 earlier._reader = StoppingReader(  # type: ignore[assignment]  # it has what is called
                     earlier._reader, 2, lambda later=later, numbered=numbered: later.publish(numbered)
                 )
@@ -279,7 +279,7 @@ def test_a_page_state_that_nodes_refuse_costs_the_rows_of_one_partition(
 
     def damage(work: Sequence[tuple[NumberedPiece, ...]], task: PublishTask) -> list[RangeOutcome]:
         for numbered in [numbered for pieces in work for numbered in pieces]:
-            with closing(task.publisher()) as publisher:
+            with task.publisher() as publisher:
                 publisher._reader = StoppingReader(publisher._reader, 2, stop)  # type: ignore[assignment]  # as above
                 with suppress(ServiceError):
                     publisher.publish(numbered)

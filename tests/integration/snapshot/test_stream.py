@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from typer.testing import CliRunner
 import tailrace_spark.job.snapshot_run
 from tailrace.local.process import wait_until
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.table import Table
 from tailrace_spark.cli.snapshot import app
+from tailrace_spark.job.snapshot_context import SnapshotContext
 from tailrace_spark.job.snapshot_reading import ReadRound, read_round
 from tailrace_spark.job.snapshot_run import SnapshotRun
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
@@ -27,6 +30,8 @@ from tailrace_spark.sinks.files.sink_type import FILES
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.snapshot.progress import State
+from tailrace_spark.snapshot.ranges import TokenRange
+from tailrace_spark.snapshot.session import Ring
 from tests.integration.snapshot.following import KEYS, Place, Writes, done, running
 from tests.oracle.comparison import Downstream, Followed, ask, differences
 from tests.oracle.stores import DeltaTables
@@ -87,9 +92,10 @@ def test_once_reads_the_snapshot_and_then_what_was_written_meanwhile(place: Plac
         assert differences(ask(place.session, [place.table("once")]), store) == []
 
 
-def test_only_reads_the_tables_and_ends_and_refuses_counters_by_name(place: Place, tmp_path: Path) -> None:
+def test_only_reads_the_tables_and_ends(place: Place, tmp_path: Path) -> None:
     place.create("only_rows")
     place.run("CREATE TABLE KS.only_hits (k int PRIMARY KEY, n counter) WITH cdc = true")
+    place.run("UPDATE KS.only_hits SET n = n + 7 WHERE k = 1")
     place.run("INSERT INTO KS.only_rows (k, c, v) VALUES (1, 99, 'soon gone') USING TTL 3000")
     store, clock = Downstream(f"sqlite:///{tmp_path / 'copy.db'}"), [time.time()]
     settings = place.settings("only_.*", "only")
@@ -97,8 +103,8 @@ def test_only_reads_the_tables_and_ends_and_refuses_counters_by_name(place: Plac
         stream = place.stream(sink, settings)
         stream.run()
         hits, rows = stream.snapshots.tables
-        assert (hits.table, hits.state) == (f"{place.keyspace}.only_hits", State.REFUSED)
-        assert "has counters" in hits.reason
+        assert (hits.table, hits.state) == (f"{place.keyspace}.only_hits", State.DONE)
+        assert store.rows(place.table("only_hits")) == [(1, 7)]
         assert rows.state is State.DONE
         shown = {(row[0], row[1]) for row in store.rows(place.table("only_rows"))}
         assert len(shown) == rows.rows - sum(1 for key in range(0, KEYS, 3) if key != 5)  # of statics
@@ -306,6 +312,37 @@ def test_a_sink_that_appends_gets_each_row_once_though_a_crash_hides_that_it_has
     selected = place.run(f"SELECT k, c FROM KS.{name}")
     assert len(records) == len({(row.k, row.c) for row in selected}) + len(range(0, KEYS, 3))
     assert max(rows.values()) <= 2  # of a static row its key alone
+
+
+def test_a_round_is_read_again_as_it_was_planned_though_the_ring_is_cut_otherwise_since(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.create("cut_otherwise")
+    section = FilesSinkSettings(path=str(tmp_path / "files"), format="jsonl")
+    settings = place.settings("cut_otherwise", "only", limits=MANY)
+    written, ring = SnapshotRun._written, SnapshotContext.ring
+
+    def dying(self: SnapshotRun, *arguments: Any) -> None:
+        del self, arguments
+        raise RuntimeError("killed before the round is noted as written")
+
+    def cut_otherwise(self: SnapshotContext, table: Table) -> Ring:
+        """As if a node had joined: the first range of the ring ends earlier."""
+        before = ring(self, table)
+        first, replicas = before.owned[0]
+        middle = first.start + min(first.width // 2, 1 << 58)
+        owned = ((TokenRange(first.start, middle), replicas), (TokenRange(middle, first.end), replicas))
+        return replace(before, owned=(*owned, *before.owned[1:]))
+
+    for ends in (dying, written):
+        monkeypatch.setattr(SnapshotRun, "_written", ends)
+        sink: Any = FILES.open("files", section, Surroundings(place.prefix))
+        with closing(sink), pytest.raises(RuntimeError, match="killed") if ends is dying else nullcontext():
+            place.stream(sink, settings).run()
+        monkeypatch.setattr(SnapshotContext, "ring", cut_otherwise)
+    records = [record for file in CommittedFiles(FileStore.of(section)).files() for record in _records(tmp_path, file)]
+    selected = place.run("SELECT k, c FROM KS.cut_otherwise")
+    assert len(records) == len({(row.k, row.c) for row in selected}) + len(range(0, KEYS, 3))  # and static rows
 
 
 def _records(directory: Path, file: Any) -> list[dict[str, Any]]:

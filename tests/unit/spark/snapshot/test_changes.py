@@ -16,8 +16,9 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
 from tailrace_spark.rowstate.row import merge, state_of
 from tailrace_spark.rowstate.visible import VisibleColumns
-from tailrace_spark.snapshot.changes import CHANGE_SCHEMA, GRACE_MICROS, ReadChanges, _list_path, messages
+from tailrace_spark.snapshot.changes import GRACE_MICROS, ReadChanges, _list_path
 from tailrace_spark.snapshot.selection import columns_of, selection
+from tailrace_spark.snapshot.task_records import CHANGE_SCHEMA, messages, records_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -143,12 +144,12 @@ def test_what_is_encoded_is_decoded_markers_included() -> None:
     static: dict[str, object] = {"k": 1, "s": "x", "writetime(s)": 5}
     rows = [{**static, "c": 1}, {**static, "c": 2, "v": 2, "writetime(v)": 7}]
     changes, encoder = changes_of(ROWS, *rows), Encoder(ROWS, "t")
-    batch = messages(encoder, iter(changes))
+    batch = messages(records_of(iter(changes), encoder))
     entry = SchemaEntry(schema_id=encoder.schema_id, topic="t.x", table=ROWS, avro=encoder.schema_text)
     assert [decode(value, {encoder.schema_id: entry}) for value in batch.column("value").to_pylist()] == changes
     assert batch.column("op").to_pylist() == ["read"] * len(changes)
     assert batch.column("written").to_pylist() == [5, ASKED - GRACE_MICROS, 7]
-    assert messages(encoder, iter(())).schema == CHANGE_SCHEMA
+    assert messages(records_of((), encoder)).schema == CHANGE_SCHEMA
 
 
 def test_counter_tables_are_refused() -> None:

@@ -22,8 +22,8 @@ from tailrace_spark.snapshot.progress import (
     snapshots_from_json,
     status_row,
 )
-from tailrace_spark.snapshot.ranges import Estimates, Limits, TokenRange
-from tailrace_spark.snapshot.rounds import Concurrency, again, next_least, plan_round
+from tailrace_spark.snapshot.ranges import Estimates, Limits, Piece, TokenRange
+from tailrace_spark.snapshot.rounds import Concurrency, again, next_least, plan_round, tasks_of
 
 MIB = 1 << 20
 SMALL = 40
@@ -165,3 +165,33 @@ def test_what_another_version_wrote_is_refused() -> None:
     assert request_from_json(request("start").to_json()) == request("start")
     with pytest.raises(CorruptError, match="no action"):
         request_from_json(replace(request("start"), action="destroy").to_json())
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=3), max_size=12),
+    st.one_of(st.none(), st.integers(1, 3)),
+)
+def test_tasks_ask_each_node_no_more_than_its_limit_and_read_each_slot_once(
+    nodes: list[list[str]], per_node: int | None
+) -> None:
+    slots = [[Piece(TokenRange(), (node, "e")) for node in nodes_of_slot] for nodes_of_slot in nodes]
+    tasks = tasks_of(slots, per_node)
+    assert sorted(slot for task in tasks for slot in task) == list(range(len(slots)))
+    for node in "abcd":
+        asking = [task for task in tasks if any(node in nodes[slot] for slot in task)]
+        assert per_node is None or len(asking) <= per_node
+    if per_node is None:
+        assert len(tasks) == len(slots)
+
+
+def test_a_round_noted_before_a_node_died_is_read_within_the_limit_at_its_replicas() -> None:
+    limits = Limits(MIB, 1)
+    alive = ring(0, 1 << 61)
+    slots = plan_round(alive, Estimates(), limits, WHOLE, Concurrency(3, 1))
+    assert {task[0].replicas[0] for task in slots} == {"a", "b", "c"}
+    dead = [(token_range, tuple(sorted(hosts, key=lambda host: host == "b"))) for token_range, hosts in alive]
+    later = again(dead, [union(piece.range for piece in task) for task in slots])
+    asked = [piece.replicas[0] for task in later for piece in task]
+    assert "b" not in asked
+    assert asked.count("c") == 2
+    assert len(tasks_of(later, 1)) == 2

@@ -78,10 +78,16 @@ class Cluster:
 
 
 def reader(
-    cluster: Cluster, time: Time, rows: int = 10, rate: float | None = None, octets: int = 1 << 20
+    cluster: Cluster,
+    time: Time,
+    rows: int = 10,
+    rate: float | None = None,
+    octets: int = 1 << 20,
+    *,
+    stays: bool = False,
 ) -> RangeReader:
-    size = PageSize(rows, octets)
-    return RangeReader(cluster, "SELECT", size, RowRate(rate, time.seconds), Patience(4, 1.0, 5.0), time.clock())
+    size, pace, patience = PageSize(rows, octets), RowRate(rate, time.seconds), Patience(4, 1.0, 5.0)
+    return RangeReader(cluster, "SELECT", size, pace, patience, time.clock(), stays=stays)
 
 
 def numbers(pages: Iterable[Page]) -> list[int]:
@@ -170,3 +176,13 @@ def test_pages_grow_fourfold_up_to_what_was_asked_for() -> None:
     assert [size_after(*[page] * count) for count in range(5)] == [200, 800, 3200, 5000, 5000]
     assert size_after(*[PageSize.timed_out] * 9) == 10
     assert size_after(*[PageSize.timed_out] * 9, page) == 40
+
+
+def test_a_reader_that_stays_asks_no_other_node_for_one_that_is_down() -> None:
+    cluster, time = Cluster(down={"a"}), Time()
+    with pytest.raises(ServiceError, match="after 3 attempts"):
+        numbers(reader(cluster, time, stays=True).pages(PIECES))
+    assert [request.host for request in cluster.requests] == ["a"] * 3
+    # What is slow is asked again as often as ever.
+    cluster = Cluster(faults=[Fault.TIMEOUT] * 3)
+    assert numbers(reader(cluster, time, stays=True).pages(PIECES)) == list(range(200))

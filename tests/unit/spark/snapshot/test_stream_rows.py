@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Op
 from tailrace_schemas.tokens import partition
-from tailrace_spark.snapshot.stream_rows import ROW_BITS, RoundPlace, distinct_offsets, row_number
-from tests.unit.spark.cassandra import Log
-from tests.unit.spark.changes import PLAIN
-
-LOG = Log(PLAIN)
-
-
-@pytest.mark.promise("snapshots.once")
-def test_a_row_has_one_number_whatever_it_says_and_others_have_others() -> None:
-    first = replace(LOG.insert((1,), (2,), 1000, v=1), op=Op.READ)
-    again = replace(LOG.insert((1,), (2,), 9000, v=7), op=Op.READ)
-    assert row_number(first) == row_number(again) < 1 << ROW_BITS
-    numbers = {row_number(LOG.insert((key,), (row,), 1, v=1)) for key in range(50) for row in range(50)}
-    assert len(numbers) == 2500
-    static = replace(first, static=True, clustering=None)
-    assert row_number(static) != row_number(replace(static, static=False))
+from tailrace_spark.snapshot.page_records import ROW_BITS
+from tailrace_spark.snapshot.stream_rows import RoundPlace, distinct_offsets
 
 
 def test_rounds_have_offsets_of_their_own_and_records_the_partition_of_their_slot_or_token() -> None:
