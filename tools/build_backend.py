@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Final
 
-from compilation import Compilation, compiler_problem, requested
+from compilation import Compilation, closing_line, compiler_problem, requested
 from setuptools import build_meta
 from setuptools.build_meta import (
     build_editable,
     build_sdist,
-    build_wheel,
     get_requires_for_build_sdist,
     prepare_metadata_for_build_editable,
     prepare_metadata_for_build_wheel,
@@ -35,6 +35,13 @@ def _compiler(*, editable: bool) -> list[str]:
     if wish is Compilation.WHERE_POSSIBLE:
         return [] if compiler_problem() else _COMPILER
     return _COMPILER if wish is Compilation.REQUIRED else []
+
+
+def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+    """setuptools' wheel. The last line of the build's output says whether its code is compiled."""
+    wheel = str(build_meta.build_wheel(wheel_directory, config_settings, metadata_directory))
+    sys.stderr.write(closing_line(wheel, os.environ) + "\n")
+    return wheel
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:

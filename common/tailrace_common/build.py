@@ -15,11 +15,13 @@ from tailrace_schemas.errors import TailraceError
 
 # Written and compiled by setup.py together with the modules that it lists: {module: SHA-256 of its source, in hex}.
 RECORD: Final = "tailrace_schemas._compiled_sources"
+PURE_FACTOR: Final = 18
+"""How many times the CPU of compiled code pure Python takes to decode: docs/performance.md, measured."""
 PURE_ADVICE: Final = (
-    "decoding needs several times the CPU of compiled code; install tailrace again where a C compiler and Python's "
-    "headers are"
+    f"decoding is about {PURE_FACTOR} times slower than compiled code. Install a compiled wheel, or a C compiler and "
+    "Python's headers (on Debian: gcc, libc6-dev, python3-dev) and then tailrace again"
 )
-"""What to do about pure Python."""
+"""What pure Python costs, and what to do about it."""
 
 
 class StaleBuildError(TailraceError):
@@ -66,6 +68,12 @@ def describe(sources: Mapping[str, str] | None = None) -> str:
     stale = len(list(stale_modules(sources)))
     code = f"compiled: {len(sources)} modules" if sources else "pure Python"
     return f"tailrace {version()} ({code}{f', {stale} of them not of the sources beside them' if stale else ''})"
+
+
+def describe_for_people() -> str:
+    """What `--version` prints: `describe`, and on pure Python a second line with its cost and what to do."""
+    sources = compiled_sources()
+    return describe(sources) if sources else f"{describe(sources)}\nPure Python: {PURE_ADVICE}."
 
 
 def log_build(log: logging.Logger, sources: Mapping[str, str] | None = None) -> None:

@@ -113,6 +113,32 @@ def test_a_compiler_that_cannot_build_for_python_is_explained(tmp_path: Path, mo
     assert "Python.h: No such file" in tool("compilation").compiler_problem()
 
 
+@pytest.mark.parametrize(
+    ("wheel", "environ", "words"),
+    [
+        ("tailrace-0.1.0-cp311-cp311-linux_x86_64.whl", {}, "has compiled code."),
+        ("tailrace-0.1.0-py3-none-any.whl", {"TAILRACE_COMPILE": "0"}, "is pure Python, as TAILRACE_COMPILE=0 asks."),
+        ("tailrace-0.1.0-py3-none-any.whl", {}, "NOT COMPILED, pure Python is installed: no C compiler (/nonexistent:"),
+    ],
+)
+def test_a_build_ends_with_which_code_it_made(
+    wheel: str, environ: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "/nonexistent")
+    assert words in tool("compilation").closing_line(wheel, environ)
+
+
+def test_the_cost_of_pure_python_is_the_measured_one() -> None:
+    words = f"about {build.PURE_FACTOR} times"
+    assert words in build.PURE_ADVICE
+    compilation = tool("compilation")
+    pure = "x-py3-none-any.whl"
+    assert words in compilation.FALLBACK
+    assert words in compilation.closing_line(pure, {"TAILRACE_COMPILE": "0"})
+    measured = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    assert f"about {build.PURE_FACTOR} times as much" in measured
+
+
 FAILING: dict[str, str] = {"": "pure", "1": "error"}
 
 
@@ -162,6 +188,7 @@ def test_an_installation_compiles_where_it_can(environ: dict[str, str], code: st
     subprocess.run([python, "-m", "pip", "install", "-q", source], env={**variables, **environ}, check=True)
     shown = subprocess.run([tmp_path / "venv/bin/tailrace", "--version"], capture_output=True, text=True, check=True)
     assert f"({code}" in shown.stdout
+    assert (build.PURE_ADVICE in shown.stdout) == (code == "pure Python")
 
 
 def test_the_hot_path_has_modules_and_no_package(setup_module: ModuleType) -> None:
@@ -197,7 +224,7 @@ def test_what_runs_here_is_fresh() -> None:
 def test_a_start_logs_which_code_runs(caplog: pytest.LogCaptureFixture) -> None:
     log = logging.getLogger("tailrace.agent")
     for sources, level, words in (
-        ({}, "WARNING", "(pure Python): decoding needs"),
+        ({}, "WARNING", "(pure Python): decoding is about"),
         ({"tailrace_schemas.none": ""}, "INFO", "(compiled: 1"),
     ):
         caplog.clear()

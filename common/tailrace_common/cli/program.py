@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from tailrace_common.build import describe, require_fresh
+from tailrace_common.build import describe_for_people, require_fresh
 from tailrace_common.cli.console import say
 from tailrace_common.cli.logs import logs_json, set_up_logging
 from tailrace_schemas.errors import SettingsError, TailraceError
@@ -80,7 +80,7 @@ class Commands(Listing):
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(describe())
+        typer.echo(describe_for_people())
         raise typer.Exit
 
 
