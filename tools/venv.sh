@@ -27,13 +27,8 @@ if ! { [ -x "$venv/bin/python" ] && suits "$venv/bin/python"; }; then
     "$python" -m venv --clear "$venv"
 fi
 rm -f "$venv"/.installed-* "$venv"/.runtime-*
-if [ "$extras" = dev ]; then
-    # A dependency of the keystore's library is a source distribution with C in it.
-    if "$venv/bin/python" tools/compilation.py; then
-        extras=dev,keystore
-    else
-        echo "No C compiler with Python's headers here: left out are Java keystores and compiled code, with their tests." >&2
-    fi
+if [ "$extras" = dev ] && ! "$venv/bin/python" tools/compilation.py; then
+    echo "No C compiler with Python's headers here: left out are compiled code and its tests." >&2
 fi
 echo "Installing into $venv: a minute or two the first time" >&2
 quiet=-q

@@ -73,7 +73,6 @@ def test_a_live_node_that_compresses_or_encrypts(means: Means, tmp_path: Path, r
     keys = NO_KEYS
     yaml: dict[str, object] = {"commitlog_compression": [{"class_name": codec}]}
     if codec == CIPHER:
-        pytest.importorskip("jks")
         keys, yaml = read_keystore(STORE.read_bytes(), PASSWORD), {"transparent_data_encryption_options": _encryption()}
     seed = secrets.randbits(32)
     sys.stderr.write(f"seed {seed}, corpus in {tmp_path}\n")

@@ -60,8 +60,8 @@ class AgentSettings(CdcRawSettings):
     keystore: Path | None = Field(
         default=None,
         examples=["/etc/cassandra/.keystore"],
-        description="JCEKS keystore with the keys of encrypted segments, as cassandra.yaml's "
-        "transparent_data_encryption_options name it. Needs the extra tailrace[keystore]",
+        description="JCEKS or PKCS12 keystore with the keys of encrypted segments, as cassandra.yaml's "
+        "transparent_data_encryption_options name it",
     )
     keystore_password: SecretStr | None = Field(default=None, examples=["..."], description="The keystore's password")
     keystore_password_file: Path | None = Field(

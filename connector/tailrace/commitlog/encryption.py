@@ -24,7 +24,7 @@ _AES_BLOCK: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Raw keys by alias, in lower case as a JCEKS keystore has them; `otherwise` serves every other alias.
+    """Raw keys by alias, in lower case as Java's keystores have them; `otherwise` serves every other alias.
 
     Never shown: not in `repr`, not in an error.
     """
@@ -34,7 +34,7 @@ class Keys:
 
     def key(self, alias: str) -> bytes | None:
         """The key of an alias, None where there is none."""
-        # A JCEKS keystore has its aliases in lower case; the header has them as cassandra.yaml does.
+        # Java's keystores have their aliases in lower case; the header has them as cassandra.yaml does.
         return self.by_alias.get(alias.lower(), self.otherwise)
 
 

@@ -71,20 +71,17 @@ def test_a_password_file_that_is_no_text(tmp_path: Path) -> None:
 
 
 def test_a_keystore_with_the_password_of_a_file(password_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jks")
     monkeypatch.setenv(PASSWORD, "the file wins")
     assert keys_of(None, STORE, password_file).key("testing:1") == recorded.KEY
 
 
 def test_a_keystore_with_the_passwords_of_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jks")
     monkeypatch.setenv(PASSWORD, OPENS)
     monkeypatch.setenv(KEY_PASSWORD, OPENS_KEY)
     assert keys_of(None, OTHERS, None).key("testing:1") == recorded.KEY
 
 
 def test_a_wrong_password_names_the_file_and_not_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jks")
     monkeypatch.setenv(PASSWORD, WRONG)
     with pytest.raises(SettingsError, match=rf"--keystore {STORE}: .* a wrong password") as caught:
         keys_of(None, STORE, None)
@@ -134,14 +131,12 @@ def test_an_agents_raw_key_that_is_none_is_not_repeated(digits: str) -> None:
 
 
 def test_the_agents_keystore() -> None:
-    pytest.importorskip("jks")
     with_own = agent_settings(keystore=OTHERS, keystore_password=OPENS, keystore_key_password=OPENS_KEY)
     for settings in (agent_settings(keystore=STORE, keystore_password=OPENS), with_own):
         assert keys_of_settings(settings).key("testing:1") == recorded.KEY
 
 
 def test_an_agents_keystore_that_does_not_open_is_named_without_its_password(tmp_path: Path) -> None:
-    pytest.importorskip("jks")
     wrong = agent_settings(keystore=STORE, keystore_password=WRONG)
     gone = agent_settings(keystore=tmp_path / "gone", keystore_password=WRONG)
     for settings, words in ((wrong, "a wrong password"), (gone, "cannot be read: No such file")):

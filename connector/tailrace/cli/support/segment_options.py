@@ -37,8 +37,9 @@ Keystore = Annotated[
         metavar="FILE",
         exists=True,
         dir_okay=False,
-        help=f"The JCEKS keystore with the keys of encrypted segments. Its password is taken from {PASSWORD}, or from "
-        f"--keystore-password-file; that of its keys, where they have another one, from {KEY_PASSWORD}.",
+        help="The JCEKS or PKCS12 keystore with the keys of encrypted segments. Its password is taken from "
+        f"{PASSWORD}, or from --keystore-password-file; that of its keys, where they have another one, from "
+        f"{KEY_PASSWORD}.",
     ),
 ]
 PasswordFile = Annotated[
