@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any, Final, NamedTuple
 
-from tailrace_common.java.jars import locked_jars
+from tailrace_common.java.jars import LOCK, locked_jars
+from tests import jars
 
 HOLDS: Final = "_held"
 """The fixture of tests that hold a sink to something; it calls `hold`."""
@@ -31,7 +32,8 @@ def hold(record: Record, sink: str, contract: str, server: str) -> None:
 
 def jar_version(of: str, artifact: str) -> str:
     """The version of a locked jar of a set, which is that of the server that is made of it."""
-    parts = [jar.coordinate.split(":") for jar in locked_jars(of)]
+    lock = jars.LOCK if of in jars.SETS else LOCK
+    parts = [jar.coordinate.split(":") for jar in locked_jars(of, lock=lock)]
     [found] = {part[2] for part in parts if part[1] == artifact}
     return found
 

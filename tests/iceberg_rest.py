@@ -15,7 +15,7 @@ from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
 from tailrace_common.java.find import find_java
-from tailrace_common.java.jars import fetch_sets
+from tests.jars import fetch_test_sets
 
 _SOURCE: Final = Path(__file__).with_name("IcebergRest.java")
 
@@ -39,7 +39,7 @@ class RestCatalog(LocalService):
             "-XX:TieredStopAtLevel=1",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-cp",
-            ":".join(map(str, (*fetch_sets("iceberg-rest"), *sorted(hadoop)))),
+            ":".join(map(str, (*fetch_test_sets("iceberg-rest"), *sorted(hadoop)))),
             str(_SOURCE),
             "127.0.0.1",
             str(ports["http"]),

@@ -14,7 +14,7 @@ from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
 from tailrace_common.java.find import find_java
-from tailrace_common.java.jars import fetch_sets
+from tests.jars import fetch_test_sets
 
 Kind = Literal["opensearch", "elasticsearch"]
 _SOURCE: Final = Path(__file__).with_name("OpenSearchNode.java")
@@ -48,7 +48,7 @@ class OpenSearch(LocalService):
             *self._jvm,
             f"-Dlog4j.configurationFile={log4j}",
             "-cp",
-            ":".join(map(str, fetch_sets(self.name))),
+            ":".join(map(str, fetch_test_sets(self.name))),
             str(source),
             str(self.directory / "home"),
             "127.0.0.1",

@@ -1,4 +1,7 @@
-"""Writes common/tailrace_common/java/jars.lock.json: what Maven resolves for each jar set, with size and SHA-256.
+"""Writes what Maven resolves for each jar set, with size and SHA-256, into two locks.
+
+common/tailrace_common/java/jars.lock.json is installed. tests/jars.lock.json has what tests alone use: nobody who
+installs Tailrace has to look at the licences of those.
 
 Needed only when a version below changes: `python tools/lock_jars.py`, with `mvn` on the PATH. Versions are given one by
 one and never computed from each other, because not every artifact exists in every version.
@@ -17,7 +20,10 @@ from urllib.request import Request, urlopen
 from tailrace_common.java.jars import Jar
 from tailrace_common.java.maven import find_repository
 
-LOCK = Path(__file__).parents[1] / "common" / "tailrace_common" / "java" / "jars.lock.json"
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "common" / "tailrace_common" / "java" / "jars.lock.json"
+TEST_LOCK = ROOT / "tests" / "jars.lock.json"
+TESTS_ALONE = {"connect", "opensearch", "elasticsearch", "iceberg", "delta", "iceberg-rest"}
 LIST = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:list"
 
 # What pyspark lacks to read Kafka and Avro, by its patch release; pyproject.toml has the range of these. Avro's jar and
@@ -100,7 +106,9 @@ def main() -> int:
     """Resolve every set with Maven and write the lock."""
     sets = {name: resolve(coordinates, transitive) for name, (coordinates, transitive) in SETS.items()}
     sets |= {name: [archive(coordinate) for coordinate in coordinates] for name, coordinates in ARCHIVES.items()}
-    LOCK.write_text(json.dumps({"sets": sets}, indent=1) + "\n")
+    for lock, names in ((LOCK, sets.keys() - TESTS_ALONE), (TEST_LOCK, TESTS_ALONE)):
+        chosen = {name: jars for name, jars in sets.items() if name in names}
+        lock.write_text(json.dumps({"sets": chosen}, indent=1) + "\n")
     for name, jars in sets.items():
         sys.stderr.write(f"{name}: {len(jars)} jars, {sum(int(jar['size']) for jar in jars):,} bytes\n")
     return 0

@@ -16,7 +16,7 @@ from tailrace.local.ports import settle_ports
 from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
 from tailrace_common.java.find import find_java
-from tailrace_common.java.jars import fetch_sets
+from tests.jars import fetch_test_sets
 
 _BYTES: Final = 1 << 16
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
@@ -50,7 +50,7 @@ class LocalConnect(LocalService):
         for name, settings in self._connectors.items():
             files.append(self._written(name, {"name": name, "tasks.max": "1", **settings}))
         java = find_java()
-        classpath = os.pathsep.join(map(str, fetch_sets("connect")))
+        classpath = os.pathsep.join(map(str, fetch_test_sets("connect")))
         log = "-Dorg.slf4j.simpleLogger"
         options = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"{log}.defaultLogLevel=warn")
         ready = (f"{log}.log.org.apache.kafka.connect=info",)

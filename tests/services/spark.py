@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.java.find import java_home_for_spark
 from tailrace_common.java.jars import fetch_sets
+from tests.jars import fetch_test_sets
 
 
 def start_spark(directory: Path) -> SparkSession:
@@ -18,7 +19,7 @@ def start_spark(directory: Path) -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # else it complains of every machine whose name is a loopback address
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = {
-        "spark.jars": ",".join(map(str, fetch_sets("spark", "iceberg", "delta"))),
+        "spark.jars": ",".join(map(str, (*fetch_sets("spark"), *fetch_test_sets("iceberg", "delta")))),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -32,6 +33,7 @@ CACHE_VARIABLE = "TAILRACE_CACHE"
 Progress = Callable[[int, int], None]
 """Called with the bytes that are there and the bytes in all, from any of the fetching threads, one call at a time."""
 
+LOCK: Final[Traversable] = files("tailrace_common.java").joinpath("jars.lock.json")
 SPARK = "spark"
 """Stands for the set of the installed pyspark's patch release, such as spark-4.1.1."""
 
@@ -86,14 +88,14 @@ def cache_directory() -> Path:
     return user_cache_path("tailrace")
 
 
-def locked_jars(*sets: str) -> tuple[Jar, ...]:
+def locked_jars(*sets: str, lock: Traversable = LOCK) -> tuple[Jar, ...]:
     """The jars of the named sets in the lock's order, each once; `spark` is the set of the installed pyspark.
 
     Raises KeyError for a set that is not in the lock, and SettingsError for a pyspark whose jars are not in it.
     """
-    lock = json.loads(files("tailrace_common.java").joinpath("jars.lock.json").read_text())["sets"]
-    names = (spark_set(lock) if name == SPARK else name for name in sets)
-    return tuple(dict.fromkeys(Jar(**entry) for name in names for entry in lock[name]))
+    locked = json.loads(lock.read_text())["sets"]
+    names = (spark_set(locked) if name == SPARK else name for name in sets)
+    return tuple(dict.fromkeys(Jar(**entry) for name in names for entry in locked[name]))
 
 
 def spark_set(names: Collection[str], installed: str | None = None) -> str:
@@ -108,12 +110,12 @@ def spark_set(names: Collection[str], installed: str | None = None) -> str:
     raise SettingsError(f"pyspark {release} is installed, and jars to read Kafka are locked for {locked}: install one")
 
 
-def fetch_sets(*sets: str, progress: Progress | None = None) -> tuple[Path, ...]:
+def fetch_sets(*sets: str, progress: Progress | None = None, lock: Traversable = LOCK) -> tuple[Path, ...]:
     """The jars of the named sets as verified local files, in the lock's order; fetches what is missing or damaged.
 
     Several processes may ask at once: each jar is fetched by one of them. Raises JarError or SettingsError.
     """
-    return fetch(locked_jars(*sets), cache_directory() / "jars", progress=progress)
+    return fetch(locked_jars(*sets, lock=lock), cache_directory() / "jars", progress=progress)
 
 
 def fetch(

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import stamina
 
-from tailrace_common.java.jars import Jar, JarError, cache_directory, fetch, fetch_sets, locked_jars, spark_set
+from tailrace_common.java.jars import LOCK, Jar, JarError, cache_directory, fetch, fetch_sets, locked_jars, spark_set
 from tailrace_common.java.maven import MavenRepository
 from tailrace_schemas.errors import SettingsError
+from tests import jars as test_jars
 from tests.unit.common.java.repository_server import RepositoryServer, jar_of, serving
 
 PATCHES = ("4.1.0", "4.1.1", "4.1.2", "4.1.3")
@@ -71,6 +72,14 @@ def test_lock_pins_every_jar_of_its_sets(name: str, coordinate: str) -> None:
     assert coordinate in [jar.coordinate for jar in jars]
     assert len({jar.path for jar in jars}) == len(jars)
     assert all(len(bytes.fromhex(jar.sha256)) == 32 and jar.size > 0 for jar in jars)
+
+
+def test_what_tests_alone_use_is_in_no_installation() -> None:
+    installed = LOCK.read_text(encoding="utf-8")
+    assert not test_jars.SETS & json.loads(installed)["sets"].keys()
+    for artifact in ("org.elasticsearch", "org.opensearch", "io.debezium"):
+        assert artifact not in installed
+        assert artifact in test_jars.LOCK.read_text(encoding="utf-8")
 
 
 def test_sets_that_share_a_jar_name_it_once() -> None:
