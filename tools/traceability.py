@@ -11,7 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-PAGES: Final = ("guarantees.md", "comparison.md")
+PAGES: Final = (
+    *(
+        f"guarantees/{name}.md"
+        for name in (
+            "delivery", "ordering", "failures", "schema-changes", "expiry", "truncation", "limits", "not-guaranteed"
+        )
+    ),
+    "comparison.md",
+)  # fmt: skip
 """The pages of docs/ whose rows have a promise's name as their anchor."""
 MARK: Final = "promise"
 _ROW: Final = re.compile(r'^\| <a id="([^"]+)"></a>(.*?) \|', re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Every promise of docs/guarantees.md, and every row of docs/comparison.md, has tests that are marked with its name."""
+"""Every promise of docs/guarantees/, and every row of docs/comparison.md, has tests that are marked with its name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from tests.tools import tool
 
+PAGES: Final = tool("traceability").PAGES
 ROOT: Final = Path(__file__).resolve().parents[2]
 HEADINGS: Final = (
     "Delivery",
@@ -35,8 +36,13 @@ def names(traceability: Any) -> list[str]:
 
 
 def test_its_parts_are_those_that_operators_ask_for() -> None:
-    text = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    assert tuple(re.findall(r"(?m)^## (.*)$", text)) == HEADINGS
+    """A page each, in the order of the index."""
+    index = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    pages = re.findall(r"\| \[(.*?)\]\((guarantees/.*?)\)", index)
+    assert tuple(title for title, _ in pages) == HEADINGS
+    for title, page in pages:
+        assert (ROOT / "docs" / page).read_text(encoding="utf-8").startswith(f"# {title}\n")
+    assert tuple(page for _, page in pages) == tuple(page for page in PAGES if page.startswith("guarantees/"))
 
 
 def test_every_row_promises_under_a_name_of_its_own(traceability: Any, names: list[str]) -> None:
