@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import uuid4
@@ -107,6 +107,13 @@ class SnapshotRun:
         """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
         tables = self.value.tables_read
         return self._reads_back(tables) if self._reads_back is not None and tables else None
+
+    def never_read(self, tables: Iterable[str]) -> list[str]:
+        """Those of these tables of which no snapshot has read rows, or will; none for sinks that merge nothing."""
+        if self._reads_back is None or (self._initial and not self.value.initial):
+            return []
+        asked_for = {snapshot.table for snapshot in self.value.tables if not snapshot.state.ended}
+        return sorted(set(tables) - self.value.tables_read - asked_for)
 
     @property
     def wanted(self) -> bool:

@@ -252,6 +252,7 @@ class Stream:
             self._snapshots.run(self._stop)
             return
         self._losses.at_start(ends=ends)
+        self._tell_never_read()
         while True:
             query = self.start(**trigger)
             try:
@@ -267,6 +268,22 @@ class Stream:
                 self._snapshots.run(self._stop)  # then what was written meanwhile
         if not self._stop.is_set():  # else it was told to stop, and is not done
             self._losses.require_none_stopped()
+
+    def _tell_never_read(self) -> None:
+        """Say of which tables the sink has changes only. Where Kafka does not answer, batches tell of that."""
+        try:
+            self._schemas.refresh()
+        except ServiceError:
+            return
+        reads = reads_topic(self._spark, self._settings)
+        followed = {str(entry.table) for entry in self._schemas.values() if entry.table.cdc and reads(entry.topic)}
+        tables = self._snapshots.never_read(followed)
+        if tables:
+            log.info(
+                "no snapshot has read %s: the copy holds changes only, and no rows from before their log. "
+                "`tailrace snapshot start TABLE` reads them",
+                ", ".join(tables),
+            )
 
     def _bounds(self) -> dict[str, str]:
         """Shorter timeouts of Kafka for a stream that ends by itself, since Spark asks three times more."""

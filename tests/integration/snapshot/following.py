@@ -96,7 +96,7 @@ class Place:
         [table] = [one for one in self.live.definitions().tables if (one.keyspace, one.name) == (self.keyspace, name)]
         return table
 
-    def until_equal(self, store: Followed, name: str, seconds: float = 120) -> None:
+    def until_equal(self, store: Followed, name: str, seconds: float = 400) -> None:
         """Wait until the store shows what SELECT answers of a table."""
         tables = [self.table(name)]
 
@@ -107,18 +107,19 @@ class Place:
 
 
 class Writes:
-    """Writes into tables until the end of the `with`, in a thread: one statement after the other."""
+    """Writes into tables until the end of the `with`, in a thread: one statement after the other, with pauses."""
 
-    def __init__(self, place: Place, *names: str, seed: int = 1) -> None:
+    def __init__(self, place: Place, *names: str, seed: int = 1, pause: float = 0.01) -> None:
         self._place = place
         self._names = names
         self._random = Random(seed)
         self._over = threading.Event()
+        self._pause = pause
         self._thread = threading.Thread(target=self._write, name="writes")
         self.count = 0
 
     def _write(self) -> None:
-        while not self._over.wait(0.01):
+        while not self._over.wait(self._pause):
             self._place.run(self._statement())
             self.count += 1
 
@@ -177,7 +178,7 @@ class Running:
     def snapshots(self) -> Snapshots:
         return self.stream.snapshots
 
-    def until(self, met: Callable[[Snapshots], bool], seconds: float = 120) -> Snapshots:
+    def until(self, met: Callable[[Snapshots], bool], seconds: float = 400) -> Snapshots:
         """Wait for the progress of its snapshots."""
         over = wait_until(lambda: self.failure is not None or met(self.snapshots), seconds)
         if self.failure is not None:
@@ -185,7 +186,7 @@ class Running:
         assert over, self.snapshots
         return self.snapshots
 
-    def until_done(self, count: int = 1, seconds: float = 120) -> list[TableSnapshot]:
+    def until_done(self, count: int = 1, seconds: float = 400) -> list[TableSnapshot]:
         """Wait until so many snapshots have ended, and give them."""
         value = self.until(lambda value: sum(one.state.ended for one in value.tables) >= count, seconds)
         return list(value.tables)
