@@ -1,16 +1,12 @@
-"""Tables of Cassandra read by token ranges: ours, a plain reader of cassandra-driver, ours in Spark, and cqlsh's COPY.
+"""Tables of Cassandra read by token ranges: ours, a plain reader of cassandra-driver, and ours in Spark.
 
-Usage: python -m benchmarks.snapshot [rows]. COPY is there where a `cqlsh` is on the PATH (PyPI has one).
-In one run, on a node of its own on loopback: rows of 8 columns, 100 in a
+Usage: python -m benchmarks.snapshot [rows]. In one run, on a node of its own on loopback: rows of 8 columns, 100 in a
 partition, flushed. CPU is that of the reading process, all of its threads; the node runs on the same cores, so rates
 say less. Then rows a second asked for and done.
 """
 
 from __future__ import annotations
 
-import resource
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -68,9 +64,6 @@ def main(rows: int = ROWS) -> None:
             for name, cost in best.items():
                 _line(name, cost, rows)
             _limits(options)
-        if (cqlsh := shutil.which("cqlsh")) is not None:
-            copied = _copied(cqlsh, node, Path(directory) / "copied.csv")
-            _line("cqlsh COPY TO, values only, 2 processes", copied, rows)
         _line(f"tailrace-snapshot in Spark, local[2], {ROUNDS} rounds", _spark(options), rows, own=False)
 
 
@@ -182,17 +175,6 @@ def _limits(options: dict[str, str]) -> None:
                     break
         print(f"{asked:<30,}{rows / (time.perf_counter() - began):>10,.0f}", flush=True)
     print()
-
-
-def _copied(cqlsh: str, node: LocalCassandra, target: Path) -> Cost:
-    """COPY TO a file, by processes of its own; their CPU is that of ended children."""
-    statement = f"COPY bench.orders TO '{target}' WITH NUMPROCESSES = 2"
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([cqlsh, node.address, str(node.port), "-e", statement], check=True, stdout=subprocess.DEVNULL)
-    passed, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    computed = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    with target.open("rb") as lines:
-        return Cost(passed, computed, sum(1 for _ in lines))
 
 
 def _spark(options: dict[str, str]) -> Cost:

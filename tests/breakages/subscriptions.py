@@ -8,6 +8,7 @@ from tests.breakages.breakage import Breakage, Needs, Red
 
 LEASES: Final = "spark/tailrace_server/meta/leases.py"
 SUBSCRIPTIONS: Final = "spark/tailrace_server/meta/subscriptions.py"
+SNAPSHOTS: Final = "spark/tailrace_server/worker/snapshots.py"
 WORKER: Final = "spark/tailrace_server/worker/worker.py"
 WORKED: Final = "unit/server/worker/test_worker.py"
 PAGE_ACCESS: Final = "unit/server/web/test_access.py"
@@ -15,6 +16,28 @@ SERVED: Final = "unit/server/api/test_api.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
 BREAKAGES: Final = (
+    Breakage(
+        name="a-taken-over-snapshot-begins-again",
+        promise="a worker that takes over goes on at the range of the snapshot",
+        file=SNAPSHOTS,
+        old="        ranges = self._leases.snapshots(self._claim)\n",
+        new="        ranges = None\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red("unit/server/worker/test_snapshots.py", "test_the_next_worker_has_the_ranges_of_the_last_one", "== "),
+        ),
+    ),
+    Breakage(
+        name="a-reset-keeps-the-ranges-of-the-snapshot",
+        promise="a reset with a snapshot reads the tables from their first range",
+        file=SUBSCRIPTIONS,
+        old="            if snapshot or changed.state is State.CANCELLED:\n",
+        new="            if changed.state is State.CANCELLED:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red("unit/server/operations/test_operations.py", "test_a_reset_with_a_snapshot_forgets_its_ranges", "== "),
+        ),
+    ),
     Breakage(
         name="a-lease-is-renewed-after-its-end",
         promise="a subscription has one owner at a time",

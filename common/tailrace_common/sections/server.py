@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
@@ -40,6 +40,11 @@ class ServerSettings(Section):
     most_subscriptions: Positive = Field(default=50, description="Most subscriptions that one worker runs at a time")
     longest_pause_seconds: Seconds = Field(
         default=300, description="Longest pause between two tries of a subscription that fails"
+    )
+    snapshot: Literal["initial", "never"] = Field(
+        default="initial",
+        description='What new subscriptions do that do not say so. "initial" reads the rows that the tables have, by '
+        '[cluster] and [snapshot], and follows the log meanwhile. "never" follows the log alone',
     )
     targets: tuple[str, ...] = Field(
         default=(),

@@ -22,7 +22,6 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 
 _LOG: Final = logging.getLogger("tailrace.capture")
-_CDC_ON: Final = "cdc on"
 
 
 def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
@@ -45,17 +44,7 @@ def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
     live.history = live.history.up_to(live.metadata_epoch)
     keyspace = mutation.updates[0].key.decode()
     if keyspace not in SYSTEM:
-        events = list(ddl_events(previous_rows, mutation, change, changes, entry.position, live.metadata_epoch))
-        live.tell(events)
-        for event, _ in events:
-            if _CDC_ON in event.changed:
-                name = f"{event.keyspace}.{event.name}"
-                _LOG.warning(
-                    "%s has cdc now: rows that it had before are not in its topic. "
-                    "`tailrace snapshot start %s` reads them",
-                    name,
-                    name,
-                )  # fmt: skip
+        live.tell(ddl_events(previous_rows, mutation, change, changes, entry.position, live.metadata_epoch))
         for problem in change.problems:  # those of Cassandra's own tables are built in
             _LOG.warning("the DDL at %s cannot be used; changes of that table are parked: %s", entry.position, problem)
     dropped = _drop(live, change, entry.position)

@@ -108,7 +108,7 @@ def _changing(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> 
                 for topic, partitions in body.offsets.items()
                 for partition, offset in partitions.items()
             }
-        return operations(caller.name).reset(f"{table}/{name}", body.start, offsets)
+        return operations(caller.name).reset(f"{table}/{name}", body.start, offsets, snapshot=body.snapshot)
 
     @app.delete(_ONE, summary="End it for good; its target stays")
     def cancel(table: str, name: str, caller: Operator) -> Answer:

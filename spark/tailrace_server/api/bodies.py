@@ -41,7 +41,11 @@ class AlterBody(Body):
 class ResetBody(Body):
     """Where to read from."""
 
-    start: str = Field(default="earliest", description="earliest, latest, or a time (ISO 8601)")
+    start: str | None = Field(
+        default=None,
+        description="earliest, latest, or a time (ISO 8601). null: earliest, and with snapshot as it is",
+    )
+    snapshot: bool = Field(default=False, description="Read the tables again too, from their first range")
     offsets: dict[str, dict[int, int]] | None = Field(
         default=None, description="Or offsets by topic and partition; other partitions from their beginning"
     )

@@ -19,7 +19,7 @@ from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Operations
 
-_NAMES: Final = ("table", "name", "sink", "where", "columns", "stream", "start", "state")
+_NAMES: Final = ("table", "name", "sink", "where", "columns", "stream", "start", "state", "snapshot")
 _STATES: Final = ("active", "paused")
 
 
@@ -125,7 +125,9 @@ def _declared(source: str, table: Mapping[str, Any]) -> Declared:
     state = table.get("state", "active")
     if state not in _STATES:
         raise SettingsError(f'{source}: state must be "active" or "paused", not {state!r}')
-    fields = {name: value for name, value in table.items() if name != "state"}
+    fields = {name: value for name, value in table.items() if name not in ("state", "snapshot")}
+    if "snapshot" in table:
+        fields["stream"] = {**fields.get("stream", {}), "snapshot": table["snapshot"]}
     return Declared(Asked(**fields), state)
 
 

@@ -9,6 +9,7 @@ import socket
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -23,9 +24,19 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model.subscription import INITIAL, NEVER, ONLY, SNAPSHOT
 from tailrace_server.operations.operations import DirectOperations, Operations
 from tailrace_server.operations.remote import RemoteOperations
 from tailrace_server.sealing import Sealer
+
+
+class SnapshotMode(StrEnum):
+    """Whether the rows that tables have are read."""
+
+    INITIAL = INITIAL
+    NEVER = NEVER
+    ONLY = ONLY
+
 
 Reference = Annotated[
     str, typer.Argument(metavar="SUBSCRIPTION", help="KEYSPACE.TABLE/NAME, or its name where that is the only one.")
@@ -65,6 +76,14 @@ Columns = Annotated[
 StreamOptions = Annotated[
     list[str] | None,
     typer.Option("--stream", metavar="NAME=VALUE", help="A setting of [stream] for this one alone; repeatable."),
+]
+SnapshotChoice = Annotated[
+    SnapshotMode | None,
+    typer.Option(
+        help="Read the rows that the tables have: at the beginning while the log is followed (initial), and nothing "
+        "else (only), or never.",
+        show_default="server.snapshot",
+    ),
 ]
 SinkOptions = Annotated[
     list[str] | None,
@@ -148,6 +167,12 @@ def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
 def typed(values: dict[str, str]) -> dict[str, Any]:
     """Values of a command line as TOML reads them, so that 5 is a number and true is true; else they stay text."""
     return {name: _typed(value) for name, value in values.items()}
+
+
+def stream_settings(words: Sequence[str] | None, snapshot: SnapshotMode | None) -> dict[str, Any]:
+    """The settings of [stream] that options name. Raises SettingsError."""
+    settings = typed(pairs(words, "--stream"))
+    return settings if snapshot is None else {**settings, SNAPSHOT: str(snapshot)}
 
 
 def _typed(text: str) -> Any:

@@ -16,11 +16,13 @@ from tailrace_server.cli.opening import (
     Reference,
     ServerUrl,
     SinkOptions,
+    SnapshotChoice,
     StreamOptions,
     Where,
     offsets_of,
     operations_of,
     pairs,
+    stream_settings,
     tree_of,
     typed,
     with_secrets,
@@ -61,7 +63,7 @@ def subscriptions(
 def print_list(rows: list[dict[str, Any]], *, json: bool) -> None:
     """Subscriptions, with fewer columns for people."""
     if on_terminal() and not json:
-        columns = ("reference", "state", "sink", "target", "behind", "reason", "action")
+        columns = ("reference", "state", "stage", "sink", "target", "behind", "reason", "action")
         rows = [{name: row[name] for name in columns} for row in rows]
     print_rows(rows, always_json=json, empty="no subscriptions; `tailrace subscribe` makes one")
 
@@ -71,8 +73,10 @@ def print_one(details: dict[str, Any], *, json: bool) -> None:
     if not on_terminal() or json:
         print_json(details)
         return
-    partitions = details.pop("partitions")
+    partitions, snapshots = details.pop("partitions"), details.pop("snapshots")
     print_rows([{"what": name, "value": value} for name, value in details.items() if value not in (None, "", {})])
+    if snapshots:
+        print_rows([{name: row[name] for name in row if name not in ("id", "done", "reading")} for row in snapshots])
     print_rows(partitions, empty="no progress yet")
 
 
@@ -106,6 +110,7 @@ def alter(
     where: Where = None,
     no_where: Annotated[bool, typer.Option("--no-where", help="Without a condition from now on.")] = False,
     column: Columns = None,
+    snapshot: SnapshotChoice = None,
     stream: StreamOptions = None,
     unset: Annotated[
         list[str] | None,
@@ -135,10 +140,10 @@ def alter(
             sink={**(tree if server is None else with_secrets(tree)), **removed["sink"]},
             where="" if no_where else where,
             columns={**pairs(column, "--column"), **removed["column"]},
-            stream={**typed(pairs(stream, "--stream")), **removed["stream"]},
+            stream={**stream_settings(stream, snapshot), **removed["stream"]},
         )
         if not (alteration.sink or alteration.where is not None or alteration.columns or alteration.stream):
-            raise SettingsError("nothing to alter: give --option, --where, --column, --stream or --unset")
+            raise SettingsError("nothing to alter: give --option, --where, --column, --snapshot, --stream or --unset")
         print_json(operations.alter(reference, alteration))
 
 
@@ -155,8 +160,15 @@ def _removed(names: list[str]) -> dict[str, dict[str, None]]:
 def reset(
     reference: Reference,
     start: Annotated[
-        str, typer.Option("--from", metavar="START", help="Where to read from: earliest, latest, or a time (ISO 8601).")
-    ] = "earliest",
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="START",
+            help="Where to read the log from: earliest, latest, or a time (ISO 8601).",
+            show_default="earliest; with --snapshot where it is",
+        ),
+    ] = None,
+    snapshot: Annotated[bool, typer.Option("--snapshot", help="Read the rows that the tables have once more.")] = False,
     offsets: Annotated[
         str | None,
         typer.Option(
@@ -175,11 +187,14 @@ def reset(
     A merging sink comes out the same by what it is given again. One that keeps each change may skip, or repeat, what it
     had: its page says which. Whoever runs it is fenced at once.
 
+    With --snapshot its tables are read again from their first range. What was deleted from them stays in the sink,
+    unless the log has the deletion.
+
     Example: tailrace reset warehouse --from 2026-05-01T12:00:00Z
     """
     with operations_of(config, server, key_file) as operations:
         chosen = None if offsets is None else offsets_of(offsets)
-        print_json(operations.reset(reference, start, chosen))
+        print_json(operations.reset(reference, start, chosen, snapshot=snapshot))
 
 
 def cancel(

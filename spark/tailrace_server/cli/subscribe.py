@@ -15,10 +15,12 @@ from tailrace_server.cli.opening import (
     KeyFile,
     ServerUrl,
     SinkOptions,
+    SnapshotChoice,
     StreamOptions,
     Where,
     operations_of,
     pairs,
+    stream_settings,
     tree_of,
     typed,
     with_secrets,
@@ -43,6 +45,7 @@ def subscribe(
     option: SinkOptions = None,
     where: Where = None,
     column: Columns = None,
+    snapshot: SnapshotChoice = None,
     stream: StreamOptions = None,
     start: Annotated[
         str, typer.Option("--from", metavar="START", help="Where to begin: earliest, latest, or a time (ISO 8601).")
@@ -53,8 +56,9 @@ def subscribe(
 ) -> None:
     """Ask for a table into a sink, until it is cancelled.
 
-    Any worker of the cluster takes it up. The same request again is the same subscription; another one under its name
-    is refused. Everything is checked first, and secrets are sealed.
+    Any worker of the cluster takes it up. It reads the rows that the tables have, and follows their log. The same
+    request again is the same subscription; another one under its name is refused. Everything is checked first, and
+    secrets are sealed.
 
     Example: tailrace subscribe shop.orders --name warehouse --type sql -o url_file=/run/secrets/warehouse
     """
@@ -65,7 +69,7 @@ def subscribe(
         sink=section if server is None else with_secrets(section),
         where=where,
         columns=pairs(column, "--column"),
-        stream=typed(pairs(stream, "--stream")),
+        stream=stream_settings(stream, snapshot),
         start=start,
     )
     with operations_of(config, server, key_file) as operations:

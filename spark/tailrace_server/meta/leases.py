@@ -13,7 +13,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.clock import now
 from tailrace_server.meta.database import MetaDatabase, first
 from tailrace_server.meta.rows import subscription_of
-from tailrace_server.meta.tables import progress, subscribe, worker
+from tailrace_server.meta.tables import progress, snapshot_progress, subscribe, worker
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.model.sharing import fair_share
@@ -134,6 +134,24 @@ class Leases:
                     connection.execute(sa.update(progress).where(*conditions).values(values))
                 else:
                     connection.execute(sa.insert(progress).values({**key, **values}))
+
+    def snapshots(self, claim: Claim) -> str | None:
+        """How far the snapshots are, as `save_snapshots` was given it; None before the first. Raises LostLeaseError."""
+        column = snapshot_progress.c.ranges
+        statement = sa.select(column).where(snapshot_progress.c.subscription == claim.subscription.id)
+        with self._database.transaction() as connection:
+            self._require(connection, claim)
+            return connection.scalar(statement)
+
+    def save_snapshots(self, claim: Claim, ranges: str) -> None:
+        """Keep how far the snapshots are. Raises LostLeaseError where this worker may not say so."""
+        identity = claim.subscription.id
+        values = {"ranges": ranges, "changed": now()}
+        update = sa.update(snapshot_progress).where(snapshot_progress.c.subscription == identity)
+        with self._database.transaction() as connection:
+            self._require(connection, claim)
+            if not connection.execute(update.values(values)).rowcount:
+                connection.execute(sa.insert(snapshot_progress).values({"subscription": identity, **values}))
 
     def report(self, claim: Claim, changed: Callable[[Subscription], Subscription]) -> Subscription:
         """Keep the state of what runs, unless an operator has set another. Raises LostLeaseError."""

@@ -13,7 +13,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.clock import now
 from tailrace_server.meta.database import MetaDatabase, first
 from tailrace_server.meta.rows import as_json, audited, changeable, shape_json, subscription_of
-from tailrace_server.meta.tables import audit, progress, range_progress, subscribe
+from tailrace_server.meta.tables import audit, progress, snapshot_progress, subscribe
 from tailrace_server.model.errors import ConflictError, UnknownSubscriptionError
 from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.model.subscription import Request, State, Subscription, TableName
@@ -112,10 +112,12 @@ class Subscriptions:
         *,
         settings: Mapping[str, object] | None = None,
         offsets: Mapping[KafkaPartition, int] | None = None,
+        snapshot: bool = False,
     ) -> Subscription:
         """Make of a subscription what `transition` says. `settings` is the sink's new section.
 
-        `offsets` take the place of its progress. Raises UnknownSubscriptionError, and what `transition` raises.
+        `offsets` take the place of its progress; with `snapshot` that of its snapshots is forgotten.
+        Raises UnknownSubscriptionError, and what `transition` raises.
         """
         with self._database.transaction() as connection:
             stored = subscription_of(_row(connection, identity, lock=True))
@@ -126,6 +128,9 @@ class Subscriptions:
             connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(values))
             if offsets is not None or changed.state is State.CANCELLED:
                 _replace_progress(connection, identity, offsets or {})
+            if snapshot or changed.state is State.CANCELLED:
+                forgotten = sa.delete(snapshot_progress).where(snapshot_progress.c.subscription == identity)
+                connection.execute(forgotten)
             if changed != stored or settings is not None or offsets is not None:
                 _keep(connection, who, operation, changed.reference, audited(stored), audited(changed))
             return changed
@@ -149,6 +154,13 @@ class Subscriptions:
                 partitions = collected[row["subscription"]]
                 partitions[partition] = PartitionProgress(row["next_offset"], row["end_offset"])
         return collected
+
+    def snapshots(self, identities: list[int]) -> dict[int, str]:
+        """How far the snapshots of these are, as workers keep it; nothing of those that have none."""
+        columns = snapshot_progress.c.subscription, snapshot_progress.c.ranges
+        statement = sa.select(*columns).where(snapshot_progress.c.subscription.in_(identities))
+        with self._database.transaction() as connection:
+            return {row.subscription: row.ranges for row in connection.execute(statement)}
 
     def audit(self, subject: str | None, limit: int) -> list[dict[str, Any]]:
         """The last changes, the newest first: of one subscription by its reference, else of all."""
@@ -218,7 +230,6 @@ def _row(connection: sa.Connection, identity: int, *, lock: bool = False) -> sa.
 
 def _replace_progress(connection: sa.Connection, identity: int, offsets: Mapping[KafkaPartition, int]) -> None:
     connection.execute(sa.delete(progress).where(progress.c.subscription == identity))
-    connection.execute(sa.delete(range_progress).where(range_progress.c.subscription == identity))
     for (topic, partition), offset in offsets.items():
         values = {"subscription": identity, "topic": topic, "kafka_partition": partition, "next_offset": offset}
         connection.execute(sa.insert(progress).values({**values, "changed": now()}))

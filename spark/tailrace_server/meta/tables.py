@@ -62,17 +62,14 @@ progress: Final = sa.Table(
     sa.Column("changed", sa.BigInteger, nullable=False),
 )
 
-range_progress: Final = sa.Table(
-    "range_progress",
+# A row for a subscription that reads its tables: how far it is, by token ranges, as JSON
+# (tailrace_spark.snapshot.progress). Ranges are merged as they are done, so it stays small.
+snapshot_progress: Final = sa.Table(
+    "snapshot_progress",
     metadata,
     sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
-    sa.Column("range_start", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("range_end", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("stage", exact(32), nullable=False),
-    sa.Column("snapshot_version", sa.BigInteger, nullable=False),
-    sa.Column("position", exact(200)),
-    sa.Column("last_key", sa.LargeBinary),
-    sa.Column("last_offsets", long_text(), nullable=False),
+    sa.Column("ranges", long_text(), nullable=False),
+    sa.Column("changed", sa.BigInteger, nullable=False),
 )
 
 progress_history: Final = sa.Table(

@@ -15,6 +15,11 @@ _TABLE: Final = re.compile(r"[\w*?]{1,100}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+SNAPSHOT: Final = "snapshot"
+"""The setting of [stream] that says whether the tables are read too: never, initial or only."""
+NEVER: Final = "never"
+INITIAL: Final = "initial"
+ONLY: Final = "only"
 
 
 class State(StrEnum):
@@ -23,6 +28,8 @@ class State(StrEnum):
     ACTIVE = "active"
     PAUSED = "paused"
     FAILING = "failing"
+    DONE = "done"
+    """It asked for a snapshot only, and that has ended."""
     CANCELLED = "cancelled"
 
 
@@ -149,6 +156,11 @@ class Subscription:
     def reference(self) -> str:
         """What people call it: KEYSPACE.TABLE/NAME."""
         return f"{self.table}/{self.name}"
+
+    @property
+    def snapshot(self) -> str:
+        """Whether its tables are read: NEVER (of those that were made before there was a choice), INITIAL or ONLY."""
+        return str(self.shape.stream.get(SNAPSHOT, NEVER))
 
     @property
     def sink_name(self) -> str:

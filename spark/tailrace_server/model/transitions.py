@@ -6,7 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tailrace_server.model.errors import ConflictError
-from tailrace_server.model.subscription import Shape, SinkSummary, Start, State, Subscription
+from tailrace_server.model.subscription import (
+    INITIAL,
+    NEVER,
+    SNAPSHOT,
+    Shape,
+    SinkSummary,
+    Start,
+    State,
+    Subscription,
+)
 
 Transition = Callable[[Subscription], Subscription]
 
@@ -14,12 +23,14 @@ Transition = Callable[[Subscription], Subscription]
 def paused(subscription: Subscription) -> Subscription:
     """Not run until it is resumed; its progress stays."""
     _require_live(subscription, "pause")
+    _require_unfinished(subscription, "pause")
     return replace(subscription, state=State.PAUSED, reason="", action="", attempts=0)
 
 
 def resumed(subscription: Subscription) -> Subscription:
     """Run again from where it was. A failing one is tried at once."""
     _require_live(subscription, "resume")
+    _require_unfinished(subscription, "resume")
     revision = subscription.revision + (subscription.state is State.FAILING)
     return replace(subscription, state=State.ACTIVE, reason="", action="", attempts=0, revision=revision)
 
@@ -37,11 +48,18 @@ def altered(subscription: Subscription, sink: SinkSummary, shape: Shape) -> Subs
     return replace(new, revision=subscription.revision + 1)
 
 
-def restarted(subscription: Subscription, start: Start) -> Subscription:
-    """Read from another place. Whoever runs it is fenced at once: its progress is no longer true."""
+def restarted(subscription: Subscription, start: Start | None, *, snapshot: bool = False) -> Subscription:
+    """Read from another place, and the tables once more. Whoever runs it is fenced: its progress is no longer true.
+
+    Without `start` the log goes on where it is. One that took no snapshots takes one from now on.
+    """
     _require_live(subscription, "reset")
     state = State.PAUSED if subscription.state is State.PAUSED else State.ACTIVE
-    new = replace(subscription, start=start, state=state, reason="", action="", attempts=0)
+    shape = subscription.shape
+    if snapshot and subscription.snapshot == NEVER:
+        shape = replace(shape, stream={**shape.stream, SNAPSHOT: INITIAL})
+    new = replace(subscription, shape=shape, state=state, reason="", action="", attempts=0)
+    new = new if start is None else replace(new, start=start)
     return replace(
         new,
         revision=subscription.revision + 1,
@@ -65,6 +83,20 @@ def failed(subscription: Subscription, reason: str, action: str) -> Subscription
 def recovered(subscription: Subscription) -> Subscription:
     """Active again."""
     return replace(subscription, state=State.ACTIVE, reason="", action="", attempts=0)
+
+
+def finished(subscription: Subscription, reason: str) -> Subscription:
+    """Its snapshot has ended, and it asked for nothing else. `reason` is for tables that could not be read."""
+    return replace(subscription, state=State.DONE, reason=reason, action="", attempts=0)
+
+
+def _require_unfinished(subscription: Subscription, operation: str) -> None:
+    if subscription.state is State.DONE:
+        raise ConflictError(
+            f"{subscription.reference} is done with its snapshot, and nothing can {operation} it. `tailrace reset "
+            f"{subscription.reference} --snapshot` reads the tables again; `tailrace alter {subscription.reference} "
+            "--snapshot initial` follows their log"
+        )
 
 
 def _require_live(subscription: Subscription, operation: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import SecretStr
@@ -14,7 +14,17 @@ from tailrace_common.settings import Settings
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.model.errors import RefusedRequestError
-from tailrace_server.model.subscription import Request, Shape, SinkSummary, Start, TableName, require_name
+from tailrace_server.model.subscription import (
+    NEVER,
+    SNAPSHOT,
+    Request,
+    Shape,
+    SinkSummary,
+    Start,
+    Subscription,
+    TableName,
+    require_name,
+)
 from tailrace_server.operations.sections import revealed, section_of, shown
 
 _CHANGE_LOGS_ONLY: Final = "log-tables"
@@ -54,6 +64,30 @@ def checked(asked: Asked, base: Settings) -> Request:
     return Request(table=table, name=name, sink=summary, settings=settings, shape=shape, start=Start.parse(asked.start))
 
 
+def with_snapshot(asked: Asked, existing: Subscription | None, base: Settings) -> Asked:
+    """The same, with a choice whether the tables are read, where it makes none.
+
+    That of the subscription that has the name: the same request is the same one, though server.snapshot has changed.
+    Else server.snapshot, as far as the sink can take rows that were read.
+    """
+    if SNAPSHOT in asked.stream or (existing is not None and SNAPSHOT not in existing.shape.stream):
+        return asked
+    if existing is not None:
+        choice = existing.snapshot
+    else:
+        choice = NEVER if asked.sink.get("type") == _CHANGE_LOGS_ONLY else base.server.snapshot
+    return replace(asked, stream={**asked.stream, SNAPSHOT: choice})
+
+
+def require_snapshots(name: str, kind: str) -> None:
+    """Raises RefusedRequestError for a sink that takes no rows that were read."""
+    if kind == _CHANGE_LOGS_ONLY:
+        raise RefusedRequestError(
+            f"subscription {name}: snapshot is not for log tables, which repeat updates as they were written; rows "
+            "that were read are none"
+        )
+
+
 def refuse_files(asked: Mapping[str, Any]) -> None:
     """Refuse settings that name files: over HTTP these would be files of the server. Raises RefusedRequestError."""
     for name in _file_names(asked):
@@ -86,6 +120,8 @@ def _require_fit(name: str, kind: str, shape: Shape) -> None:
             f'subscription {name}: sink.type = "console" prints where the worker runs, which nobody reads; '
             "use `tailrace stream` or `tailrace tail` for that"
         )
+    if shape.stream.get(SNAPSHOT, NEVER) != NEVER:
+        require_snapshots(name, kind)
     if kind == _CHANGE_LOGS_ONLY and (shape.where is not None or shape.columns):
         setting = "where" if shape.where is not None else "columns"
         raise RefusedRequestError(

@@ -12,9 +12,9 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.errors import UnknownSubscriptionError
-from tailrace_server.model.subscription import Start, Subscription
+from tailrace_server.model.subscription import EARLIEST, Start, Subscription, TableName
 from tailrace_server.operations.answers import Answer, answer_of, details_of, time_of
-from tailrace_server.operations.asking import Asked, checked
+from tailrace_server.operations.asking import Asked, checked, require_snapshots, with_snapshot
 from tailrace_server.operations.differences import differences
 
 
@@ -61,8 +61,15 @@ class Operations(Protocol):
     def alter(self, reference: str, alteration: Alteration) -> Answer:
         """Run it with other settings."""
 
-    def reset(self, reference: str, start: str, offsets: Mapping[KafkaPartition, int] | None) -> Answer:
-        """Read again, from a start or from offsets."""
+    def reset(
+        self,
+        reference: str,
+        start: str | None = None,
+        offsets: Mapping[KafkaPartition, int] | None = None,
+        *,
+        snapshot: bool = False,
+    ) -> Answer:
+        """Read again, from a start or from offsets; with `snapshot` the tables too, and the log only if it is named."""
 
     def cancel(self, reference: str) -> Answer:
         """End it for good; its target stays."""
@@ -81,13 +88,17 @@ class DirectOperations:
 
     def subscribe(self, asked: Asked) -> tuple[Answer, bool]:
         """As Operations says."""
-        subscription, is_new = self._subscriptions.subscribe(checked(asked, self._settings), self._who)
+        request = checked(with_snapshot(asked, self._existing(asked), self._settings), self._settings)
+        subscription, is_new = self._subscriptions.subscribe(request, self._who)
         return answer_of(subscription, {}), is_new
+
+    def _existing(self, asked: Asked) -> Subscription | None:
+        return self._subscriptions.find(TableName.parse(self._settings.topics.prefix, asked.table), asked.name)
 
     def declare(self, asked: Asked, *, dry_run: bool = False) -> Answer:
         """As Operations says."""
-        request = checked(asked, self._settings)
-        existing = self._subscriptions.find(request.table, request.name)
+        existing = self._existing(asked)
+        request = checked(with_snapshot(asked, existing, self._settings), self._settings)
         reference = f"{request.table}/{request.name}"
         if existing is None:
             if not dry_run:
@@ -105,13 +116,19 @@ class DirectOperations:
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
         """As Operations says."""
         listed = self._subscriptions.all(self._settings.topics.prefix, cancelled=cancelled)
-        progress = self._subscriptions.progress([subscription.id for subscription in listed])
-        return [answer_of(subscription, progress[subscription.id]) for subscription in listed]
+        identities = [subscription.id for subscription in listed]
+        progress, snapshots = self._subscriptions.progress(identities), self._subscriptions.snapshots(identities)
+        return [
+            answer_of(subscription, progress[subscription.id], snapshots.get(subscription.id))
+            for subscription in listed
+        ]
 
     def details(self, reference: str) -> Answer:
         """As Operations says."""
         subscription = self._resolved(reference)
-        return details_of(subscription, self._subscriptions.progress([subscription.id])[subscription.id])
+        identity = subscription.id
+        progress, snapshots = self._subscriptions.progress([identity]), self._subscriptions.snapshots([identity])
+        return details_of(subscription, progress[identity], snapshots.get(identity))
 
     def pause(self, reference: str) -> Answer:
         """As Operations says."""
@@ -125,10 +142,23 @@ class DirectOperations:
         """As Operations says."""
         return self._changed(reference, "cancel", transitions.cancelled)
 
-    def reset(self, reference: str, start: str, offsets: Mapping[KafkaPartition, int] | None) -> Answer:
+    def reset(
+        self,
+        reference: str,
+        start: str | None = None,
+        offsets: Mapping[KafkaPartition, int] | None = None,
+        *,
+        snapshot: bool = False,
+    ) -> Answer:
         """As Operations says."""
-        restarted = partial(transitions.restarted, start=Start.parse(start))
-        return self._changed(reference, "reset", restarted, offsets=offsets or {})
+        if snapshot:
+            subscription = self._resolved(reference)
+            require_snapshots(subscription.name, subscription.sink.type)
+            if start is None and offsets is None:
+                restarted = partial(transitions.restarted, start=None, snapshot=True)
+                return self._changed(reference, "reset", restarted, snapshot=True)
+        restarted = partial(transitions.restarted, start=Start.parse(start or EARLIEST), snapshot=snapshot)
+        return self._changed(reference, "reset", restarted, offsets=offsets or {}, snapshot=snapshot)
 
     def alter(self, reference: str, alteration: Alteration) -> Answer:
         """As Operations says."""
@@ -157,7 +187,8 @@ class DirectOperations:
     def _changed(self, reference: str, operation: str, transition: transitions.Transition, **more: Any) -> Answer:
         identity = self._resolved(reference).id
         changed = self._subscriptions.change(identity, operation, self._who, transition, **more)
-        return answer_of(changed, self._subscriptions.progress([identity])[identity])
+        progress, snapshots = self._subscriptions.progress([identity]), self._subscriptions.snapshots([identity])
+        return answer_of(changed, progress[identity], snapshots.get(identity))
 
     def _resolved(self, reference: str) -> Subscription:
         listed = self._subscriptions.all(self._settings.topics.prefix)

@@ -85,9 +85,16 @@ class RemoteOperations(Closing):
         }
         return self._one("PATCH", reference, body=body)
 
-    def reset(self, reference: str, start: str, offsets: Mapping[KafkaPartition, int] | None) -> Answer:
+    def reset(
+        self,
+        reference: str,
+        start: str | None = None,
+        offsets: Mapping[KafkaPartition, int] | None = None,
+        *,
+        snapshot: bool = False,
+    ) -> Answer:
         """As Operations says."""
-        body: dict[str, Any] = {"start": start}
+        body: dict[str, Any] = {"start": start, "snapshot": snapshot}
         if offsets is not None:
             body["offsets"] = {}
             for (topic, partition), offset in offsets.items():

@@ -13,11 +13,11 @@ from tailrace_common.secrets import REDACTED, is_secret_name, redact
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.settings import Settings, SinkSettings, settings_from
 from tailrace_server.model.errors import RefusedRequestError
-from tailrace_server.model.subscription import Shape, TableName
+from tailrace_server.model.subscription import NEVER, SNAPSHOT, Shape, TableName
 
 STREAM_NAMES: Final = (
     "accept_early", "execution", "fail_on_data_loss", "max_bytes_per_part", "max_offsets_per_trigger",
-    "one_copy_seconds", "trigger_seconds",
+    "one_copy_seconds", SNAPSHOT, "trigger_seconds",
 )  # fmt: skip
 """The settings of [stream] that a subscription may have of its own."""
 
@@ -35,8 +35,8 @@ def section_of(
             hint = f"did you mean {close[0]}?" if close else f"a subscription may set {', '.join(STREAM_NAMES)}"
             raise RefusedRequestError(f"subscription {name}: unknown setting stream.{option}; {hint}")
     stream: dict[str, Any] = {**_plain(base.stream), **shape.stream, "sink": name, "where": {}, "columns": {}}
-    # How far a snapshot is stands in a checkpoint, of which each claim has its own: it would be read again each time.
-    stream["snapshot"] = "never"
+    # What [stream] says is for `tailrace stream`; a request that says nothing has server.snapshot, once it is made.
+    stream[SNAPSHOT] = shape.stream.get(SNAPSHOT, NEVER)
     if shape.where is not None:
         stream["where"] = {str(table): shape.where}
     stream["columns"] = {f"{table}.{column}": treatment for column, treatment in shape.columns.items()}

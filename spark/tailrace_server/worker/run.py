@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
 
 from tailrace_common.kafka import PartitionEnds, StartOffsets
@@ -21,9 +20,12 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.model.subscription import ONLY
 from tailrace_server.worker.positions import beginning, source_options
 from tailrace_server.worker.settings import stream_settings, topics_pattern
+from tailrace_server.worker.snapshots import MetaNotes
 from tailrace_spark.job.checkpoint import store_of
+from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
@@ -61,6 +63,10 @@ class Running(Protocol):
         """Why it ended, where nobody told it to, or what its batch waits for."""
 
     @property
+    def finished(self) -> str | None:
+        """Where it has ended since there is nothing more to do: what could not be read, empty without any."""
+
+    @property
     def works(self) -> bool:
         """Whether it reads and writes, as far as it can tell by now."""
 
@@ -90,6 +96,7 @@ class StreamRun:
         self._session = session
         self._stop = threading.Event()
         self._failure: Failure | None = None
+        self._finished: str | None = None
         self._metrics = StreamMetrics()
         self._ends = PartitionEnds(base.kafka.reveal())
         self._next: dict[KafkaPartition, int] = {}
@@ -115,10 +122,21 @@ class StreamRun:
         """As Running says."""
         if self._failure is not None:
             return self._failure
-        blocked = self._metrics.blocked
+        blocked = self._metrics.blocked or self._metrics.snapshot_blocked
         return None if blocked is None else self._blocked(blocked)
 
+    @property
+    def finished(self) -> str | None:
+        """As Running says."""
+        return self._finished
+
     def _blocked(self, trouble: Trouble) -> Failure:
+        if trouble.what == "snapshot":
+            action = (
+                "make Cassandra ([cluster]), Kafka and the sink answer, from the worker too; it goes on by itself, and "
+                f"`tailrace alter {self._claim.subscription.reference} --snapshot never` does without"
+            )
+            return Failure(f"the snapshot waits: {trouble.words}", action)
         sink = self._claim.subscription.sink
         service = f"the sink at {sink.target}" if trouble.what == "sink" else "Kafka"
         action = f"make {service} answer, from the worker too; the batch is tried again by itself"
@@ -128,7 +146,8 @@ class StreamRun:
     def works(self) -> bool:
         """As Running says."""
         proven = self._wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
-        return proven and self._metrics.ready and not self.ended
+        ready = self._metrics.ready and self._metrics.snapshot_blocked is None
+        return proven and ready and not self.ended
 
     def stop(self) -> None:
         """As Running says."""
@@ -164,23 +183,27 @@ class StreamRun:
         settings = stream_settings(self._base, subscription, self._secrets(), checkpoint)
         name = subscription.sink_name
         section = settings.sink[name]
-        _remove_earlier(folder, token)
         with closing(sink_of(settings, name)) as sink:
             sink.reach()
             options = source_options(self._begin(settings))
             spark = self._session()
+            checkpoints = files_in(spark, folder)
+            remove_earlier(checkpoints, token)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             target = Target(
                 name, section.type, section.location, SINKS[section.type].document, store_of(section.identity)
             )
             self._metrics = StreamMetrics(target)
-            planned = PlannedOffsets(spark, checkpoint)
+            planned, notes = PlannedOffsets(spark, checkpoint), MetaNotes(self._leases, self._claim)
             stream = Stream(
                 spark, settings, sink, stop=self._stop, metrics=self._metrics, location=target.location,
                 store=target.store, name=name, source=options, on_batch=lambda batch: self._wrote(batch, planned),
+                notes=notes,
             )  # fmt: skip
             stream.run()
-        _remove_earlier(folder, token + 1)
+            if settings.stream.snapshot == ONLY and not self._stop.is_set():
+                self._finished = notes.complaint
+            remove_earlier(checkpoints, token + 1)
 
     def _begin(self, settings: Settings) -> dict[KafkaPartition, int]:
         """The offsets to begin at, which are kept first: `latest` must be the same at the next take-over."""
@@ -218,11 +241,11 @@ class StreamRun:
             self._leases.save(self._claim, progress)
 
 
-def _remove_earlier(folder: str, token: int) -> None:
-    """Remove the checkpoints of earlier claims, where they are on this machine: no one reads them any more."""
-    path = Path(folder.removeprefix("file:"))
-    if "://" in folder or not path.is_dir():
-        return
-    for child in path.iterdir():
-        if child.name.isdigit() and int(child.name) < token:
-            shutil.rmtree(child, ignore_errors=True)
+def remove_earlier(checkpoints: Folder, token: int) -> None:
+    """Remove the checkpoints of earlier claims, which no one reads any more. What cannot be removed stays."""
+    try:
+        for name in checkpoints.names():
+            if name.isdigit() and int(name) < token:
+                checkpoints.remove(name)
+    except (OSError, Py4JJavaError) as error:
+        log.warning("could not remove the checkpoint of an earlier claim, which takes room only: %s", reason(error))

@@ -171,6 +171,9 @@ class Worker:
 
     def _ended(self, identity: int, run: Running) -> None:
         if run.failure is None:
+            if run.finished is not None:
+                self._leases.report(run.claim, partial(transitions.finished, reason=run.finished))
+                log.info("%s is done with its snapshot", run.claim.subscription.reference)
             self._forget(identity)
             self._release(run.claim)
             return

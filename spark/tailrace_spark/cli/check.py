@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 from tailrace_common.cli.checks import Check, judge, may_write
 from tailrace_common.java.find import find_java
 from tailrace_common.settings import Settings, SinkSettings
-from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.job.checkpoint_files import LocalFiles
-from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
 from tailrace_spark.sinks.registry import setting_of, sink_of
 
 
@@ -24,7 +21,6 @@ def check_stream(settings: Settings) -> Iterator[Check]:
         yield _sink(name, sink, settings)
     for name, sink in settings.sink.items():
         yield _checkpoint(name, sink, settings)
-        yield from _snapshots(name, sink, settings)
     if len(settings.sink) != 1 and settings.stream.sink is None:
         names = ", ".join(settings.sink) or "none"
         yield Check("stream.sink", bool(settings.sink), f"unset; the sinks are: {names}", "tailrace stream --sink NAME")
@@ -45,38 +41,6 @@ def _checkpoint(name: str, sink: SinkSettings, settings: Settings) -> Check:
         advice = "set stream.checkpoint to a directory that this user may write"
         return Check(title, False, str(Path(path).absolute()), advice)
     return Check(title, True, str(Path(path).absolute()), shared)
-
-
-def _snapshots(name: str, sink: SinkSettings, settings: Settings) -> Iterator[Check]:
-    """Which tables of the stream no snapshot has read, by the notes beside a local checkpoint and `.schemas`.
-
-    Nothing is said where the stream has not run yet, or Kafka does not answer: others check that. Nor is it of
-    stream.topics, an expression of Java's.
-    """
-    alone = len(settings.sink) == 1
-    if settings.stream.topics is not None:
-        return
-    try:
-        path = chosen_checkpoint(
-            settings.stream, name, store_of(sink.identity), lambda folder: LocalFiles(Path(folder)), only_sink=alone
-        )
-        folder = Path(path) / "tailrace"
-        if "://" in path or not folder.is_dir():
-            return
-        read = SnapshotNotes(LocalFiles(folder), LocalFiles(folder / REQUESTS), path).read().tables_read
-        with closing(SchemaReader(settings.kafka.reveal(), settings.topics.prefix)) as schemas:
-            schemas.refresh()
-            followed = {str(entry.table) for entry in schemas.values() if entry.table.cdc}
-    except TailraceError:
-        return
-    if tables := sorted(followed - read):
-        words = f"no snapshot has read {', '.join(tables)}: the copy holds changes only"
-        yield Check(
-            "snapshots" if alone else f"snapshots {name}",
-            True,
-            words,
-            "`tailrace snapshot start TABLE` reads rows from before their log, where they have some",
-        )
 
 
 def _java() -> Check:

@@ -118,8 +118,7 @@ def _opened(settings: Settings, chosen: str, kind: str) -> tuple[ReachableSink, 
     try:
         if comparable is None:
             raise SettingsError(
-                f"sink.{chosen}: rows of a sink of type {kind} cannot be compared: those of sql can, "
-                "and current tables of delta and iceberg"
+                f"sink.{chosen}: rows of a sink of type {kind} cannot be compared yet; those of sql can"
             )
         store.reach()
     except ServiceError as error:

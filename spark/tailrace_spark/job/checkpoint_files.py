@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
 
 from tailrace_common.properties.passthrough import Scalar
@@ -37,6 +39,9 @@ class Folder(Files, Protocol):
 
     def names(self) -> list[str]:
         """The files of the folder, in any order; none where there is no folder."""
+
+    def remove(self, name: str) -> None:
+        """Take a folder in it away, with all that is in there. Raises OSError."""
 
 
 def files_in(spark: SparkSession, folder: str) -> Folder:
@@ -106,6 +111,10 @@ class LocalFiles:
         """As Folder says."""
         return [file.name for file in self._folder.iterdir()] if self._folder.is_dir() else []
 
+    def remove(self, name: str) -> None:
+        """As Folder says."""
+        shutil.rmtree(self._folder / name)
+
 
 class HadoopFiles:
     """On a file system of Hadoop's."""
@@ -153,6 +162,13 @@ class HadoopFiles:
         if not self._files.exists(folder):
             return []
         return [str(status.getPath().getName()) for status in self._files.listStatus(folder)]
+
+    def remove(self, name: str) -> None:
+        """As Folder says."""
+        try:
+            self._files.delete(self._file(name), True)
+        except Py4JJavaError as error:
+            raise OSError(f"{self._folder}/{name} cannot be removed: {error.java_exception}") from error
 
     def _file(self, name: str) -> Any:
         return self._path(f"{self._folder}/{name}")

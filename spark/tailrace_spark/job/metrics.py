@@ -172,6 +172,10 @@ class StreamMetrics:
         """A snapshot waits for Cassandra, Kafka or the sink."""
         self._report.snapshot_waits(words, time.time())
 
+    def snapshot_goes_on(self) -> None:
+        """A snapshot waits for nothing."""
+        self._report.snapshot_blocked = None
+
     def watch(self, query: QueryProgress, ends: Ends) -> None:
         """Add the progress of Spark's query, and its lag; both are asked for whenever the metrics are read."""
         first, self._query, self._ends = self._ends is None, query, ends
@@ -196,6 +200,11 @@ class StreamMetrics:
     def blocked(self) -> Trouble | None:
         """What a batch waits for, and why; None while none does."""
         return self._report.blocked
+
+    @property
+    def snapshot_blocked(self) -> Trouble | None:
+        """What a snapshot waits for, and why; None while none does."""
+        return self._report.snapshot_blocked
 
     def status(self) -> dict[str, object]:
         """The answer of /status, as JSON has it."""

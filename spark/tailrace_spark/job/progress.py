@@ -96,10 +96,11 @@ class Report:
         self._losses: list[Trouble] = []
         self.stopped: dict[str, str] = {}
         self.snapshots: list[Mapping[str, Any]] = []
+        self.snapshot_blocked: Trouble | None = None
 
     def snapshot_waits(self, words: str, now: float) -> None:
         """An attempt at a snapshot's step failed, and it waits."""
-        self.trouble = Trouble("snapshot", words, self._action("snapshot"), now)
+        self.trouble = self.snapshot_blocked = Trouble("snapshot", words, self._action("snapshot"), now)
 
     def lost(self, words: str, now: float) -> None:
         """Records are gone that were not read."""

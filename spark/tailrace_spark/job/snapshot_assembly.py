@@ -13,7 +13,7 @@ from tailrace_spark.job.executor_batches import ExecutorBatches
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
 from tailrace_spark.job.snapshot_context import SnapshotContext
-from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
+from tailrace_spark.job.snapshot_notes import REQUESTS, Notes, SnapshotNotes
 from tailrace_spark.job.snapshot_run import SnapshotRun
 from tailrace_spark.job.snapshot_settings import read_settings
 from tailrace_spark.job.snapshot_writing import RoundWriter
@@ -35,8 +35,9 @@ def snapshot_run(
     files: Folder,
     alone: threading.Lock,
     metrics: StreamMetrics,
+    notes: Notes | None,
 ) -> SnapshotRun:
-    """The snapshots of a stream into a sink; `files` are those of `<checkpoint>/tailrace`.
+    """The snapshots of a stream into a sink; `files` are those of `<checkpoint>/tailrace`, for the notes by default.
 
     Raises SettingsError where stream.snapshot asks for what the sink cannot take.
     """
@@ -62,7 +63,7 @@ def snapshot_run(
     folder = f"{stream.checkpoint.rstrip('/')}/tailrace/{REQUESTS}"
     return SnapshotRun(
         spark,
-        SnapshotNotes(files, files_in(spark, folder), stream.checkpoint),
+        notes or SnapshotNotes(files, files_in(spark, folder), stream.checkpoint),
         SnapshotContext(spark, settings, reads_topic(spark, settings)),
         RoundWriter(spark, settings, sink, shape, executors, runner),
         planned,

@@ -7,7 +7,7 @@ whatever dies. A request is a file of its own, which the stream removes once its
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, Protocol
 
 from tailrace_schemas.errors import CorruptError, SettingsError
 from tailrace_spark.job.checkpoint_files import Folder
@@ -24,6 +24,22 @@ REQUESTS: Final = "snapshot-requests"
 """The folder of requests, in `<checkpoint>/tailrace`."""
 _NAMES: Final = ("snapshots-0.json", "snapshots-1.json")
 _SUFFIX: Final = ".json"
+
+
+class Notes(Protocol):
+    """How far the snapshots of a stream are, and what is asked of it, wherever that is kept."""
+
+    def read(self) -> Snapshots:
+        """The newest progress. Raises SettingsError where it cannot be read."""
+
+    def write(self, value: Snapshots) -> None:
+        """Keep it; it counts once this returns. Raises ServiceError, FencedError."""
+
+    def requested(self) -> list[tuple[str, Request]]:
+        """The requests that nobody has taken, each with a name."""
+
+    def take(self, name: str) -> None:
+        """Remove a request that progress has."""
 
 
 class SnapshotNotes:

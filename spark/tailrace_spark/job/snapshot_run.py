@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+from pyspark import InheritableThread
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
@@ -26,7 +27,7 @@ from tailrace_spark.job.executor_batches import MissingPackagesError, missing_pa
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets
 from tailrace_spark.job.snapshot_context import SnapshotContext
-from tailrace_spark.job.snapshot_notes import SnapshotNotes
+from tailrace_spark.job.snapshot_notes import Notes
 from tailrace_spark.job.snapshot_reading import ReadRound, read_round
 from tailrace_spark.job.snapshot_writing import RoundWriter, Written
 from tailrace_spark.snapshot.intervals import union
@@ -42,7 +43,6 @@ log = logging.getLogger("tailrace_spark")
 
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 30.0
-_GROUP: Final = "tailrace-snapshot"
 _LOOK_SECONDS: Final = 1.0
 _STRICT_ATTEMPTS: Final = 5
 """Attempts at a round in which ranges are read at the replicas planned, so that limits hold."""
@@ -61,7 +61,7 @@ class SnapshotRun:
     def __init__(
         self,
         spark: SparkSession,
-        notes: SnapshotNotes,
+        notes: Notes,
         context: SnapshotContext,
         writer: RoundWriter,
         planned: PlannedOffsets,
@@ -77,6 +77,8 @@ class SnapshotRun:
     ) -> None:
         self._spark = spark
         self._notes = notes
+        # Its own: an application may run many streams, and a group is cancelled as a whole.
+        self._group = f"tailrace-snapshot-{uuid4().hex[:12]}"
         self._context = context
         self._writer = writer
         self._planned = planned
@@ -108,13 +110,6 @@ class SnapshotRun:
         tables = self.value.tables_read
         return self._reads_back(tables) if self._reads_back is not None and tables else None
 
-    def never_read(self, tables: Iterable[str]) -> list[str]:
-        """Those of these tables of which no snapshot has read rows, or will; none for sinks that merge nothing."""
-        if self._reads_back is None or (self._initial and not self.value.initial):
-            return []
-        asked_for = {snapshot.table for snapshot in self.value.tables if not snapshot.state.ended}
-        return sorted(set(tables) - self.value.tables_read - asked_for)
-
     @property
     def wanted(self) -> bool:
         """Whether there is something to do. A snapshot begins once Spark has noted where the stream begins."""
@@ -135,7 +130,7 @@ class SnapshotRun:
         Waits while Cassandra, Kafka or the sink do not answer. Raises ServiceError where patience is at an end.
         """
         self._stop, context = stop, self._spark.sparkContext
-        context.setJobGroup(_GROUP, "snapshot of tables")
+        context.setJobGroup(self._group, "snapshot of tables")
         try:
             while not self._stop.is_set() and self._until_done(self.step):
                 pass
@@ -149,7 +144,7 @@ class SnapshotRun:
     def interrupt(self) -> None:
         """End a round that is being read; one that is being written is finished."""
         if self._reading:
-            self._spark.sparkContext.cancelJobGroup(_GROUP)
+            self._spark.sparkContext.cancelJobGroup(self._group)
 
     def close(self) -> None:
         """Leave Cassandra and Kafka."""
@@ -306,7 +301,9 @@ class SnapshotRun:
         began, pause = self._clock(), _FIRST_PAUSE_SECONDS
         while True:
             try:
-                return attempt()
+                result = attempt()
+                self._metrics.snapshot_goes_on()
+                return result
             except (ServiceError, PySparkException, Py4JJavaError) as error:
                 words = _passing(error)
                 self._failures += 1
@@ -352,12 +349,13 @@ class SnapshotThread:
         self._next_look = self._clock() + _LOOK_SECONDS
         try:
             has_work = self._run.wanted
-        except (PySparkException, Py4JJavaError, OSError) as error:
+        except (PySparkException, Py4JJavaError, ServiceError, OSError) as error:
             # The log goes on: what holds up the checkpoint itself ends the query.
             log.warning("could not look for snapshots that are asked for; will retry: %s", reason(error))
             return
         if has_work:
-            self._thread = threading.Thread(target=self._work, name="tailrace-snapshot", daemon=True)
+            # It has Spark's local properties of this thread, so that its jobs are of the same scheduler pool.
+            self._thread = InheritableThread(target=self._work, name="tailrace-snapshot", daemon=True)
             self._thread.start()
 
     def join(self) -> None:

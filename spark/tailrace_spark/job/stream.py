@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -38,6 +39,7 @@ from tailrace_spark.job.query_status import last_progress, observed, show_status
 from tailrace_spark.job.retry import Retry
 from tailrace_spark.job.sink_check import SinkCheck
 from tailrace_spark.job.snapshot_assembly import snapshot_run
+from tailrace_spark.job.snapshot_notes import Notes
 from tailrace_spark.job.snapshot_run import SnapshotThread
 from tailrace_spark.job.spark_quiet import quiet_stop
 from tailrace_spark.job.sweeper import Sweeper
@@ -86,9 +88,11 @@ class Stream:
         store: str = "",
         name: str = "tailrace",
         source: Mapping[str, str] | None = None,
+        notes: Notes | None = None,
     ) -> None:
         """`name` is the query's, of which Spark runs one at a time. `source` are options of Spark's Kafka source.
 
+        `notes` keep how far its snapshots are; by default that is beside the checkpoint.
         `location` names the sink's store without secrets, and `store` tells it from others (checkpoint.store_of).
 
         The checkpoint notes both, and is refused to another store. Raises SettingsError for settings that this sink
@@ -115,9 +119,9 @@ class Stream:
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
         self._sweeper = Sweeper(sink, self._sink_lock, self._metrics)
         self._retry = Retry(self._metrics, self._stop.wait, lambda words: show_status(self._query, words))
-        self._connect(sink)
+        self._connect(sink, notes)
 
-    def _connect(self, sink: Sink) -> None:
+    def _connect(self, sink: Sink, notes: Notes | None) -> None:
         """Make the parts that talk to Kafka, to the checkpoint and to the sink."""
         settings, checkpoint = self._settings, self._settings.stream.checkpoint
         kafka, prefix, stops = settings.kafka.reveal(), settings.topics.prefix, settings.stream.fail_on_data_loss
@@ -137,7 +141,7 @@ class Stream:
             self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
         executors, execution = self._executor_batches(sink), self._execution(sink)
         self._snapshots = snapshot_run(
-            self._spark, settings, sink, executors, planned, self._files, self._sink_lock, self._metrics
+            self._spark, settings, sink, executors, planned, self._files, self._sink_lock, self._metrics, notes
         )
         self._snapshot_thread = SnapshotThread(self._snapshots)
         self._writer = BatchWriter(
@@ -252,7 +256,6 @@ class Stream:
             self._snapshots.run(self._stop)
             return
         self._losses.at_start(ends=ends)
-        self._tell_never_read()
         while True:
             query = self.start(**trigger)
             try:
@@ -269,22 +272,6 @@ class Stream:
         if not self._stop.is_set():  # else it was told to stop, and is not done
             self._losses.require_none_stopped()
 
-    def _tell_never_read(self) -> None:
-        """Say of which tables the sink has changes only. Where Kafka does not answer, batches tell of that."""
-        try:
-            self._schemas.refresh()
-        except ServiceError:
-            return
-        reads = reads_topic(self._spark, self._settings)
-        followed = {str(entry.table) for entry in self._schemas.values() if entry.table.cdc and reads(entry.topic)}
-        tables = self._snapshots.never_read(followed)
-        if tables:
-            log.info(
-                "no snapshot has read %s: the copy holds changes only, and no rows from before their log. "
-                "`tailrace snapshot start TABLE` reads them",
-                ", ".join(tables),
-            )
-
     def _bounds(self) -> dict[str, str]:
         """Shorter timeouts of Kafka for a stream that ends by itself, since Spark asks three times more."""
         patience, options = self._retry.patience, self._settings.stream.kafka.reveal()
@@ -294,16 +281,28 @@ class Stream:
         return {f"kafka.{name}": timeout for name in _ANSWER_TIMES}
 
     def _await(self, query: StreamingQuery, *, beside: bool) -> None:
-        """Wait for the query's end, with snapshots beside it or without."""
+        """Wait for the query's end, with snapshots beside it or without; what they raise ends the query too."""
+        try:
+            self._beside(query, snapshots=beside)
+        except BaseException:
+            self._stop.set()  # a batch that waits for the sink would wait on
+            with suppress(StreamingQueryException):
+                self._end(query)
+            raise
+        self._end(query)
+
+    def _beside(self, query: StreamingQuery, *, snapshots: bool) -> None:
         while query.isActive and not self._stop.wait(0.2):
             self._metrics.alive()
-            if beside:
+            if snapshots:
                 self._snapshot_thread.look()
             self._sweeper.run()
             if self._upkeep is not None:
                 self._upkeep.run(self._read_to)
         if self._upkeep is not None and not self._stop.is_set():
             self._upkeep.run(self._read_to, now=True)  # the last batch of all
+
+    def _end(self, query: StreamingQuery) -> None:
         with self._writing, quiet_stop(self._spark):  # Spark would interrupt a batch that is being written
             query.stop()
             query.awaitTermination()

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,33 +26,47 @@ LEASE_SECONDS = 4
 class ServerProcess(StreamProcess):
     """One server; several of a site share its settings."""
 
-    def __init__(self, site: Site, name: str, *words: str) -> None:
+    def __init__(self, site: Site, name: str, *words: str, program: tuple[str, ...] = PROGRAM) -> None:
         self.command = ("server", *words)
         CommandProcess.__init__(self, site.directory / f"{name}.log")
         self._directory = site.directory
-        self._program = PROGRAM
+        self._program = program
         self._config = site.config
 
 
 class Site:
     """A meta database with its settings, and the commands on it."""
 
-    def __init__(self, directory: Path, kafka: LocalKafka, prefix: str, url: str, **server: object) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        kafka: LocalKafka,
+        prefix: str,
+        url: str,
+        sections: Mapping[str, Mapping[str, object]] | None = None,
+        **server: object,
+    ) -> None:
+        """`sections` are more ones of the settings, `server` more of [server]."""
         self.directory = directory
         self.config = directory / "tailrace.toml"
         port = "" if "port" in server else f"port = {free_port()}\n"
+        server = {"snapshot": "never", **server}  # most have no Cassandra
         more = "".join(f"{name} = {json.dumps(value)}\n" for name, value in server.items())
+        others = "".join(
+            f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+            for section, values in (sections or {}).items()
+        )
         self.config.write_text(
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
             f'[server]\nurl = "{url}"\nkey_file = "{directory}/server.key"\ncheckpoints = "{directory}/checkpoints"\n'
             f"lease_seconds = {LEASE_SECONDS}\nlongest_pause_seconds = 2\n{port}{more}"
             f'[stream]\ntrigger_seconds = 0\nexecution = "driver"\n'
-            f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n'
+            f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n{others}'
         )
 
-    def server(self, name: str, *words: str) -> ServerProcess:
-        """One that is not started yet."""
-        return ServerProcess(self, name, *words)
+    def server(self, name: str, *words: str, program: tuple[str, ...] = PROGRAM) -> ServerProcess:
+        """One that is not started yet; `program` is what Python is told to run as `tailrace`."""
+        return ServerProcess(self, name, *words, program=program)
 
     def tailrace(self, *words: str, code: int = 0) -> list[dict[str, Any]]:
         """What a command prints, as JSON; it has to end with that exit code."""

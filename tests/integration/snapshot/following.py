@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
 
-from tailrace.cluster import LiveCluster
+from tailrace.cluster import Contact, LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
@@ -21,7 +22,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
-from tests.integration.agents import settings_for
+from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for, start_here
 from tests.oracle.comparison import Followed, ask, differences
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Place:
     live: LiveCluster
     prefix: str
     keyspace: str
-    spark: SparkSession
+    spark: SparkSession | None
     directory: Path
 
     def run(self, statement: str) -> list[Any]:
@@ -89,6 +90,7 @@ class Place:
         }
 
     def stream(self, sink: Sink, settings: Settings, stop: threading.Event | None = None) -> Stream:
+        assert self.spark is not None, "this place is for streams that are processes of their own"
         return Stream(self.spark, settings, sink, stop=stop)
 
     def table(self, name: str) -> Table:
@@ -96,7 +98,7 @@ class Place:
         [table] = [one for one in self.live.definitions().tables if (one.keyspace, one.name) == (self.keyspace, name)]
         return table
 
-    def until_equal(self, store: Followed, name: str, seconds: float = 400) -> None:
+    def until_equal(self, store: Followed, name: str, seconds: float = 120) -> None:
         """Wait until the store shows what SELECT answers of a table."""
         tables = [self.table(name)]
 
@@ -106,15 +108,36 @@ class Place:
         assert wait_until(equal, seconds), [str(one) for one in differences(ask(self.session, tables), store)][:5]
 
 
+@contextmanager
+def placed(
+    cassandra: LocalCassandra, kafka: LocalKafka, directory: Path, spark: SparkSession | None = None
+) -> Iterator[Place]:
+    """A keyspace of its own whose agent runs inside the `with`. `spark` is for streams of this process."""
+    prefix, keyspace = f"t{uuid4().hex[:12]}", f"ks_{uuid4().hex[:12]}"
+    contact = Contact(hosts=(cassandra.address,), port=cassandra.port)
+    with closing(LiveCluster(contact)) as live, cql(cassandra, seconds=60) as session:
+        create_keyspace(session, keyspace)
+        start_here(session, cassandra, kafka, prefix, keyspace)
+        settings = settings_for(cassandra, kafka, prefix, keyspace)
+        settings["tables"]["include"] = [f"{keyspace}*.*"]  # random programs have keyspaces of their own
+        with AgentProcess(directory, settings) as agent:
+            agent.until_ready(180).until_covered(180)
+            yield Place(session, cassandra, kafka, live, prefix, keyspace, spark, directory)
+        session.execute(f"DROP KEYSPACE {keyspace}")
+
+
 class Writes:
-    """Writes into tables until the end of the `with`, in a thread: one statement after the other, with pauses."""
+    """Writes into tables until the end of the `with`, in a thread: one statement after the other.
+
+    `pause` is in seconds, between two of them.
+    """
 
     def __init__(self, place: Place, *names: str, seed: int = 1, pause: float = 0.01) -> None:
         self._place = place
+        self._pause = pause
         self._names = names
         self._random = Random(seed)
         self._over = threading.Event()
-        self._pause = pause
         self._thread = threading.Thread(target=self._write, name="writes")
         self.count = 0
 
@@ -178,7 +201,7 @@ class Running:
     def snapshots(self) -> Snapshots:
         return self.stream.snapshots
 
-    def until(self, met: Callable[[Snapshots], bool], seconds: float = 400) -> Snapshots:
+    def until(self, met: Callable[[Snapshots], bool], seconds: float = 120) -> Snapshots:
         """Wait for the progress of its snapshots."""
         over = wait_until(lambda: self.failure is not None or met(self.snapshots), seconds)
         if self.failure is not None:
@@ -186,7 +209,7 @@ class Running:
         assert over, self.snapshots
         return self.snapshots
 
-    def until_done(self, count: int = 1, seconds: float = 400) -> list[TableSnapshot]:
+    def until_done(self, count: int = 1, seconds: float = 120) -> list[TableSnapshot]:
         """Wait until so many snapshots have ended, and give them."""
         value = self.until(lambda value: sum(one.state.ended for one in value.tables) >= count, seconds)
         return list(value.tables)

@@ -10,15 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from cassandra.cluster import Session
-from deltalake import DeltaTable
 
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.local import LocalCassandra
@@ -30,15 +27,13 @@ from tailrace_spark.comparison.repair import repair
 from tailrace_spark.comparison.rows import Difference, Kind
 from tailrace_spark.comparison.run import Comparison
 from tailrace_spark.comparison.source import Outcome, ReadTask, source_rows
-from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.snapshot.ranges import Piece as RangePiece
 from tailrace_spark.snapshot.reading import Clock
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.processes import PROGRAM
-from tests.oracle.comparison import Downstream, Followed, ask, differences
-from tests.oracle.stores import DeltaTables
+from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
 from tests.postgres import new_database
 
@@ -48,15 +43,13 @@ Waiting = Callable[[float], None]
 
 @dataclass
 class Copy:
-    """A table of a node, a sink, and ways to compare them. `hide` has readers of the store see a row no more."""
+    """A table of a node, a SQL sink, and ways to compare them."""
 
     node: LocalCassandra
     session: Session
     keyspace: str
     url: str
-    sink: Any
-    store: Followed | None = None
-    hide: Callable[[str, str], int] = lambda _keyspace, _condition: 0
+    sink: SqlSink
     waits: list[float] = field(default_factory=list)
 
     def run(self, statement: str) -> None:
@@ -81,17 +74,12 @@ class Copy:
         delivered = [Delivered(RecordId("t", 0, offset), change) for offset, change in enumerate(changes)]
         self.sink.write([Piece(tuple(delivered))])
 
-
-def hidden_in_sql(url: str, keyspace: str, condition: str) -> int:
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        count = connection.exec_driver_sql(f"DELETE FROM {keyspace}_t__rows WHERE {condition}").rowcount
-    engine.dispose()
-    return count
-
-
-def hidden_in_delta(path: str, keyspace: str, condition: str) -> int:
-    return int(DeltaTable(f"{path}/{keyspace}.t").delete(condition)["num_deleted_rows"])
+    def execute(self, statement: str) -> int:
+        engine = sa.create_engine(self.url)
+        with engine.begin() as connection:
+            count = connection.exec_driver_sql(statement.replace("KS_", f"{self.keyspace}_")).rowcount
+        engine.dispose()
+        return count
 
 
 def run_here(work: Sequence[tuple[RangePiece, ...]], task: ReadTask) -> list[Outcome]:
@@ -99,24 +87,17 @@ def run_here(work: Sequence[tuple[RangePiece, ...]], task: ReadTask) -> list[Out
     return [outcome for pieces in work for outcome in task(iter([pieces]))]
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "delta"])
+@pytest.fixture(params=["sqlite", "postgresql"])
 def copy(
     request: pytest.FixtureRequest, cassandra: LocalCassandra, keyspace_name: str, tmp_path: Path
 ) -> Iterator[Copy]:
+    url = f"sqlite:///{tmp_path / 'copy.db'}" if request.param == "sqlite" else new_database()
     with ExitStack() as stack:
         session = stack.enter_context(cql(cassandra, seconds=60))
         create_keyspace(session, keyspace_name)
         stack.callback(session.execute, f"DROP KEYSPACE IF EXISTS {keyspace_name}")
-        if request.param == "delta":
-            url = str(tmp_path / "delta")
-            store: Any = DeltaTables(DeltaSinkSettings(path=url, mode="current", buckets=4))
-            hide = partial(hidden_in_delta, url)
-        else:
-            url = f"sqlite:///{tmp_path / 'copy.db'}" if request.param == "sqlite" else new_database()
-            store = stack.enter_context(closing(Downstream(url)))
-            hide = partial(hidden_in_sql, url)
-        sink = stack.enter_context(closing(store.open(time.time)))
-        yield Copy(cassandra, session, keyspace_name, url, sink, store, hide)
+        sink = stack.enter_context(closing(SqlSink(url)))
+        yield Copy(cassandra, session, keyspace_name, url, sink)
 
 
 def filled(copy: Copy) -> Copy:
@@ -155,7 +136,7 @@ def test_each_kind_of_difference_is_told_with_key_and_columns_and_repaired(copy:
     copy.run("INSERT INTO KS.t (k, c, v) VALUES (50, 1, 'x') USING TIMESTAMP 2000")
     copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET s = 'other' WHERE k = 5")
     # Somebody has changed what readers see.
-    assert copy.hide(copy.keyspace, "k = 6 AND c = 1") == 1
+    assert copy.execute("DELETE FROM KS_t__rows WHERE k = 6 AND c = 1") == 1
     expected = {
         (1, 0, Kind.DIFFERENT, ("v",)),
         (2, 1, Kind.DIFFERENT, ("m", "w")),
@@ -175,8 +156,9 @@ def test_each_kind_of_difference_is_told_with_key_and_columns_and_repaired(copy:
     assert {item.shown[:2] for item in left.values() if item.kind is Kind.DIFFERENT} == {(2, 1)}
     assert repair(comparison, compared, remove=True, now=int(time.time())) == {}
     assert copy.comparison().compare().differences == {}
-    assert copy.store is not None
-    assert differences(ask(copy.session, [comparison.table]), copy.store) == []
+    store = Downstream(copy.url)
+    with closing(store):
+        assert differences(ask(copy.session, [comparison.table]), store) == []
 
 
 @pytest.mark.promise("compare.in-flight")

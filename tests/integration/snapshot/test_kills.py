@@ -25,12 +25,9 @@ from tests.postgres import new_database
 
 _LOG = logging.getLogger("tailrace.test")
 LIMITS = {"consistency": "ONE", "ranges": 16, "page_rows": 20, "concurrent_ranges": 2, "range_mebibytes": 1}
-STEPS = {
-    "driver": {Step.NOTING: 2, Step.READ: 1, Step.WRITTEN: 2},
-    "executors": {Step.NOTED: 1, Step.WRITING: 2, Step.DONE: 1},
-}
-"""Where a stream dies, and at which time it is there: each step once, in an order that leaves rounds for the next."""
-SECONDS = 600.0
+STEPS = {Step.NOTING: 2, Step.NOTED: 1, Step.READ: 1, Step.WRITING: 2, Step.WRITTEN: 1, Step.DONE: 1}
+"""The steps in an order in which rounds are left for each, and at which time it dies there."""
+SECONDS = 300.0
 """A start of Spark and a round, where the machine has much to do."""
 
 
@@ -99,7 +96,7 @@ def copied(
 ) -> Iterator[tuple[Copy, Writes]]:
     place.create(name)
     copy = Copy(place, name, directory, execution, master)
-    with closing(copy.store), Writes(place, name, pause=0.25) as writes:
+    with closing(copy.store), Writes(place, name) as writes:
         yield copy, writes
 
 
@@ -112,7 +109,7 @@ def test_a_stream_that_is_killed_at_each_step_of_its_snapshot_and_behind_it_resu
 ) -> None:
     with copied(place, f"killed_{execution}", tmp_path, execution) as (copy, writes):
         rows = 0
-        for step, time in STEPS[execution].items():
+        for step, time in STEPS.items():
             with copy.stream("dying", (dying_snapshot.__file__, step, str(time))) as dying:
                 assert dying.ended(SECONDS) == -signal.SIGKILL, f"{step}\n{dying.words()}"
             assert copy.rows >= rows, step
@@ -122,7 +119,7 @@ def test_a_stream_that_is_killed_at_each_step_of_its_snapshot_and_behind_it_resu
         with copy.stream("stream") as stream:
             stream.until(lambda: copy.done, SECONDS)
             behind = writes.count
-            stream.until(lambda: writes.count > behind + 10, SECONDS)
+            stream.until(lambda: writes.count > behind + 50, SECONDS)
             stream.kill()
         with copy.stream("stream") as stream:
             copy.finish(stream, writes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -18,11 +18,7 @@ from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import split
-from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.table_record import define, truncate
-from tailrace_spark.rowstate.partition import Clustering
-from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.lake.comparing import amend, rows_stored
 from tailrace_spark.sinks.lake.current_plans import CurrentPlans
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable
 from tailrace_spark.sinks.lake.current_task import CurrentTask
@@ -30,7 +26,7 @@ from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_wit
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore
-from tailrace_spark.sinks.protocol import Capabilities, StoredVisible
+from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 
 log = logging.getLogger("tailrace_spark")
@@ -82,7 +78,7 @@ class LakeCurrent:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, tasks=self, comparable=self)
+        return Capabilities(sweeping=self, tasks=self)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the store does not answer."""
@@ -123,18 +119,6 @@ class LakeCurrent:
         summary, letters = self._plans.commit(results)
         self._bury(letters)
         return summary
-
-    def stored(self, table: Table) -> Iterator[StoredVisible]:
-        """As ComparableSink says."""
-        followed = self._followed.find(table)[1]
-        if followed is not None:
-            yield from rows_stored(followed)
-
-    def amend(self, table: Table, states: Mapping[RowKey, RowState], shown: Mapping[RowKey, Clustering]) -> None:
-        """As ComparableSink says."""
-        followed = self._followed.find(table)[1]
-        if followed is not None and (states or shown):
-            amend(followed, states, shown, int(self._clock()))
 
     def sweep(self) -> int:
         """Show again what has expired; how many rows that changed.

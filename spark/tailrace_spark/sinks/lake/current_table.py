@@ -168,20 +168,6 @@ class CurrentTable:
             no_rows = pa.RecordBatchReader.from_batches(visible.schema, [])
             self.store.append(self.name, visible, no_rows, {BATCH: self.state.batch})
 
-    def amend(self, renderer: LakeRowRenderer, result: MergeResult[list[object]], changes: VisibleChanges) -> None:
-        """Write what becomes of stored rows, and then what is visible of them, whether or not states changed."""
-        batch = self.state.batch + 1
-        visible = self.store.open(self.name)
-        if visible is None or (visible.version_of(BATCH) or 0) != self.state.batch:
-            raise ServiceError(
-                f"{self.store.uri(self.name)} does not show its state yet: a batch or a restart mends it"
-            )
-        rows = pa.Table.from_pylist(
-            state_rows(result.stored, result.removed, batch, self.entry.buckets), schema=WITH_GONE
-        )
-        self._write_state(MergedRows(renderer, rows, changes, len(rows)), self.entry, erases=False)
-        self._put(renderer, visible, changes)
-
     def _merge_fast(
         self, fast: FastRows, batch: BatchChanges, now: int, stored: StateReading
     ) -> tuple[dict[bytes, StoredPartition], dict[RowKey, RowChanges]]:

@@ -221,6 +221,25 @@ def test_a_lapsed_owner_is_refused(subscriptions: Subscriptions, worker: NewWork
     assert list(heir.renew(1)) == [claim.subscription.id]
 
 
+@pytest.mark.promise("subscription.snapshot")
+def test_ranges_are_kept_for_the_next_owner(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    subscriptions.subscribe(request(), "test")
+    killed, heir = worker("killed"), worker("heir")
+    [claim] = killed.claim(1)
+    assert killed.snapshots(claim) is None
+    for ranges in ("one", "two"):
+        killed.save_snapshots(claim, ranges)
+    killed.release(claim)
+    [taken] = heir.claim(1)
+    assert heir.snapshots(taken) == "two"
+    with pytest.raises(LostLeaseError):
+        killed.save_snapshots(claim, "three")
+    with pytest.raises(LostLeaseError):
+        killed.snapshots(claim)
+    subscriptions.change(claim.subscription.id, "cancel", "test", transitions.cancelled)
+    assert subscriptions.snapshots([claim.subscription.id]) == {}
+
+
 @pytest.mark.promise("subscription.released")
 def test_what_is_released_is_free_at_once(subscriptions: Subscriptions, worker: NewWorker) -> None:
     made(subscriptions, "a")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tailrace_server.model import transitions
 from tailrace_server.model.errors import ConflictError
-from tailrace_server.model.subscription import Shape, SinkSummary, Start, State, Subscription
+from tailrace_server.model.subscription import INITIAL, ONLY, SNAPSHOT, Shape, SinkSummary, Start, State, Subscription
 from tests.unit.server.requests import subscription
 
 SINK = SinkSummary(type="sql", target="elsewhere")
@@ -26,6 +26,7 @@ STATES = {
     "active": {"pause": "paused", "resume": "active", "alter": "active", "reset": "active", "cancel": "cancelled"},
     "paused": {"pause": "paused", "resume": "active", "alter": "paused", "reset": "paused", "cancel": "cancelled"},
     "failing": {"pause": "paused", "resume": "active", "alter": "active", "reset": "active", "cancel": "cancelled"},
+    "done": {"pause": "-", "resume": "-", "alter": "active", "reset": "active", "cancel": "cancelled"},
     "cancelled": dict.fromkeys(OPERATIONS, "-"),
 }
 
@@ -41,7 +42,7 @@ def test_states_follow_the_table(state: str, operations: list[str]) -> None:
             continue
         before, after = now, STATES[expected][operation]
         if after == "-":
-            with pytest.raises(ConflictError, match="is cancelled"):
+            with pytest.raises(ConflictError, match=r"is (cancelled|done)"):
                 OPERATIONS[operation](now)
             continue
         now, expected = OPERATIONS[operation](now), after
@@ -58,6 +59,24 @@ def test_what_runs_is_run_again_with_what_was_altered() -> None:
     assert altered.shape.columns == {"a": "mask"}
     reset = transitions.restarted(one, Start("latest"))
     assert (reset.revision, reset.owner, reset.token, reset.lease_until) == (1, None, 4, None)
+
+
+def test_a_reset_with_a_snapshot_makes_one_take_snapshots() -> None:
+    reset = transitions.restarted(subscription(start=Start("latest")), None, snapshot=True)
+    assert (reset.snapshot, reset.start, reset.token) == (INITIAL, Start("latest"), 1)
+    alone = subscription(shape=Shape(stream={SNAPSHOT: ONLY, "trigger_seconds": 5}))
+    assert transitions.restarted(alone, None, snapshot=True).shape == alone.shape
+
+
+def test_one_that_is_done_is_reset_or_altered() -> None:
+    done = transitions.finished(subscription(shape=Shape(stream={SNAPSHOT: ONLY})), "")
+    for operation in (transitions.paused, transitions.resumed):
+        with pytest.raises(ConflictError, match=r"is done with its snapshot.*tailrace reset shop.orders/w --snapshot"):
+            operation(done)
+    following = transitions.altered(done, SINK, Shape(stream={SNAPSHOT: INITIAL}))
+    assert (following.state, following.snapshot) == (State.ACTIVE, INITIAL)
+    assert transitions.restarted(done, None, snapshot=True).state is State.ACTIVE
+    assert transitions.cancelled(done).state is State.CANCELLED
 
 
 def test_another_type_of_sink_is_another_target() -> None:

@@ -92,10 +92,12 @@ def test_no_file_of_the_server_is_named_over_http(sink: dict[str, Any], name: st
 
 
 def test_a_servers_own_stream_settings_hold_but_for_snapshots() -> None:
-    """Each claim has a new checkpoint, which would read tables again."""
+    """Those are for `tailrace stream`; server.snapshot is for subscriptions, once when they are made."""
     base = settings_from({"stream": {"snapshot": "initial", "trigger_seconds": 7}}, "test")
     table = TableName.parse("tailrace", "shop.orders")
     _, stream = section_of(base, table, "w", SQL, Shape(stream={"execution": "driver"}))
     assert (stream.snapshot, stream.trigger_seconds, stream.execution) == ("never", 7, "driver")
-    with pytest.raises(RefusedRequestError, match=r"unknown setting stream\.snapshot"):
-        checked(asked(stream={"snapshot": "initial"}), base)
+    _, stream = section_of(base, table, "w", SQL, Shape(stream={"snapshot": "only"}))
+    assert stream.snapshot == "only"
+    with pytest.raises(RefusedRequestError, match=r"stream\.snapshot"):
+        checked(asked(stream={"snapshot": "first"}), base)

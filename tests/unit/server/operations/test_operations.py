@@ -9,20 +9,34 @@ import pytest
 
 from tailrace_common.settings import Settings
 from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
+from tailrace_server.model.errors import (
+    ConflictError,
+    LostLeaseError,
+    RefusedRequestError,
+    UnknownSubscriptionError,
+)
+from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration, DirectOperations
 from tailrace_server.sealing import Sealer
+from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot
+from tailrace_spark.snapshot.ranges import TokenRange
 
 URL = "sqlite:///orders.db"
 
 
 @pytest.fixture
-def subscriptions(tmp_path: Path) -> Iterator[Subscriptions]:
+def database(tmp_path: Path) -> Iterator[MetaDatabase]:
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
-        yield Subscriptions(database, Sealer(tmp_path / "server.key"))
+        yield database
+
+
+@pytest.fixture
+def subscriptions(database: MetaDatabase, tmp_path: Path) -> Subscriptions:
+    return Subscriptions(database, Sealer(tmp_path / "server.key"))
 
 
 @pytest.fixture
@@ -56,7 +70,8 @@ def test_what_is_altered_and_what_stays(operations: DirectOperations, subscripti
     operations.alter("warehouse", Alteration(sink={"table": None}, columns={"email": None}))
     details = operations.details("warehouse")
     assert subscriptions.settings(answer["id"]) == {"type": "sql", "url": URL}
-    assert (details["where"], details["columns"], details["stream"]) == ("id > 1", {}, {"trigger_seconds": 5})
+    stream = {"snapshot": "initial", "trigger_seconds": 5}
+    assert (details["where"], details["columns"], details["stream"]) == ("id > 1", {}, stream)
     assert operations.alter("warehouse", Alteration(where=""))["state"] == "active"
     assert operations.details("warehouse")["where"] is None
     with pytest.raises(RefusedRequestError, match=r"did you mean sink\.warehouse\.table"):
@@ -73,6 +88,54 @@ def test_a_reset_sets_offsets_or_a_start(operations: DirectOperations) -> None:
     operations.reset("warehouse", "2026-05-01", None)
     details = operations.details("warehouse")
     assert (details["partitions"], details["start"]) == ([], "2026-05-01T00:00:00.000+00:00")
+
+
+@pytest.mark.promise("subscription.snapshot")
+def test_who_says_nothing_of_snapshots_has_what_the_server_says_once(
+    operations: DirectOperations, subscriptions: Subscriptions
+) -> None:
+    operations.subscribe(ask())
+    other = DirectOperations(subscriptions, Settings.model_validate({"server": {"snapshot": "never"}}), "tester")
+    assert other.subscribe(ask())[1] is False
+    assert other.declare(ask(), dry_run=True)["change"] == "none"
+    other.subscribe(ask("later"))
+    logs = Asked(table="shop.orders", name="logs", sink={"type": "log-tables", "keyspace": "logs"})
+    operations.subscribe(logs)
+    stages = {answer["name"]: (answer["stage"], answer["snapshot_percent"]) for answer in operations.all()}
+    assert stages == {"warehouse": ("snapshot", None), "later": ("log", None), "logs": ("log", None)}
+    with pytest.raises(RefusedRequestError, match="logs: snapshot is not for log tables"):
+        operations.reset("logs", snapshot=True)
+    with pytest.raises(RefusedRequestError, match="logs: snapshot is not for log tables"):
+        operations.alter("logs", Alteration(stream={"snapshot": "initial"}))
+
+
+def test_a_reset_with_a_snapshot_forgets_its_ranges(
+    operations: DirectOperations, subscriptions: Subscriptions, database: MetaDatabase
+) -> None:
+    identity = operations.subscribe(ask())[0]["id"]
+    leases = Leases(database, "tailrace", "w", 60)
+    [claim] = leases.claim(1)
+    reading = TableSnapshot(id="x", table="shop.orders", asked=0).begun("t", 1.0, {}, 1)
+    reading = reading.planned([(TokenRange(-(2**63), 0),)]).written(10, 100, 2.0, 32).planned([(TokenRange(0, 9),)])
+    leases.save_snapshots(claim, Snapshots(initial=True, tables=(reading,)).to_json())
+    leases.save(claim, {("t", 0): PartitionProgress(5)})
+    details = operations.details("warehouse")
+    [table] = details["snapshots"]
+    assert (details["stage"], details["snapshot_percent"], table["rows"], table["rows_per_second"]) == (
+        "snapshot", 50.0, 10, 5.0
+    )  # fmt: skip
+    assert (table["done"], table["reading"]) == ([[-(2**63), 0]], [[0, 9]])
+    operations.reset("warehouse", "latest")
+    assert operations.details("warehouse")["snapshots"] == [table]
+    [claim] = leases.claim(1)
+    leases.save(claim, {("t", 0): PartitionProgress(7)})
+    operations.reset("warehouse", snapshot=True)
+    details = operations.details("warehouse")
+    assert (details["snapshots"], details["start"]) == ([], "latest")
+    assert [partition["next"] for partition in details["partitions"]] == [7]
+    with pytest.raises(LostLeaseError):
+        leases.save_snapshots(claim, "{}")
+    assert subscriptions.snapshots([identity]) == {}
 
 
 def test_who_did_what(operations: DirectOperations) -> None:

@@ -64,7 +64,7 @@ def test_a_session(sql: Sql, tmp_path: Path) -> None:
     (tmp_path / "script.sql").write_text("RESUME SUBSCRIPTION lake; RESET SUBSCRIPTION lake FROM '2026-05-01';")
     assert len(rows(sql("--file", "script.sql"))) == 2
     [details] = rows(sql("SHOW SUBSCRIPTION warehouse ON shop.orders"))
-    assert (details["where"], details["stream"]) == (None, {"trigger_seconds": 5})
+    assert (details["where"], details["stream"]) == (None, {"snapshot": "initial", "trigger_seconds": 5})
     assert [row["name"] for row in rows(sql("SHOW SUBSCRIPTIONS LIKE 'shop.orders/%'"))] == ["warehouse"]
     [shown] = rows(sql("SHOW CREATE SUBSCRIPTION lake"))
     rows(sql("DROP SUBSCRIPTION lake"))

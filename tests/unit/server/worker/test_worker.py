@@ -29,6 +29,7 @@ class Run:
         self.claim = claim
         self.ended = False
         self.failure: Failure | None = None
+        self.finished: str | None = None
         self.works = True
         self.stopped = False
 
@@ -209,6 +210,20 @@ def test_a_heir_knows_that_it_was_failing(site: Site) -> None:
     heir.beat()
     heir.beat()
     assert site.state(identity) == ("active", "heir")
+
+
+def test_one_that_is_done_with_its_snapshot_is_run_no_more(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    [run] = site.runs["w"]
+    run.finished, run.ended = "shop.totals: it has counters", True
+    worker.beat()
+    worker.beat()
+    assert (site.state(identity), len(site.runs["w"])) == (("done", None), 1)
+    assert site.subscriptions.get(identity).reason == "shop.totals: it has counters"
+    site.subscriptions.change(identity, "reset", "test", lambda one: transitions.restarted(one, None, snapshot=True))
+    worker.beat()
+    assert (site.state(identity), len(site.runs["w"])) == (("active", "w"), 2)
 
 
 @pytest.mark.promise("subscription.one-owner")
