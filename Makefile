@@ -22,7 +22,7 @@ COMPILED := build/compiled
 # Processes that share the integration tests, file by file; each has services of its own, some 3 GB in all.
 WORKERS ?= 2
 
-.PHONY: help demo quick test test-long check unit unit-compiled integration contracts docs bench bench-agent fuzz soak breakages record compiled generated clean
+.PHONY: help demo quick test test-long check unit unit-compiled integration contracts docs bench bench-agent fuzz soak breakages record compiled dist installs sbom generated clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -111,6 +111,21 @@ record: $(STAMP) ## Record a corpus with a real node (ARGS="--seed 7 FOLDER", an
 compiled: $(STAMP) ## Compile the hot path into .venv's installation (make clean goes back to pure)
 	TAILRACE_COMPILE=1 $(BIN)/pip install -q --no-build-isolation --no-deps -e .
 	@$(BIN)/tailrace --version
+
+dist: $(STAMP) ## Source distribution and wheel in dist/; TAILRACE_COMPILE=0 for the pure wheel, 1 for a compiled one
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+
+installs: $(STAMP) ## The pure wheel with each extra alone, on each Python there is, and by pipx and uv (ARGS="--only delta")
+	TAILRACE_COMPILE=0 $(MAKE) --no-print-directory dist
+	$(BIN)/python tools/installs.py dist/*.whl $(ARGS)
+
+# What a stream's and a server's environment has with every sink. The tool has an environment of its own.
+sbom: $(STAMP) ## A software bill of materials of everything that is installed at run time: build/sbom.json (CycloneDX)
+	$(BIN)/uv venv -q --clear --python $(BIN)/python build/sbom
+	TAILRACE_COMPILE=0 $(BIN)/uv pip install -q --python build/sbom/bin/python '.[server,registry,delta,iceberg,files,http,opensearch,mysql,rabbitmq]'
+	$(BIN)/uv tool run --from 'cyclonedx-bom>=7,<8' cyclonedx-py environment build/sbom/bin/python \
+	    --pyproject pyproject.toml --output-reproducible --output-format JSON --output-file build/sbom.json
 
 generated: $(STAMP) ## Write the generated files anew: tailrace.toml, docs/commands.md
 	$(BIN)/python tools/generate.py

@@ -18,7 +18,7 @@ copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 { sources; find common connector schemas spark \( -name '*.json' -o -name '*.properties' -o -name '*.css' -o -name '*.js' -o -name '*.svg' -o -name '*.html' -o -name py.typed \) -print0; } |
     xargs -0 cp --parents -t "$copy"
-cp --parents -t "$copy" setup.py pyproject.toml README.md LICENSE tools/{build_backend,compilation}.py tools/mypyc.toml
+cp --parents -t "$copy" setup.py pyproject.toml README.md LICENSE NOTICE tools/{build_backend,compilation}.py tools/mypyc.toml
 rm -rf "$target"
 # Not optimised and without debug information: the tests are about what the code does, and gcc takes a third as long.
 CFLAGS="-g0 ${CFLAGS:-}" MYPYC_OPT_LEVEL=${MYPYC_OPT_LEVEL:-0} TAILRACE_COMPILE=1 "$python" -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
