@@ -244,6 +244,7 @@ _FIXED: dict[str, object] = {
 }
 
 _PROPERTIES = (
+    "-Djava.security.manager=allow",  # Cassandra sets one of its own, which Java 18 and newer refuse without this
     "-Djdk.attach.allowAttachSelf=true",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.useCacheForAllThreads=true",
