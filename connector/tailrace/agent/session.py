@@ -185,6 +185,7 @@ class Session:
             self._commits.commit(caught_up=True)
         else:
             self._transaction.require_time(0)
+            self._parts.health.count(all_published=1)
             # What an earlier run committed and did not come to delete.
             self._commits.release()
             self._parts.wait(self._limits.poll_seconds)

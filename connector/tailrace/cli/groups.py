@@ -10,7 +10,7 @@ from tailrace_common.cli.program import Commands
 HEADINGS: Final = {
     "Run": ("demo", "init", "check", "agent", "stream", "snapshot", "local"),
     "Look": ("tail", "topics", "sinks", "generations", "dead-letters"),
-    "Steer": ("hosts", "offsets", "losses", "parked", "replay", "sink-letters", "compare"),
+    "Steer": ("drain", "hosts", "offsets", "losses", "parked", "replay", "sink-letters", "compare"),
     "Subscriptions": (
         "server",
         "subscribe",

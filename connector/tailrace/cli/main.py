@@ -24,6 +24,7 @@ from tailrace.cli.cluster.schema import app as schema
 from tailrace.cli.cluster.tail import tail
 from tailrace.cli.cluster.topics import app as topics
 from tailrace.cli.demo import demo
+from tailrace.cli.drain import drain
 from tailrace.cli.groups import Headed
 from tailrace.cli.init import init
 from tailrace.cli.local import app as local
@@ -68,6 +69,7 @@ def tailrace(
 app.command("demo")(demo)
 app.command("init")(init)
 app.command("agent")(agent)
+app.command("drain")(drain)
 app.add_typer(local, name="local", cls=Listing)
 app.command("inspect")(inspect)
 app.command("dump")(dump)

@@ -18,12 +18,12 @@ class Health:
     """One moment. `degraded` says by cause what is wrong and what to do; empty when all is well.
 
     `ready`: connected and publishing, without a cause that keeps all changes from Kafka. `committed` is the position
-    that Kafka has. `counts` only grow: changes and transactions committed, mutations read, segments released;
-    `published` too: changes committed, by topic. `gauges` are levels, such as mutations that are parked now; `lags` are
-    seconds from writing to commit of each topic's last change. `caught_up` is when nothing that Cassandra had released
-    was left to read. `headroom` is cdc_raw's; `ring` says how the node's ring stands to the latest generation,
-    `generation` is that one. `about` says whose agent it is: node, cluster, prefix, version, tables; `started` is when
-    it began.
+    that Kafka has. `counts` only grow: changes and transactions committed, mutations read, segments released, and looks
+    after which all was in Kafka (all_published). `published` too: changes committed, by topic. `gauges` are levels,
+    such as mutations that are parked now; `lags` are seconds from writing to commit of each topic's last change.
+    `caught_up` is when nothing that Cassandra had released was left to read. `headroom` is cdc_raw's; `ring` says how
+    the node's ring stands to the latest generation, `generation` is that one. `about` says whose agent it is: node,
+    cluster, prefix, version, tables; `started` is when it began.
     """
 
     ready: bool = False

@@ -37,6 +37,9 @@ def server(
     role: Annotated[
         ServerRole | None, typer.Option(help="Only the HTTP API, or only the worker; by default both.")
     ] = None,
+    migrate_only: Annotated[
+        bool, typer.Option("--migrate-only", help="Bring the tables of the meta database up to date, and end.")
+    ] = False,
     config: SettingsFile = None,
 ) -> None:
     """Run subscriptions and serve the HTTP API, as one of any number of servers on a meta database.
@@ -47,6 +50,10 @@ def server(
     Example: tailrace server -c tailrace.toml
     """
     settings = settings_of(config)
+    if migrate_only:
+        with opened(settings) as (database, _):
+            log.info("the tables of the meta database %s are up to date", database.location)
+        return
     log_build(log)
     stop = threading.Event()
     with opened(settings) as (database, subscriptions), stopping(stop, log, "finishing batches"), ExitStack() as stack:

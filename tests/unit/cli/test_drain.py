@@ -1,0 +1,57 @@
+"""`tailrace drain`: what it takes for published, and what it says where that does not come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.cli.drain import Waiting, until_published
+from tailrace.cli.main import app
+from tailrace_schemas.errors import ServiceError
+from tests.support.clock import ManualClock
+
+
+def status(looks: int | None, **gauges: float) -> dict[str, Any]:
+    counts = {} if looks is None else {"all_published": looks}
+    return {"counts": counts, "gauges": gauges, "degraded": {"kafka": "Kafka does not answer"}}
+
+
+def wait(answers: Iterator[Mapping[str, Any] | None], seconds: float = 60) -> tuple[int, float]:
+    """The parked mutations, and how long it took."""
+    clock = ManualClock()
+    parked = until_published(lambda: next(answers), seconds, Waiting(clock, clock.wait))
+    return parked, clock()
+
+
+def test_it_waits_for_a_look_that_began_after_it() -> None:
+    # The look that ends as 8 may have begun before: only 9 cannot.
+    parked, seconds = wait(iter([status(7), status(7), status(8), status(8), status(9)]))
+    assert (parked, seconds) == (0, 1.0)
+
+
+def test_an_agent_that_starts_meanwhile_counts_from_its_start() -> None:
+    answers = [None, status(7), None, status(None), status(1), status(2, parked_now=3)]
+    assert wait(iter(answers)) == (3, 1.25)
+
+
+def test_what_waits_is_said_at_the_end_of_the_time() -> None:
+    def stuck() -> Iterator[Mapping[str, Any]]:
+        while True:
+            yield status(7, waiting_bytes=5 << 20)
+
+    with pytest.raises(ServiceError, match=r"5 MiB wait in cdc_raw.*: Kafka does not answer"):
+        wait(stuck(), 3)
+    with pytest.raises(ServiceError, match=r"does not answer at agent\.health_port"):
+        wait(iter([None]), 0)
+
+
+def test_an_agent_without_an_endpoint_is_a_wrong_setting(tmp_path: Path) -> None:
+    file = tmp_path / "tailrace.toml"
+    file.write_text("[agent]\nhealth_port = 0\n")
+    ended = CliRunner().invoke(app, ["drain", "-c", str(file)])
+    assert ended.exit_code != 0
+    assert "agent.health_port is 0" in str(ended.exception) + ended.output
