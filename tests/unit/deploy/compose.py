@@ -29,7 +29,7 @@ OTHER_VARIABLES: Final[dict[str, set[str] | None]] = {
 }
 _VARIABLE: Final = re.compile(r"\$\{\w+:-([^}]*)\}")
 _DURATION: Final = re.compile(r"(\d+(ms|s|m|h))+")
-_OFFICIAL: Final = re.compile(r"(apache/)?[a-z]+:\d+(\.\d+){1,2}")
+_OFFICIAL: Final = re.compile(r"((apache|grafana|prom)/)?[a-z]+:v?\d+(\.\d+){1,2}")
 
 
 def interpolated(value: Any) -> Any:
@@ -109,7 +109,11 @@ def _ours(name: str, service: Mapping[str, Any], root: Path) -> Iterator[str]:
     path = root / service["build"]["context"] / service["build"]["dockerfile"]
     if not path.exists():
         return
-    image = Dockerfile.read(path)
+    try:
+        image = Dockerfile.read(path).target(service["build"]["target"])
+    except KeyError as missing:
+        yield f"{name}: {path.name} has no target {missing}"
+        return
     for arguments in (service["command"], image.command("CMD")):
         yield from (f"{name}: {fault}" for fault in command_faults([*image.command("ENTRYPOINT"), *arguments]))
     environ = {**image.variables(), **service.get("environment", {})}

@@ -7,6 +7,9 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+SPARK_ENTRY_POINT: Final = ["sh", "/opt/spark/entrypoint.sh"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,19 @@ class Dockerfile:
         joined = re.sub(r"\\\n\s*", " ", "\n".join(lines))
         return cls(path, tuple((name, rest) for name, _, rest in _split(joined)))
 
+    def target(self, name: str) -> Dockerfile:
+        """The instructions of a stage, those of the stages that it is made FROM first. Raises KeyError."""
+        stages: dict[str, list[tuple[str, str]]] = {}
+        lines: list[tuple[str, str]] = []
+        for instruction, rest in self.instructions:
+            if instruction == "FROM":
+                parent, _, stage = rest.partition(" AS ")
+                lines = [*stages.get(parent, []), (instruction, rest)]
+                stages[stage] = lines
+            else:
+                lines.append((instruction, rest))
+        return Dockerfile(self.path, tuple(stages[name]))
+
     def all(self, name: str) -> list[str]:
         return [rest for instruction, rest in self.instructions if instruction == name]
 
@@ -36,9 +52,9 @@ class Dockerfile:
         ]
 
     def command(self, name: str) -> list[str]:
-        """The last ENTRYPOINT or CMD, in its JSON form."""
+        """The last ENTRYPOINT or CMD, in its JSON form. The entry point of the images with Spark is tailrace too."""
         parsed: list[str] = json.loads(self.all(name)[-1])
-        return parsed
+        return ["tailrace"] if parsed == SPARK_ENTRY_POINT else parsed
 
     def variables(self) -> dict[str, str]:
         """What ENV sets."""

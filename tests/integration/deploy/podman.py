@@ -1,0 +1,140 @@
+"""Images built with buildah and run with podman, on a base that mmdebstrap makes of the machine's own packages.
+
+No engine and no registry is needed. Layers stay in build/containers for the next run, or where
+TAILRACE_TEST_CONTAINERS says.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from tailrace_common.java.maven import find_repository
+from tests.integration.deploy.tools import run
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+PROGRAMS: Final = ("buildah", "podman", "mmdebstrap", "runc")
+BASE: Final = "localhost/tailrace-base"
+_SECONDS: Final = 3000.0
+# What the build needs of the machine to reach packages, where the machine needs it: pip's settings and authorities.
+_MACHINE: Final = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+_CONFIGURATION: Final = """\
+[containers]
+default_ulimits = ["nofile=4096:4096"]
+netns = "host"
+log_driver = "k8s-file"
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Podman:
+    """Images and containers below a directory."""
+
+    directory: Path
+
+    @classmethod
+    def open(cls) -> Podman:
+        directory = Path(os.environ.get("TAILRACE_TEST_CONTAINERS") or ROOT / "build" / "containers")
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "containers.conf").write_text(_CONFIGURATION)
+        return cls(directory)
+
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """A command line of buildah or podman on this directory."""
+        storage = ("--root", f"{self.directory}/storage", "--runroot", f"{self.directory}/run")
+        return [program, *storage, "--storage-driver", "overlay", *arguments]
+
+    def run(self, program: str, *arguments: str, timeout: float = 300) -> str:
+        """Its output."""
+        configuration = str(self.directory / "containers.conf")
+        return run(*self.command(program, *arguments), timeout=timeout, CONTAINERS_CONF=configuration)
+
+    def build(self, target: str) -> str:
+        """An image of the Dockerfile; its name."""
+        self._make_base()
+        arguments = {
+            "BASE": BASE,
+            "BUILD_PACKAGES": "gcc libc6-dev python3-dev",
+            "TAILRACE_MAVEN_REPOSITORY": find_repository().root,
+            "MYPYC_OPT_LEVEL": "0",
+        }
+        options = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
+        options += [word for path in _MACHINE if Path(path).exists() for word in ("-v", f"{path}:{path}:ro")]
+        name = f"localhost/tailrace-{target}"
+        style = ("--isolation", "chroot", "--format", "docker", "--layers", "--target", target, "-t", name)
+        file = ("-f", str(ROOT / "deploy" / "Dockerfile"), str(ROOT))
+        self.run("buildah", "bud", *style, *options, *file, timeout=_SECONDS)
+        return name
+
+    def megabytes(self, image: str) -> float:
+        """The size of an image."""
+        return int(self.run("podman", "image", "inspect", "--format", "{{.Size}}", image)) / 1e6
+
+    def _make_base(self) -> None:
+        if "tailrace-base" in self.run("podman", "images", "--format", "{{.Repository}}"):
+            return
+        archive = self.directory / "base.tar"
+        packages = "--include=python3,python3-venv,ca-certificates"
+        lists = Path("/etc/apt/sources.list.d/debian.sources")
+        sources = [str(lists)] if lists.exists() else []  # else mmdebstrap's own
+        release = _release()
+        run("mmdebstrap", "--variant=minbase", packages, release, str(archive), *sources, timeout=_SECONDS)
+        self.run("podman", "import", str(archive), "tailrace-base", timeout=600)
+        archive.unlink()
+
+    @contextmanager
+    def container(self, image: str, *arguments: str, options: tuple[str, ...] = ()) -> Iterator[Container]:
+        """A container on the machine's network, closed as docs/deployment/containers.md says; removed at the exit."""
+        name = f"tailrace-{uuid4().hex[:12]}"
+        closed = ("--read-only", "--tmpfs", "/tmp:exec,mode=1777", "--cap-drop", "all")  # noqa: S108 - the container's
+        safe = ("--security-opt", "no-new-privileges", "--network", "host")
+        self.run("podman", "run", "-d", "--name", name, *closed, *safe, *options, image, *arguments)
+        try:
+            yield Container(self, name)
+        finally:
+            self.run("podman", "rm", "-f", "-t", "0", name)
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One that runs, or has run."""
+
+    podman: Podman
+    name: str
+
+    def execute(self, *command: str) -> str:
+        """The output of a command in it."""
+        return self.podman.run("podman", "exec", self.name, *command)
+
+    def log(self) -> str:
+        """Both of its outputs."""
+        environ = {**os.environ, "CONTAINERS_CONF": str(self.podman.directory / "containers.conf")}
+        command = self.podman.command("podman", "logs", self.name)
+        return subprocess.run(command, capture_output=True, text=True, env=environ).stderr
+
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._state("Running") == "false"
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        self.podman.run("podman", "stop", "-t", "150", self.name)
+        return int(self._state("ExitCode"))
+
+    def _state(self, field: str) -> str:
+        return self.podman.run("podman", "inspect", "--format", f"{{{{.State.{field}}}}}", self.name).strip()
+
+
+def _release() -> str:
+    values = dict(line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line)
+    return values["VERSION_CODENAME"].strip('"')
