@@ -18,6 +18,7 @@ from tailrace_common.kafka.reader import (
     TopicReader,
     read_to_end,
 )
+from tailrace_common.kafka.recent import RecentRecords
 from tailrace_common.kafka.start_offsets import StartOffsets
 from tailrace_common.kafka.topic_states import TopicState, TopicStates
 from tailrace_common.kafka.transactions import KafkaTransactions
@@ -32,6 +33,7 @@ __all__ = [
     "Pace",
     "PartitionEnds",
     "PartitionReader",
+    "RecentRecords",
     "Record",
     "RecordFetcher",
     "Sizes",

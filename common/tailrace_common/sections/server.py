@@ -65,6 +65,11 @@ class ServerSettings(Section):
     )
     most_body_bytes: Positive = Field(default=1 << 20, description="Largest request that the HTTP API reads")
 
+    show_changes: bool = Field(
+        default=False,
+        description="Show the last changes of a subscription on its page, with its masks, to who may operate it",
+    )
+
     @model_validator(mode="after")
     def _check_access(self) -> Self:
         if not self.authentication and not is_loopback(self.address):

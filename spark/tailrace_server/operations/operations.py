@@ -30,6 +30,19 @@ class Alteration:
     columns: Mapping[str, str | None] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
 
+    def of(self, subscription: Subscription, settings: Mapping[str, Any]) -> Asked:
+        """What a subscription asks for with it; `settings` are those of its sink, with secrets."""
+        shape = subscription.shape
+        return Asked(
+            table=str(subscription.table),
+            name=subscription.name,
+            sink=_with(settings, self.sink),
+            where=shape.where if self.where is None else self.where or None,
+            columns=_with(shape.columns, self.columns),
+            stream=_with(shape.stream, self.stream),
+            start=str(subscription.start),
+        )
+
 
 class Operations(Protocol):
     """What a command or a request can have done. A reference is KEYSPACE.TABLE/NAME, or NAME where it is the only one.
@@ -163,19 +176,7 @@ class DirectOperations:
     def alter(self, reference: str, alteration: Alteration) -> Answer:
         """As Operations says."""
         subscription = self._resolved(reference)
-        shape = subscription.shape
-        request = checked(
-            Asked(
-                table=str(subscription.table),
-                name=subscription.name,
-                sink=_with(self._subscriptions.settings(subscription.id), alteration.sink),
-                where=shape.where if alteration.where is None else alteration.where or None,
-                columns=_with(shape.columns, alteration.columns),
-                stream=_with(shape.stream, alteration.stream),
-                start=str(subscription.start),
-            ),
-            self._settings,
-        )
+        request = checked(alteration.of(subscription, self._subscriptions.settings(subscription.id)), self._settings)
         altered = partial(transitions.altered, sink=request.sink, shape=request.shape)
         return self._changed(reference, "alter", altered, settings=request.settings)
 

@@ -18,7 +18,7 @@ from tailrace_server.api.access import PREFIX
 from tailrace_server.api.app import STATUS
 from tailrace_server.meta.history import History
 from tailrace_server.meta.keys import digest_of
-from tailrace_server.web import changing, reading
+from tailrace_server.web import changing, editing, looking, reading
 from tailrace_server.web.access import SignInError, form_of, require_token
 from tailrace_server.web.guard import Guard
 from tailrace_server.web.rendering import STATIC, THEME_COOKIE, THEMES, Renderer, local_path, redirect
@@ -62,8 +62,10 @@ def pages(site: Site) -> FastAPI:
     renderer = Renderer(site)
     app.mount("/static", StaticFiles(directory=STATIC))
     _signing(app, site, renderer)
+    editing.routes(app, site, renderer)  # before those with a name in the address
     reading.routes(app, site, renderer)
     changing.routes(app, site, renderer)
+    looking.routes(app, site, renderer)
     _errors(app, site, renderer)
     return app
 

@@ -36,7 +36,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(path=path_of, number=number_words, ago=self._ago, time=time_words)
+        self._templates.filters.update(path=path_of, number=number_words, age=age_words, time=time_words)
         self._templates.globals.update(
             assets=_digest_of_files(),
             version=site.version,
@@ -75,11 +75,6 @@ class Renderer:
             samesite="strict",
             secure=request.url.scheme == "https",
         )
-
-    def _ago(self, milliseconds: int | None) -> str:
-        if milliseconds is None:
-            return "never"
-        return age_words(self._site.clock() - milliseconds / 1000)
 
 
 def redirect(path: str) -> Response:

@@ -43,6 +43,18 @@ class Sessions:
         values = {"for": _PURPOSE, "token": session.token, "until": session.until, "digest": session.digest}
         return self._sealer.seal(json.dumps(values))
 
+    def seal(self, session: Session, text: str) -> str:
+        """A text that comes back from a page of this session: nobody can read it there."""
+        return self._sealer.seal(json.dumps({"for": session.token, "text": text}))
+
+    def open(self, session: Session, sealed: str) -> str | None:
+        """What `seal` was given; None for what is none, or of another session."""
+        try:
+            values = json.loads(self._sealer.open(sealed)) if sealed else {}
+        except (SettingsError, ValueError):
+            return None
+        return str(values["text"]) if values.get("for") == session.token else None
+
     def read(self, cookie: str | None) -> Session | None:
         """The session of a cookie; None for what is none, or has ended."""
         if not cookie or len(cookie) > _LONGEST:

@@ -18,7 +18,7 @@ def check_stream(settings: Settings) -> Iterator[Check]:
     """What `tailrace stream` needs besides Kafka, for each sink of the settings."""
     yield _java()
     for name, sink in settings.sink.items():
-        yield _sink(name, sink, settings)
+        yield check_sink(name, sink, settings)
     for name, sink in settings.sink.items():
         yield _checkpoint(name, sink, settings)
     if len(settings.sink) != 1 and settings.stream.sink is None:
@@ -50,7 +50,7 @@ def _java() -> Check:
         return Check("java", False, str(error), "install Java 17 or 21, or pip install 'tailrace[spark]'")
 
 
-def _sink(name: str, section: SinkSettings, settings: Settings) -> Check:
+def check_sink(name: str, section: SinkSettings, settings: Settings) -> Check:
     """SQLite files are looked at, not opened: that would make them. Other stores are connected to."""
     title, file = f"sink {name}", section.location.removeprefix("sqlite:///")
     if file != section.location:

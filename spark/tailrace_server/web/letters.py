@@ -1,0 +1,98 @@
+"""Dead letters of a subscription's sink: what it set aside, and another try for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from tailrace_common.kafka import RecordFetcher
+from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.errors import SettingsError
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model.errors import ConflictError
+from tailrace_server.model.subscription import Subscription
+from tailrace_server.worker.settings import stream_settings
+from tailrace_spark.batch.delivery import DeadLetter, RecordId
+from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters
+from tailrace_spark.shaping import shape_of
+from tailrace_spark.sinks.protocol import DeadLetterSink
+from tailrace_spark.sinks.registry import SINKS, sink_of
+from tailrace_spark.source.decode import pieces
+
+MOST: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The first letters of a sink. `refusal` says why they cannot be read; `replayable` whether the page may replay."""
+
+    letters: tuple[DeadLetter, ...] = ()
+    more: bool = False
+    replayable: bool = True
+    refusal: str = ""
+
+
+class LetterBox:
+    """Opens sinks of subscriptions for their letters, in this process and for this moment."""
+
+    def __init__(self, settings: Settings, subscriptions: Subscriptions) -> None:
+        self._settings = settings
+        self._subscriptions = subscriptions
+
+    def read(self, subscription: Subscription) -> Letters:
+        """Raises ServiceError where the sink does not answer."""
+        try:
+            with self._opened(subscription) as (_, sink):
+                letters = tuple(islice(all_letters(sink), MOST + 1))
+        except SettingsError as error:
+            return Letters(refusal=str(error), replayable=False)
+        return Letters(letters[:MOST], len(letters) > MOST, _replayable(subscription))
+
+    def replay(self, subscription: Subscription) -> ReplayCounts:
+        """Write all again; the worker may write meanwhile. Raises ConflictError, SettingsError, ServiceError."""
+        if not _replayable(subscription):
+            raise ConflictError(
+                f"{subscription.reference}: with a filter, and for log tables, letters are not replayed here: that "
+                "needs Spark. `tailrace sink-letters replay` does it"
+            )
+        with (
+            self._opened(subscription) as (settings, sink),
+            SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
+            RecordFetcher(settings.kafka.reveal()) as records,
+        ):
+            decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
+            shape = shape_of(settings.stream, sink, None)
+            shaped = decoded if shape is None else lambda batch: shape.shaped(decoded(batch))
+
+            def fetch(record_id: RecordId) -> bytes | None:
+                return records.value(*record_id.key)
+
+            return sum(replay_letters(sink, shaped, fetch), ReplayCounts())
+
+    @contextmanager
+    def _opened(self, subscription: Subscription) -> Iterator[tuple[Settings, DeadLetterSink]]:
+        secrets = self._subscriptions.settings(subscription.id)
+        name = subscription.sink_name
+        settings = stream_settings(self._settings, subscription, secrets, "unused")
+        sink = sink_of(settings, name)
+        try:
+            letters = sink.capabilities.dead_letters
+            if letters is None:
+                kind = subscription.sink.type
+                raise SettingsError(
+                    f"the letters of a sink of type {kind} cannot be read back; docs/sinks/{SINKS[kind].name}.md says "
+                    "where they are"
+                )
+            sink.reach()
+            yield settings, letters
+        finally:
+            sink.close()
+
+
+def _replayable(subscription: Subscription) -> bool:
+    return subscription.shape.where is None and subscription.sink.type != "log-tables"

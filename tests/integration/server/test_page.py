@@ -1,0 +1,153 @@
+"""The page in a real Chromium, over a real server with Kafka: by keyboard, on a narrow screen, held to WCAG AA.
+
+It writes screenshots to build/screenshots.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace.local import LocalKafka
+from tests.integration.feed import Feed
+from tests.integration.server.servers import Site
+from tests.integration.test_stream_kills import ITEMS, LOG
+from tests.mariadb import free_port
+from tests.unit.spark.sinks.contract import Database
+
+CHROMIUM = os.environ.get("TAILRACE_CHROMIUM", shutil.which("chromium") or "/usr/bin/chromium")
+SHOTS = Path(__file__).resolve().parents[3] / "build" / "screenshots"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]  # fmt: skip
+WAIT = 180_000
+"""Milliseconds; Spark has to start."""
+RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
+
+
+@pytest.fixture
+def chromium() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="pip install 'tailrace[browser]'")
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"no Chromium at {CHROMIUM}: install it, or set TAILRACE_CHROMIUM")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()
+
+
+def looked_at(page: Any, name: str) -> None:
+    """Screenshots in light and dark, wide and narrow, without a fault of WCAG AA and without a bar to scroll aside."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install 'tailrace[browser]'")
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for width in (1280, 360):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.screenshot(path=SHOTS / f"{name}-{scheme}-{width}.png", full_page=True)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, scheme, width)
+        results = axe.Axe().run(page, options=RULES)
+        assert results.violations_count == 0, f"{name}, {scheme}: {results.generate_report()}"
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.emulate_media(color_scheme="light")
+
+
+def pressed(page: Any, name: str) -> None:
+    """Go there by the keyboard alone, and press it."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("(document.activeElement.innerText || '').trim()") == name:
+            page.keyboard.press("Enter")
+            return
+    raise AssertionError(f"the keyboard does not reach {name!r}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: str, chromium: Any) -> None:
+    port = free_port()
+    site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}", port=port, show_changes=True)
+    made = site.run("api-keys", "add", "maria", "--role", "admin")
+    assert made.returncode == 0, made.stderr
+    key, url = made.stdout.strip(), f"sqlite:///{tmp_path / 'sink.db'}"
+    feed = Feed(kafka.bootstrap, prefix)
+    feed.announce()
+    feed.publish([LOG.insert((number,), (), 1000 + number, v=f"v{number}") for number in range(10)])
+    with ExitStack() as stack:
+        stack.callback(feed.close)
+        server = stack.enter_context(site.server("server"))
+        server.until(lambda: "page: http://127.0.0.1" in server.log.read_text())
+        context = chromium.new_context()
+        page = context.new_page()
+        page.set_default_timeout(WAIT)
+        messages: list[str] = []
+        page.on("console", lambda message: messages.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.goto(f"http://127.0.0.1:{port}/")
+        looked_at(page, "sign-in")
+        page.fill("#key", key)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/subscriptions")
+        looked_at(page, "empty")
+        pressed(page, "Subscribe to a table")
+        page.wait_for_url("**/new")
+        looked_at(page, "types")
+        page.goto(f"http://127.0.0.1:{port}/subscriptions/new?type=sql")
+        page.fill("#table", "shop.itemz")
+        page.fill("#name", "warehouse")
+        page.fill("[id='sink.url']", url)
+        page.click("#save")
+        page.wait_for_selector("text=did you mean shop.items?")
+        looked_at(page, "form-checked")
+        page.fill("#table", "shop.items")
+        page.click("#save")
+        page.wait_for_url("**/shop.items/warehouse?done=subscribed")
+        page.wait_for_selector("#now >> text=follows the log")  # without a reload
+        database = Database(url, sa.create_engine(url))
+        stack.callback(database.engine.dispose)
+        assert len(database.select("SELECT id FROM shop_items")) == 10
+        looked_at(page, "subscription")
+        feed.publish([LOG.insert((77,), (), 2000, v="<b>77</b>")])
+        page.goto(f"http://127.0.0.1:{port}/subscriptions/shop.items/warehouse/changes")
+        page.wait_for_selector("code:has-text('<b>77</b>')")
+        looked_at(page, "changes")
+        page.goto(f"http://127.0.0.1:{port}/subscriptions/shop.items/warehouse/letters")
+        page.wait_for_selector("text=No dead letters")
+        page.goto(f"http://127.0.0.1:{port}/subscriptions/shop.items/warehouse")
+        pressed(page, "Pause")
+        page.wait_for_selector("#now >> text=stands still")
+        pressed(page, "Resume")
+        page.wait_for_selector("#now >> text=follows the log")
+        site.subscribe("sick", "shop.items", "postgresql://nobody:secret@127.0.0.1:1/nothing")
+        page.goto(f"http://127.0.0.1:{port}/subscriptions")
+        page.wait_for_selector("#list .state.failing")
+        looked_at(page, "subscriptions")
+        page.fill("#q", "warehouse")
+        page.wait_for_selector("#list:not(:has-text('sick'))")
+        page.goto(f"http://127.0.0.1:{port}/subscriptions/shop.items/sick")
+        page.wait_for_selector("text=What to do:")
+        assert "secret" not in page.content()
+        looked_at(page, "failing")
+        pressed(page, "Cancel")
+        page.wait_for_url("**/cancel")
+        looked_at(page, "cancel")
+        pressed(page, "Cancel the subscription")
+        page.wait_for_url("**/subscriptions")
+        assert {row["name"] for row in site.states().values()} == {"warehouse"}
+        for path in ("hosts", "audit", "subscriptions/shop.items/warehouse/alter"):
+            page.goto(f"http://127.0.0.1:{port}/{path}")
+            looked_at(page, path.rpartition("/")[2])
+        page.click("text=Dark")
+        page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+        page.reload()
+        assert page.get_attribute("html", "data-theme") == "dark"
+        assert messages == []
+        context.close()
+        assert server.stop() == 0, server.words()
+    assert feed.topic(ITEMS)
