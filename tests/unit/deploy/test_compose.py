@@ -158,6 +158,8 @@ def test_streams_and_servers_have_the_packages_of_every_sink() -> None:
     sinks = {extra for extra in extras if find_spec(f"tailrace_spark.sinks.{extra}")}
     assert sinks | {"mysql"} <= chosen
     assert chosen <= set(extras)
+    [agent] = [run for run in DOCKERFILE.target("agent-build").all("RUN") if "/wheels/*.whl)[" in run]
+    assert set(agent.partition("/wheels/*.whl)[")[2].partition("]")[0].split(",")) <= set(extras)
 
 
 def test_health_is_asked_where_the_settings_serve_it() -> None:
