@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tailrace_server.meta.keys import Role
 from tailrace_server.web.access import Visitor
 from tailrace_server.web.charts import HEIGHT, WIDTH, number_words
+from tailrace_server.web.ring import arcs
 from tailrace_server.web.sessions import COOKIE, Session
 from tailrace_server.web.site import Site
 
@@ -36,7 +37,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(path=path_of, number=number_words, age=age_words, time=time_words)
+        self._templates.filters.update(path=path_of, number=number_words, age=age_words, arcs=arcs, time=time_words)
         self._templates.globals.update(
             assets=_digest_of_files(),
             version=site.version,

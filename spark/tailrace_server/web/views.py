@@ -38,8 +38,11 @@ def stage_of(answer: Answer) -> str:
     state, lag = answer["state"], answer["behind"]
     if state == "active" and answer["owner"] is None:
         return "waits for a worker"
-    if state == "active" and lag is None:
+    if state == "active" and lag is None and answer["stage"] != "snapshot":
         return "starting"
+    if state == "active" and answer["stage"] == "snapshot":
+        percent = answer["snapshot_percent"]
+        return "snapshot" if percent is None else f"snapshot, {percent:g} %"
     if state == "active":
         return "follows the log" if lag == 0 else "catching up"
     return {"failing": "tried again by itself", "paused": "stands still", "done": "has ended"}.get(state, "ended")

@@ -147,10 +147,13 @@ def test_the_colours_are_kept(browser: NewBrowser) -> None:
         ({"behind": None}, "starting"),
         ({"behind": 0}, "follows the log"),
         ({"behind": 7}, "catching up"),
+        ({"stage": "snapshot", "behind": None}, "snapshot"),
+        ({"stage": "snapshot", "snapshot_percent": 12.5}, "snapshot, 12.5 %"),
         ({"state": "failing"}, "tried again by itself"),
         ({"state": "paused"}, "stands still"),
         ({"state": "cancelled"}, "ended"),
     ],
 )
 def test_stages(values: dict[str, Any], stage: str) -> None:
-    assert stage_of({"state": "active", "owner": "w", "behind": 0, **values}) == stage
+    row = {"state": "active", "owner": "w", "behind": 0, "stage": "log", "snapshot_percent": None}
+    assert stage_of({**row, **values}) == stage
