@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Final
 
+import reference
 import row_state_picture
 import traceability
 import typer.main
@@ -61,6 +62,9 @@ def main() -> int:
     made = {
         "tailrace.toml": render_sample(),
         "docs/commands.md": render_commands(),
+        "docs/reference/errors.md": reference.errors(),
+        "docs/reference/python.md": reference.python(),
+        "docs/reference/settings.md": reference.settings(),
         "docs/row-state.svg": row_state_picture.picture(),
         "docs/traceability.md": traceability.render(ROOT),
     }

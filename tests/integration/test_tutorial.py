@@ -1,4 +1,4 @@
-"""docs/tutorial.md, block by block: from nothing to a changed row in PostgreSQL, as a reader types it."""
+"""docs/tutorial.md, block by block, as a reader types it; then how-tos that go on where it ends."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ from typing import Final
 import pytest
 
 from tailrace.local.ports import free_port
-from tests.pages.blocks import Block, blocks
+from tests.pages.blocks import Block, Command, blocks
 from tests.pages.terminal import Terminal
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(3_000)]
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
-PORTS: Final = ("19042", "19092")
-"""The ports of the page; each run has others."""
+PORTS: Final = ("19042", "19092", "8083", "8084")
+"""The ports of the pages, which are Cassandra's, Kafka's, the agent's and the stream's; each run has others."""
+HOW_TOS: Final = ("howto/add-a-table.md",)
+_BEFORE: Final = Command(
+    """cqlsh -e "CREATE TABLE shop.customers (id int PRIMARY KEY, name text); """
+    """INSERT INTO shop.customers (id, name) VALUES (1, 'Ann')\"""",
+    "",
+)
 
 
 def blocks_of(name: str) -> list[Block]:
     """The blocks of a page. All say whether they are run."""
     found = list(blocks((DOCS / name).read_text(encoding="utf-8")))
-    assert [block.line for block in found if not block.mark] == []
+    assert [block.line for block in found if not block.mark and block.language != "toml"] == []
     return [block for block in found if block.mark.startswith("run")]
 
 
@@ -42,7 +48,16 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     directory.chmod(0o755)
     ports = {port: str(free_port("127.0.0.1")) for port in PORTS}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "XDG_RUNTIME_DIR": str(tmp_path / "runtime"), "COLUMNS": "200"}
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
+        "COLUMNS": "200",
+        "CQLSH_HOST": "127.0.0.1",
+        "CQLSH_PORT": ports["19042"],
+        "TAILRACE_AGENT__HEALTH_PORT": ports["8083"],
+        "TAILRACE_STREAM__METRICS_PORT": ports["8084"],
+    }
     with Terminal(directory, ports, environment) as terminal:
         yield terminal
         terminal.stop()
@@ -54,6 +69,14 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def test_a_reader_sees_what_the_tutorial_shows(terminal: Terminal) -> None:
-    for block in blocks_of("tutorial.md"):
+def test_a_reader_sees_what_the_pages_show(terminal: Terminal) -> None:
+    tutorial = blocks_of("tutorial.md")
+    stop = next(index for index, block in enumerate(tutorial) if block.mark == "run: stop")
+    for block in tutorial[:stop]:
+        terminal.run(block)
+    terminal.type(_BEFORE, "a table from before")
+    for page in HOW_TOS:
+        for block in blocks_of(page):
+            terminal.run(block)
+    for block in tutorial[stop:]:
         terminal.run(block)

@@ -65,7 +65,22 @@ class Terminal:
                 self._start(command.text)
         else:
             for command in commands(text):
-                self._shown(command, f"line {block.line}", patience=PATIENCE if action == "until" else 0)
+                self.type(command, f"line {block.line}", patience=PATIENCE if action == "until" else 0)
+
+    def type(self, command: Command, where: str, *, patience: float = 0) -> None:
+        """Types a command, again within so many seconds, until it ends well and prints what is expected."""
+        end = time.monotonic() + patience
+        while True:
+            code, printed, errors = self._typed(command.text)
+            is_fit = not command.output or any(fits(command.output, output) for output in (printed, errors))
+            if code == 0 and is_fit:
+                return
+            if time.monotonic() >= end:
+                raise AssertionError(
+                    f"{where}: {command.text}\nexit code {code}; it printed\n{printed}{errors}\n"
+                    f"and the page shows\n{command.output}\n{self.logs()}"
+                )
+            select.select([], [], [], 0.5)
 
     def stop(self) -> None:
         """Ends what runs in the background, the last one first. In a background of its own, a test ignores SIGINT."""
@@ -97,21 +112,7 @@ class Terminal:
             )
         self.background.append(started)
 
-    def _shown(self, command: Command, where: str, *, patience: float) -> None:
-        end = time.monotonic() + patience
-        while True:
-            code, printed, errors = self._type(command.text)
-            is_fit = not command.output or any(fits(command.output, output) for output in (printed, errors))
-            if code == 0 and is_fit:
-                return
-            if time.monotonic() >= end:
-                raise AssertionError(
-                    f"{where}: {command.text}\nexit code {code}; it printed\n{printed}{errors}\n"
-                    f"and the page shows\n{command.output}\n{self.logs()}"
-                )
-            select.select([], [], [], 0.5)
-
-    def _type(self, command: str) -> tuple[int, str, str]:
+    def _typed(self, command: str) -> tuple[int, str, str]:
         """The exit code of a command, what it printed, and its errors."""
         assert self.bash.stdin is not None
         assert self.bash.stdout is not None
