@@ -26,7 +26,6 @@ _SECONDS: Final = 3000.0
 _MACHINE: Final = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 _CONFIGURATION: Final = """\
 [containers]
-default_ulimits = ["nofile=4096:4096"]
 netns = "host"
 log_driver = "k8s-file"
 [engine]
@@ -97,7 +96,9 @@ class Podman:
         """A container on the machine's network, closed as docs/deployment/containers.md says; removed at the exit."""
         name = f"tailrace-{uuid4().hex[:12]}"
         closed = ("--read-only", "--tmpfs", "/tmp:exec,mode=1777", "--cap-drop", "all")  # noqa: S108 - the container's
-        safe = ("--security-opt", "no-new-privileges", "--network", "host")
+        # Checks of health are timers of systemd, which may not run here; without limits of its own podman raises ours.
+        limits = ("--ulimit", "nproc=4096:4096", "--ulimit", "nofile=4096:4096", "--no-healthcheck")
+        safe = ("--security-opt", "no-new-privileges", "--network", "host", *limits)
         self.run("podman", "run", "-d", "--name", name, *closed, *safe, *options, image, *arguments)
         try:
             yield Container(self, name)
