@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import StrEnum
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from tailrace_common.settings import Settings
 from tailrace_server.cli.opening import opened
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys
+from tailrace_server.meta.mirroring import Outbox
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.operations.operations import DirectOperations
 from tailrace_spark.job.session import SparkOnce
@@ -57,6 +58,8 @@ def server(
     log_build(log)
     stop = threading.Event()
     with opened(settings) as (database, subscriptions), stopping(stop, log, "finishing batches"), ExitStack() as stack:
+        if settings.server.mirror:
+            stack.enter_context(_mirroring(settings, database))
         if role is not ServerRole.WORKER:
             try:
                 stack.enter_context(_serving(settings, database, subscriptions))
@@ -69,6 +72,12 @@ def server(
         else:
             _work(settings, database, subscriptions, stop)
     log.info("the server has ended")
+
+
+def _mirroring(settings: Settings, database: MetaDatabase) -> AbstractContextManager[None]:
+    from tailrace_server.mirror.publishing import mirroring  # only servers that mirror need it
+
+    return mirroring(settings, Outbox(database, settings.topics.prefix))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ class Tables(Enum):
 
 def current(connection: sa.Connection, location: str) -> Tables:
     """Whether the tables have to be made or altered. Raises SettingsError for those of a newer version."""
-    revision = MigrationContext.configure(connection).get_current_revision()
+    revision = revision_of(connection)
     scripts = ScriptDirectory.from_config(_config(connection))
     if revision == scripts.get_current_head():
         return Tables.CURRENT
@@ -33,6 +33,11 @@ def current(connection: sa.Connection, location: str) -> Tables:
             "install that version here"
         )
     return Tables.OLDER
+
+
+def revision_of(connection: sa.Connection) -> str | None:
+    """The revision of the tables; None where there are none."""
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def upgrade(connection: sa.Connection) -> None:

@@ -1,0 +1,112 @@
+"""The meta database as lines of JSON: a head with format and revision, then a row each, then their count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from tailrace_schemas.errors import CorruptError
+from tailrace_server.meta.database import MetaDatabase, first
+from tailrace_server.meta.migration import revision_of
+from tailrace_server.meta.portable import PORTABLE, continue_ids, insert, rows_of
+from tailrace_server.meta.tables import mirror, progress, progress_history, snapshot_progress, subscribe
+from tailrace_server.model.errors import ConflictError
+
+FORMAT: Final = 1
+_BELOW: Final = (progress, snapshot_progress)
+
+
+def lines_of(database: MetaDatabase) -> Iterator[str]:
+    """All of it, as of one moment. Secrets are sealed, and keys of the API are digests."""
+    with database.transaction() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+        yield json.dumps({"format": FORMAT, "revision": revision_of(connection)})
+        count = 0
+        for table in PORTABLE:
+            for row in rows_of(connection, table):
+                count += 1
+                yield json.dumps({"table": table.name, "row": row}, ensure_ascii=False)
+        yield json.dumps({"rows": count})
+
+
+def restore(database: MetaDatabase, lines: Iterable[str], *, replace: bool = False) -> dict[str, int]:
+    """Fill a prepared meta database, all or nothing; how many rows of each table.
+
+    Raises ConflictError where it has rows and `replace` is not set, CorruptError for what is no backup of this
+    version's tables. With `replace` workers lose their leases, and write nothing more of what they run.
+    """
+    counts: dict[str, int] = {}
+    with database.transaction() as connection:
+        _empty(connection, database.location, replace=replace)
+        records = _records(lines)
+        head, present = next(records, {}), revision_of(connection)
+        if head.get("format") != FORMAT:
+            raise CorruptError(f"no backup of a meta database of format {FORMAT}: its first line is no head of one")
+        for record in records:
+            if "table" not in record:
+                if record.get("rows") != sum(counts.values()):
+                    raise CorruptError(f"the backup is cut: it has {sum(counts.values())} rows of {record.get('rows')}")
+                break
+            name = str(record["table"])
+            try:
+                insert(connection, name, record.get("row"))
+            except CorruptError as error:
+                words = f"the backup is of revision {head.get('revision')}, and the tables are of {present}"
+                raise CorruptError(f"{error}; {words}") from None
+            counts[name] = counts.get(name, 0) + 1
+        else:
+            raise CorruptError("the backup is cut: its last line is missing")
+        continue_ids(connection)
+    return counts
+
+
+def _empty(connection: sa.Connection, location: str, *, replace: bool) -> None:
+    for table in PORTABLE:
+        if not replace and first(connection, sa.select(table).limit(1)) is not None:
+            raise ConflictError(
+                f"the meta database {location} is not empty: restore into a new one (server.url), or give --replace, "
+                "which deletes all that it has"
+            )
+    for table in (mirror, progress_history, *reversed(PORTABLE)):
+        connection.execute(sa.delete(table))
+
+
+def _records(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    for line_number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise CorruptError(f"line {line_number} of the backup is not JSON: {error}") from None
+        if not isinstance(record, Mapping):
+            raise CorruptError(f"line {line_number} of the backup is no record")
+        yield record
+
+
+def subscription_rows(connection: sa.Connection, identity: int) -> list[tuple[str, dict[str, Any]]]:
+    """The rows of one subscription, its own first."""
+    rows = [(subscribe.name, row) for row in rows_of(connection, subscribe, subscribe.c.id == identity)]
+    for table in _BELOW:
+        rows += [(table.name, row) for row in rows_of(connection, table, table.c.subscription == identity)]
+    return rows
+
+
+def restore_subscriptions(
+    database: MetaDatabase, cluster: str, rows: Iterable[tuple[str, object]], last_id: int
+) -> int:
+    """Fill in the subscriptions of a cluster that has none, all or nothing; how many. Raises ConflictError."""
+    count = 0
+    with database.transaction() as connection:
+        if first(connection, sa.select(subscribe.c.id).where(subscribe.c.cluster == cluster).limit(1)) is not None:
+            raise ConflictError(
+                f"the meta database {database.location} has subscriptions of {cluster}: restore into a new one "
+                "(server.url)"
+            )
+        for name, row in rows:
+            insert(connection, name, row)
+            count += name == subscribe.name
+        continue_ids(connection, last_id)
+    return count

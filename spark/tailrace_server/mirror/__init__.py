@@ -1,0 +1,1 @@
+"""Subscriptions in `<prefix>.subscriptions`, a compacted topic from which a meta database can be rebuilt."""

@@ -1,0 +1,142 @@
+"""The meta database as lines: what is restored is what was there, on any of its databases; else nothing is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tailrace_schemas.errors import CorruptError
+from tailrace_server.meta.backup import lines_of, restore
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.keys import ApiKeys, Role
+from tailrace_server.meta.leases import Leases
+from tailrace_server.meta.mirroring import Outbox
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model import transitions
+from tailrace_server.model.errors import ConflictError, LostLeaseError
+from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.model.subscription import Shape, Start
+from tailrace_server.sealing import Sealer
+from tests.unit.server.requests import CLUSTER, SECRET, request
+
+WHO = "an operator"
+
+
+@pytest.fixture
+def content(subscriptions: Subscriptions, database: MetaDatabase, worker: Callable[..., Leases]) -> str:
+    """Two subscriptions, one of them running, a cancelled one and a key: its key as it was shown."""
+    shape = Shape(where="name = 'Straße'", columns={"email": "hash"}, stream={"trigger_seconds": 0.5})
+    for asked in (request("a", shape=shape), request("b", start=Start("latest")), request("c")):
+        subscriptions.subscribe(asked, WHO)
+    claim = next(claim for claim in worker("w").claim(3) if claim.subscription.name == "a")
+    worker("w").save(claim, {("t", 0): PartitionProgress(7, 9), ("t", 1): PartitionProgress(2**40)})
+    last = subscriptions.all(CLUSTER)[-1]
+    subscriptions.change(last.id, "cancel", WHO, transitions.cancelled)
+    return ApiKeys(database).add("ci", Role.OPERATE)
+
+
+@pytest.mark.promise("subscription.backup")
+def test_what_is_restored_is_what_was_there(
+    database: MetaDatabase, subscriptions: Subscriptions, content: str, tmp_path: Path, worker: Callable[..., Leases]
+) -> None:
+    lines = list(lines_of(database))
+    assert SECRET not in "".join(lines)
+    assert content not in "".join(lines)
+    with MetaDatabase(f"sqlite:///{tmp_path / 'other.db'}") as other:
+        other.prepare()
+        assert restore(other, lines)["subscribe"] == 3
+        restored = Subscriptions(other, Sealer(tmp_path / "server.key"))
+        running = subscriptions.all(CLUSTER, cancelled=True)
+        again = restored.all(CLUSTER, cancelled=True)
+        assert [(item.id, item.reference, item.shape, item.start, item.state) for item in again] == [
+            (item.id, item.reference, item.shape, item.start, item.state) for item in running
+        ]
+        assert {item.owner for item in again} == {None}
+        identities = [item.id for item in running]
+        assert restored.progress(identities) == subscriptions.progress(identities)
+        assert restored.settings(identities[0]) == subscriptions.settings(identities[0])
+        assert restored.audit(None, 100) == subscriptions.audit(None, 100)
+        caller = ApiKeys(other).caller(content)
+        assert caller is not None
+        assert caller.role is Role.OPERATE
+        assert list(lines_of(other)) == lines
+        # And back, into the one that it is of.
+        with pytest.raises(ConflictError, match=r"is not empty: .* or give --replace"):
+            restore(database, lines_of(other))
+        claims = worker("w2", 60.0).claim(9)
+        restore(database, lines, replace=True)
+        assert list(lines_of(database)) == lines
+        for claim in claims:
+            with pytest.raises(LostLeaseError):
+                worker("w2").save(claim, {("t", 0): PartitionProgress(8)})
+    new, _ = subscriptions.subscribe(request("d"), WHO)
+    assert new.id > max(identities)
+
+
+@pytest.mark.usefixtures("content")
+def test_what_is_no_whole_backup_changes_nothing(database: MetaDatabase) -> None:
+    lines = list(lines_of(database))
+    row = next(index for index, line in enumerate(lines) if '"subscribe"' in line)
+    newer = json.loads(lines[row])
+    newer["row"]["colour"] = "red"
+    for wrong, words in (
+        ([], "no head"),
+        (['{"format": 2}', *lines[1:]], "format 1"),
+        (lines[:-1], "its last line is missing"),
+        ([*lines[:-2], lines[-1]], "the backup is cut: it has"),
+        ([*lines[:row], *lines[row + 1 :]], "the backup is cut|does not fit the others"),
+        ([*lines[:row], json.dumps(newer), *lines[row + 1 :]], r"has no column colour: .*; the backup is of revision"),
+        ([lines[0], '{"table": "worker", "row": {}}', lines[-1]], "no row of a table of this version: worker"),
+        ([lines[0], "{"], "line 2 of the backup is not JSON"),
+    ):
+        with pytest.raises(CorruptError, match=words):
+            restore(database, wrong, replace=True)
+    assert list(lines_of(database)) == lines
+
+
+@pytest.mark.promise("subscription.mirrored")
+def test_the_outbox_has_what_is_not_published(
+    database: MetaDatabase, subscriptions: Subscriptions, worker: Callable[..., Leases]
+) -> None:
+    outbox = Outbox(database, CLUSTER)
+    first, _ = subscriptions.subscribe(request("a"), WHO)
+    second, _ = subscriptions.subscribe(request("b"), WHO)
+    subscriptions.subscribe(request("a", cluster="other"), WHO)
+    pending = outbox.pending(10)
+    assert [item.identity for item in pending] == [first.id, second.id]
+    assert [len(item.rows) for item in outbox.pending(1)] == [1]
+    subscriptions.change(first.id, "pause", WHO, transitions.paused)  # meanwhile
+    outbox.confirm(pending)
+    assert [item.identity for item in outbox.pending(10)] == [first.id]
+    [again] = outbox.pending(10)
+    assert (again.identity, dict(again.rows)["subscribe"]["state"]) == (first.id, "paused")
+    outbox.confirm([again])
+    [claim] = worker("w").claim(5)
+    assert outbox.pending(10) == []
+    worker("w").save(claim, {("t", 0): PartitionProgress(5)})  # `latest` is an offset by now
+    assert [len(item.rows) for item in outbox.pending(10)] == [2]
+    outbox.confirm(outbox.pending(10))
+    worker("w").save(claim, {("t", 0): PartitionProgress(6)})
+    assert outbox.pending(10) == []
+    outbox.renew()
+    assert [item.identity for item in outbox.pending(10)] == [claim.subscription.id]
+    outbox.renew(all_=True)
+    assert len(outbox.pending(10)) == 2
+    subscriptions.change(second.id, "cancel", WHO, transitions.cancelled)
+    assert [len(item.rows) for item in outbox.pending(10)][1] == 0
+    assert outbox.last_id() > second.id
+
+
+def test_one_server_publishes(database: MetaDatabase) -> None:
+    outbox = Outbox(database, CLUSTER)
+    claim = partial(outbox.claim, seconds=60.0)
+    assert [claim("a"), claim("b"), claim("a")] == [True, False, True]
+    assert Outbox(database, "other").claim("b", 60.0)
+    outbox.release("a")
+    assert [claim("b"), claim("a")] == [True, False]
+    assert outbox.claim("b", -1.0)  # the lease ends at once
+    assert claim("a")
