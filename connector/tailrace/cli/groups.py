@@ -23,6 +23,8 @@ HEADINGS: Final = {
         "apply",
         "api-keys",
         "server-key",
+        "server-meta",
+        "size",
     ),
     "Segment files": ("inspect", "verify", "dump", "schema", "token"),
     "Lakes": ("delta", "files", "iceberg"),
