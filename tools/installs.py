@@ -35,7 +35,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
 }
 _UV: Final = (sys.executable, "-m", "uv")
 _PYENV: Final = Path.home() / ".pyenv" / "versions"
-NOT_FOR_USERS: Final = {"dev", "docs", "fuzz"}
+NOT_FOR_USERS: Final = {"browser", "dev", "docs", "fuzz"}
 
 
 @dataclass(frozen=True, slots=True)

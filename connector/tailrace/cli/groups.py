@@ -9,7 +9,7 @@ from tailrace_common.cli.program import Commands
 
 HEADINGS: Final = {
     "Run": ("demo", "init", "check", "agent", "stream", "snapshot", "local"),
-    "Look": ("tail", "topics", "sinks", "generations", "dead-letters"),
+    "Look": ("tail", "topics", "sinks", "generations", "dead-letters", "size"),
     "Steer": ("drain", "hosts", "offsets", "losses", "parked", "replay", "sink-letters", "compare"),
     "Subscriptions": (
         "server",
@@ -24,7 +24,7 @@ HEADINGS: Final = {
         "api-keys",
         "server-key",
         "server-meta",
-        "size",
+        "sql",
     ),
     "Segment files": ("inspect", "verify", "dump", "schema", "token"),
     "Lakes": ("delta", "files", "iceberg"),

@@ -127,6 +127,7 @@ FURTHER = {
     ("offsets", "adopt"): ("--new-log",),
     ("dump",): ("/dev/null",),
     ("replay",): ("/",),
+    ("server-meta", "restore"): ("--from-topic",),
 }
 
 
