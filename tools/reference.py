@@ -18,6 +18,7 @@ import tailrace_spark
 import tailrace_spark.snapshot
 from tailrace_common.properties.passthrough import Properties
 from tailrace_common.settings import Settings
+from tailrace_common.settings.sample import example_of, optional_section
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import TailraceError
 
@@ -60,6 +61,7 @@ def _is_required(field: Any) -> bool:
 def _section(title: str, section: BaseModel, words: str) -> Iterator[str]:
     yield f"## {title}\n\n{_cell(words)}\n"
     below: list[tuple[str, BaseModel, str]] = []
+    optional: list[tuple[str, type[BaseModel], str]] = []
     if isinstance(section, Properties):
         rows = [(key, value, "") for key, value in {**type(section).examples, **section.root}.items()]
         yield "The names are the client's own. Some of them:\n"
@@ -67,8 +69,11 @@ def _section(title: str, section: BaseModel, words: str) -> Iterator[str]:
         rows = []
         for name, field in type(section).model_fields.items():
             value = getattr(section, name)
+            kind = optional_section(field)
             if isinstance(value, Properties):
                 below.append((name, value, field.description or ""))
+            elif kind is not None:
+                optional.append((name, kind, field.description or ""))
             else:
                 rows.append((name, value, field.description or ""))
     if rows:
@@ -77,6 +82,8 @@ def _section(title: str, section: BaseModel, words: str) -> Iterator[str]:
         yield ""
     for name, _, meaning in below:
         yield f"`{name}` is a table of properties, passed through: {_cell(meaning)}\n"
+    for name, kind, meaning in optional:
+        yield from _section(f"{title.removesuffix(']')}.{name}]", example_of(kind), f"Unset by default. {meaning}")
 
 
 def _value(value: object) -> str:

@@ -13,6 +13,7 @@ WORKER: Final = "spark/tailrace_server/worker/worker.py"
 WORKED: Final = "unit/server/worker/test_worker.py"
 PAGE_ACCESS: Final = "unit/server/web/test_access.py"
 SERVED: Final = "unit/server/api/test_api.py"
+TOKENS: Final = "unit/server/oidc/test_tokens.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
 BREAKAGES: Final = (
@@ -231,5 +232,23 @@ BREAKAGES: Final = (
         new="        return False\n",
         needs=Needs.NOTHING,
         reds=(Red(PAGE_ACCESS, "test_no_other_sites_page_changes_anything[headers0]", "another site"),),
+    ),
+    Breakage(
+        name="tokens-for-other-audiences-count",
+        promise="a token counts if the issuer has signed it for this server",
+        file="spark/tailrace_server/oidc/tokens.py",
+        old='                aud={"essential": True, "value": settings.audience},\n',
+        new='                aud={"essential": True},\n',
+        needs=Needs.NOTHING,
+        reds=(Red(TOKENS, "test_a_token_is_refused_with_a_reason[of another audience]", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="tokens-never-end",
+        promise="a token counts if it is good now",
+        file="spark/tailrace_server/oidc/tokens.py",
+        old="                leeway=skew,\n",
+        new="                leeway=skew + 86_400,\n",
+        needs=Needs.NOTHING,
+        reds=(Red(TOKENS, "test_a_token_is_refused_with_a_reason[expired]", "DID NOT RAISE"),),
     ),
 )

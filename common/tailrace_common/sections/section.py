@@ -61,3 +61,11 @@ class Section(BaseModel):
                 raise ValueError(f"{name} and {name}_file are both given: keep one")
             values[name] = read_secret_file(path)
         return values
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from tailrace_common.sections.section import ListenAddress, Port, Positive, Seconds, Section
+from tailrace_common.sections.oidc import OidcSettings
+from tailrace_common.sections.section import ListenAddress, Port, Positive, Seconds, Section, is_loopback
 
 SERVER_PORT: Final = 8085
 
@@ -74,6 +74,9 @@ class ServerSettings(Section):
         default=False,
         description="Show the last changes of a subscription on its page, with its masks, to who may operate it",
     )
+    oidc: OidcSettings | None = Field(
+        default=None, description="Bearer tokens of an OpenID Connect issuer, which the HTTP API takes beside API keys"
+    )
 
     @model_validator(mode="after")
     def _check_access(self) -> Self:
@@ -82,14 +85,8 @@ class ServerSettings(Section):
                 f"authentication = false is for a loopback address alone, and {self.address} is none: set address = "
                 '"127.0.0.1", or authentication = true and make keys by `tailrace api-keys add`'
             )
+        if not self.authentication and self.oidc is not None:
+            raise ValueError("authentication = false asks for no token: take [server.oidc] out, or set it true")
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
             raise ValueError("tls_certificate_file and tls_key_file are given together")
         return self
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"

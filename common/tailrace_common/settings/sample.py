@@ -6,7 +6,8 @@ import json
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from types import UnionType
+from typing import Final, get_args
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
@@ -51,19 +52,32 @@ def _section(section: BaseModel) -> Iterator[str]:
         return
     for name, field in sorted(type(section).model_fields.items(), key=lambda item: item[0] != "type"):
         value = getattr(section, name)
-        if not isinstance(value, Properties):
+        if not isinstance(value, Properties) and optional_section(field) is None:
             yield from _comment(field.description or "")
             yield f"# {name} = {_toml(_example(field))}" if value is None else f"{name} = {_toml(value)}"
 
 
 def _other(name: str, kind: type[BaseModel]) -> Iterator[str]:
     """A kind of section that the defaults have none of: commented out as a whole."""
-    required = {key: _example(field) for key, field in kind.model_fields.items() if field.is_required()}
-    section = kind(**required)
     yield from _comment((kind.__doc__ or "").split("\n")[0])
-    yield f"# [{name}.{kind.model_fields['type'].default}]"
-    for line in _section(section):
+    yield from _commented_out(f"{name}.{kind.model_fields['type'].default}", kind)
+
+
+def _commented_out(title: str, kind: type[BaseModel]) -> Iterator[str]:
+    yield f"# [{title}]"
+    for line in _section(example_of(kind)):
         yield line if line.startswith("#") else f"# {line}"
+
+
+def example_of(kind: type[BaseModel]) -> BaseModel:
+    """A section with its defaults, and with the examples of settings that have none."""
+    return kind(**{key: _example(field) for key, field in kind.model_fields.items() if field.is_required()})
+
+
+def optional_section(field: FieldInfo) -> type[BaseModel] | None:
+    """The kind of section that may stand there or be left out; None for a setting of another kind."""
+    members = get_args(field.annotation) if isinstance(field.annotation, UnionType) else ()
+    return next((member for member in members if isinstance(member, type) and issubclass(member, BaseModel)), None)
 
 
 def _below(name: str, section: BaseModel) -> Iterator[str]:
@@ -72,8 +86,11 @@ def _below(name: str, section: BaseModel) -> Iterator[str]:
         return
     for key, field in type(section).model_fields.items():
         value = getattr(section, key)
+        kind = optional_section(field)
         if isinstance(value, Properties):
             yield from ("", *_comment(field.description or ""), f"[{name}.{key}]", *_section(value))
+        elif kind is not None:
+            yield from ("", *_comment(field.description or ""), *_commented_out(f"{name}.{key}", kind))
 
 
 def _comment(text: str) -> Iterator[str]:

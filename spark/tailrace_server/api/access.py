@@ -1,14 +1,16 @@
-"""Who asks, and whether they may: API keys in the header Authorization, and the size of what they send."""
+"""Who asks, and whether they may: API keys and tokens in the header Authorization, and the size of what they send."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from tailrace_server.meta.keys import ApiKeys, Caller, Role
+from tailrace_server.meta.keys import ApiKeys, Caller, Role, is_api_key
+from tailrace_server.oidc.tokens import RefusedTokenError, Tokens
 from tailrace_server.operations.operations import Operations
 
 OperationsFor = Callable[[str], Operations]
@@ -16,26 +18,48 @@ OperationsFor = Callable[[str], Operations]
 
 PREFIX: Final = "/v1"
 ANYBODY: Final = "anybody"
-_bearer: Final = HTTPBearer(auto_error=False, description="A key of `tailrace api-keys add`")
+_bearer: Final = HTTPBearer(
+    auto_error=False, description="A key of `tailrace api-keys add`, or a token of server.oidc.issuer"
+)
 
 
-def requires(keys: ApiKeys | None, needed: Role) -> Callable[..., Caller]:
-    """A dependency that gives the caller. Without `keys` everybody on this machine may do everything."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """By what callers are known. Without `keys` everybody on this machine may do everything."""
+
+    keys: ApiKeys | None
+    tokens: Tokens | None = None
+
+    def caller(self, request: Request, bearer: str | None) -> Caller:
+        """Who asks. Raises HTTPException, and ServiceError where that cannot be looked up now."""
+        if self.keys is None:
+            host = request.client.host if request.client is not None else "?"
+            return Caller(f"{ANYBODY}@{host}", Role.ADMIN)
+        if bearer is not None and self.tokens is not None and not is_api_key(bearer):
+            try:
+                return self.tokens.caller(bearer)
+            except RefusedTokenError as error:
+                raise _refusal(str(error), error.status, 'Bearer error="invalid_token"') from None
+        holder = None if bearer is None else self.keys.caller(bearer)
+        if holder is None:
+            token = "" if self.tokens is None else ", or a token of this server's issuer"
+            raise _refusal(f"an API key is needed: Authorization: Bearer KEY{token}", 401, "Bearer")
+        return Caller(f"key {holder.name}", holder.role)
+
+
+def _refusal(words: str, status: int, challenge: str) -> HTTPException:
+    return HTTPException(status, words, headers={"WWW-Authenticate": challenge} if status == 401 else None)
+
+
+def requires(access: Access, needed: Role) -> Callable[..., Caller]:
+    """A dependency that gives the caller."""
 
     def caller(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
     ) -> Caller:
-        if keys is None:
-            host = request.client.host if request.client is not None else "?"
-            return Caller(f"{ANYBODY}@{host}", Role.ADMIN)
-        holder = None if credentials is None else keys.caller(credentials.credentials)
-        if holder is None:
-            raise HTTPException(
-                401, "an API key is needed: Authorization: Bearer KEY", headers={"WWW-Authenticate": "Bearer"}
-            )
-        named = Caller(f"key {holder.name}", holder.role)
-        require_role(named, needed)
-        return named
+        caller = access.caller(request, None if credentials is None else credentials.credentials)
+        require_role(caller, needed)
+        return caller
 
     return caller
 

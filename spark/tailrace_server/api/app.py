@@ -11,10 +11,10 @@ from fastapi.responses import JSONResponse
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, TailraceError
-from tailrace_server.api.access import PREFIX, BodyLimit, OperationsFor, requires
+from tailrace_server.api.access import PREFIX, Access, BodyLimit, OperationsFor, requires
 from tailrace_server.api.bodies import AlterBody, ResetBody, SubscribeBody
 from tailrace_server.api.sql import add_sql
-from tailrace_server.meta.keys import ApiKeys, Caller, Role
+from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked, refuse_files
@@ -30,16 +30,16 @@ STATUS: Final[tuple[tuple[type[TailraceError], int], ...]] = (
 """The status of each kind of error; of others it is 500."""
 
 
-def application(operations: OperationsFor, keys: ApiKeys | None, most_body_bytes: int, version: str) -> FastAPI:
-    """The application. Without `keys` nobody is asked for one."""
+def application(operations: OperationsFor, access: Access, most_body_bytes: int, version: str) -> FastAPI:
+    """The application."""
     app = FastAPI(title="Tailrace", version=version, docs_url=None, redoc_url=None)  # whose pages ask the internet
     app.add_middleware(BodyLimit, most=most_body_bytes)
     app.exception_handler(TailraceError)(_refused)
     app.exception_handler(RequestValidationError)(_invalid)
     _health(app, operations)
-    _reading(app, operations, keys)
-    _changing(app, operations, keys)
-    add_sql(app, operations, keys)
+    _reading(app, operations, access)
+    _changing(app, operations, access)
+    add_sql(app, operations, access)
     return app
 
 
@@ -50,9 +50,9 @@ def _health(app: FastAPI, operations: OperationsFor) -> None:
         return {"ready": True}
 
 
-def _reading(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> None:
-    Reader = Annotated[Caller, Depends(requires(keys, Role.READ))]
-    Admin = Annotated[Caller, Depends(requires(keys, Role.ADMIN))]
+def _reading(app: FastAPI, operations: OperationsFor, access: Access) -> None:
+    Reader = Annotated[Caller, Depends(requires(access, Role.READ))]
+    Admin = Annotated[Caller, Depends(requires(access, Role.ADMIN))]
 
     @app.get(PREFIX + "/subscriptions", summary="All subscriptions of the cluster")
     def all_(caller: Reader, cancelled: bool = False) -> list[Answer]:
@@ -69,8 +69,8 @@ def _reading(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> N
         return list(operations(caller.name).audit(reference, limit))
 
 
-def _changing(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> None:
-    Operator = Annotated[Caller, Depends(requires(keys, Role.OPERATE))]
+def _changing(app: FastAPI, operations: OperationsFor, access: Access) -> None:
+    Operator = Annotated[Caller, Depends(requires(access, Role.OPERATE))]
 
     @app.post(PREFIX + "/subscriptions", status_code=201, summary="Ask for a table; 200 where that was asked before")
     def subscribe(body: SubscribeBody, caller: Operator, response: Response) -> Answer:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI
 
-from tailrace_server.api.access import PREFIX, OperationsFor, require_role, requires
+from tailrace_server.api.access import PREFIX, Access, OperationsFor, require_role, requires
 from tailrace_server.api.bodies import SqlBody
-from tailrace_server.meta.keys import ApiKeys, Caller, Role
+from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.model.errors import RefusedRequestError
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import refuse_files
@@ -19,9 +19,9 @@ from tailrace_server.sql.running import Surroundings, run
 from tailrace_server.sql.statements import ShowAll, ShowCreate, ShowOne
 
 
-def add_sql(app: FastAPI, operations: OperationsFor, keys: ApiKeys | None) -> None:
+def add_sql(app: FastAPI, operations: OperationsFor, access: Access) -> None:
     """The route of statements. SHOW is for readers, the others are for operators."""
-    Reader = Annotated[Caller, Depends(requires(keys, Role.READ))]
+    Reader = Annotated[Caller, Depends(requires(access, Role.READ))]
 
     @app.post(PREFIX + "/sql", summary="Run a statement: its rows")
     def sql(body: SqlBody, caller: Reader) -> list[Answer]:

@@ -19,7 +19,7 @@ import typer
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import settings_of
 from tailrace_common.properties.passthrough import read_secret_file
-from tailrace_common.sections.server import is_loopback
+from tailrace_common.sections.section import is_loopback
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.database import MetaDatabase

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,14 +16,17 @@ from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.cli.stopping import stopping
 from tailrace_common.http_server import PortTakenError
+from tailrace_common.sections.oidc import OidcSettings
 from tailrace_common.settings import Settings
 from tailrace_server.cli.opening import opened
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys
 from tailrace_server.meta.mirroring import Outbox
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.operations.operations import DirectOperations
 from tailrace_spark.job.session import SparkOnce
+
+if TYPE_CHECKING:
+    from tailrace_server.oidc.tokens import Tokens
 
 log = logging.getLogger("tailrace_server")
 
@@ -83,26 +87,37 @@ def _mirroring(settings: Settings, database: MetaDatabase) -> AbstractContextMan
 @contextmanager
 def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscriptions) -> Iterator[None]:
     """While inside, the HTTP API answers."""
+    from tailrace_server.api.access import Access
     from tailrace_server.api.app import application  # other commands need no web framework
     from tailrace_server.api.listening import listening
     from tailrace_server.web.app import install, sampling
     from tailrace_server.web.site import site_of
 
     chosen, keys = settings.server, ApiKeys(database)
-    app = application(
-        lambda name: DirectOperations(subscriptions, settings, name),
-        keys if chosen.authentication else None,
-        chosen.most_body_bytes,
-        describe(),
-    )
     site = site_of(settings, database, subscriptions, describe())
-    install(app, site)
-    if chosen.authentication and not keys.all():
+    if chosen.authentication and chosen.oidc is None and not keys.all():
         log.warning("the HTTP API refuses everybody: there is no key yet; `tailrace api-keys add NAME` makes one")
     scheme = "http" if chosen.tls_certificate_file is None else "https"
-    with listening(app, chosen) as port, sampling(site.history):
+    with ExitStack() as stack:
+        tokens = None if chosen.oidc is None else stack.enter_context(_tokens(chosen.oidc))
+        access = Access(keys=keys if chosen.authentication else None, tokens=tokens)
+        app = application(site.operations, access, chosen.most_body_bytes, describe())
+        install(app, site)
+        port = stack.enter_context(listening(app, chosen))
+        stack.enter_context(sampling(site.history))
         log.info("HTTP API: %s://%s:%d/v1; page: %s://%s:%d/", *(scheme, chosen.address, port) * 2)
         yield
+
+
+@contextmanager
+def _tokens(settings: OidcSettings) -> Iterator[Tokens]:
+    """While inside, tokens of the issuer are told apart."""
+    from tailrace_server.oidc.discovery import Discovery  # servers without an issuer need no client of HTTP
+    from tailrace_server.oidc.keys import IssuerKeys
+    from tailrace_server.oidc.tokens import Tokens
+
+    with Discovery(settings) as issuer:
+        yield Tokens(settings, IssuerKeys(issuer.keys, settings.keys_seconds, time.monotonic), time.time)
 
 
 def _work(settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, stop: threading.Event) -> None:

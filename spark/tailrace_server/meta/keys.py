@@ -84,6 +84,11 @@ class ApiKeys:
         return [dict(row) for row in rows]
 
 
+def is_api_key(text: str) -> bool:
+    """Whether a text looks like one; a token of an issuer never does."""
+    return text.startswith(_PREFIX)
+
+
 def digest_of(key: str) -> str:
     """What is kept of a key. It has 32 random bytes, so that no salt is needed."""
     return hashlib.sha256(key.encode()).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 
 from tailrace_common.sections.server import ServerSettings
 from tailrace_common.settings import Settings
+from tailrace_server.api.access import Access
 from tailrace_server.api.app import application
 from tailrace_server.api.listening import listening
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.operations import DirectOperations
 from tailrace_server.sealing import Sealer
 from tests.mariadb import free_port
@@ -30,12 +33,20 @@ class Served:
     keys: dict[Role, str]
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+@contextmanager
+def serving(tmp_path: Path, tokens: Tokens | None = None) -> Iterator[Served]:
+    """A server, which takes these tokens beside API keys."""
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
         subscriptions, keys = Subscriptions(database, Sealer(tmp_path / "server.key")), ApiKeys(database)
-        app = application(lambda name: DirectOperations(subscriptions, Settings(), name), keys, MOST_BYTES, "test")
+        access = Access(keys=keys, tokens=tokens)
+        app = application(lambda name: DirectOperations(subscriptions, Settings(), name), access, MOST_BYTES, "test")
         made = {role: keys.add(f"the-{role}", role) for role in Role}
         with listening(app, ServerSettings(port=free_port())) as port:
             yield Served(f"http://127.0.0.1:{port}", made)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path) as started:
+        yield started

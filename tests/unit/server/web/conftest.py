@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from tailrace_common.settings import Settings, settings_from
+from tailrace_server.api.access import Access
 from tailrace_server.api.app import application
 from tailrace_server.api.listening import listening
 from tailrace_server.meta.database import MetaDatabase
@@ -90,7 +91,7 @@ def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
         subscriptions, keys = Subscriptions(database, Sealer(settings.server.key_file)), ApiKeys(database)
         clock = Clock()
         site = site_of(settings, database, subscriptions, "1.2.3", clock)
-        app = application(site.operations, site.doors.keys, MOST_BYTES, "1.2.3")
+        app = application(site.operations, Access(keys=site.doors.keys), MOST_BYTES, "1.2.3")
         install(app, site)
         made = {role: keys.add(f"the-{role}", role) for role in Role}
         with listening(app, settings.server) as port:

@@ -1,0 +1,80 @@
+"""Asks an issuer for its keys: by the discovery document of OpenID Connect, then by the address that stands in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+
+from tailrace_common.closing import Closing
+from tailrace_common.sections.oidc import OidcSettings
+from tailrace_common.sections.section import is_loopback
+from tailrace_common.tls import tls_context
+from tailrace_schemas.errors import ServiceError
+
+_SECONDS: Final = 5.0
+_MOST_BYTES: Final = 1 << 20
+_DOCUMENT: Final = "/.well-known/openid-configuration"
+
+
+class Discovery(Closing):
+    """A client of one issuer."""
+
+    def __init__(self, settings: OidcSettings) -> None:
+        """Raises SettingsError for a file of authorities that is none."""
+        self._issuer = settings.issuer
+        trust: Any = True
+        if settings.tls_ca_file is not None:
+            trust = tls_context("server.oidc", settings.tls_ca_file)
+        self._client = httpx2.Client(timeout=_SECONDS, verify=trust, follow_redirects=False)
+
+    def keys(self) -> Sequence[Mapping[str, Any]]:
+        """The issuer's keys, as JSON Web Keys. Raises ServiceError."""
+        document = self._json(self._issuer.rstrip("/") + _DOCUMENT)
+        if document.get("issuer") != self._issuer:
+            raise ServiceError(
+                f"the discovery document of {self._issuer} is of another issuer: set server.oidc.issuer letter for "
+                "letter as it stands there"
+            )
+        address = document.get("jwks_uri")
+        if not isinstance(address, str) or not self._is_safe(address):
+            raise ServiceError(f"the discovery document of {self._issuer} has no jwks_uri that is https")
+        keys = self._json(address).get("keys")
+        if not isinstance(keys, list) or not all(isinstance(key, dict) for key in keys):
+            raise ServiceError(f"the keys of {self._issuer} cannot be read: its jwks_uri answers no set of keys")
+        return keys
+
+    def _is_safe(self, address: str) -> bool:
+        parts = urlsplit(address)
+        plain = urlsplit(self._issuer).scheme == "http" and is_loopback(parts.hostname or "")
+        return parts.scheme == "https" or (plain and parts.scheme == "http")
+
+    def _json(self, address: str) -> Mapping[str, Any]:
+        try:
+            with self._client.stream("GET", address, headers={"Accept": "application/json"}) as answer:
+                if answer.status_code != 200:
+                    raise ServiceError(f"the issuer of tokens answers {answer.status_code} at {address}")
+                value = json.loads(_body(answer, address))
+        except httpx2.HTTPError as error:
+            raise ServiceError(f"the issuer of tokens does not answer at {address}: {error}") from error
+        except (ValueError, RecursionError):
+            raise ServiceError(f"the issuer of tokens answers no JSON at {address}") from None
+        if not isinstance(value, dict):
+            raise ServiceError(f"the issuer of tokens answers no object at {address}")
+        return value
+
+    def close(self) -> None:
+        """Leave the issuer."""
+        self._client.close()
+
+
+def _body(answer: httpx2.Response, address: str) -> bytes:
+    body = b""
+    for piece in answer.iter_bytes():
+        body += piece
+        if len(body) > _MOST_BYTES:
+            raise ServiceError(f"the issuer of tokens answers more than {_MOST_BYTES} bytes at {address}")
+    return body
