@@ -69,7 +69,10 @@ class ServerSettings(Section):
         default=None, examples=["/etc/tailrace/server-key.pem"], description="Its private key, PEM"
     )
     most_body_bytes: Positive = Field(default=1 << 20, description="Largest request that the HTTP API reads")
-
+    requests_per_second: Annotated[float, Field(gt=0)] = Field(
+        default=50, description="Requests a second that this server takes of each API key or subject, in the long run"
+    )
+    requests_burst: Positive = Field(default=200, description="and at once. Others get 429, and when to come again")
     show_changes: bool = Field(
         default=False,
         description="Show the last changes of a subscription on its page, with its masks, to who may operate it",

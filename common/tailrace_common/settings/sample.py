@@ -6,7 +6,6 @@ import json
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from types import UnionType
 from typing import Final, get_args
 
 from pydantic import BaseModel, SecretStr
@@ -76,7 +75,7 @@ def example_of(kind: type[BaseModel]) -> BaseModel:
 
 def optional_section(field: FieldInfo) -> type[BaseModel] | None:
     """The kind of section that may stand there or be left out; None for a setting of another kind."""
-    members = get_args(field.annotation) if isinstance(field.annotation, UnionType) else ()
+    members: tuple[object, ...] = get_args(field.annotation)
     return next((member for member in members if isinstance(member, type) and issubclass(member, BaseModel)), None)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, HTTPException, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from tailrace_server.api.limits import RateLimit
+from tailrace_server.api.metrics import ServerMetrics
 from tailrace_server.meta.keys import ApiKeys, Caller, Role, is_api_key
 from tailrace_server.oidc.tokens import RefusedTokenError, Tokens
 from tailrace_server.operations.operations import Operations
@@ -25,16 +28,34 @@ _bearer: Final = HTTPBearer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """By what callers are known. Without `keys` everybody on this machine may do everything."""
+    """By what callers are known, and how often each may ask. Without `keys` everybody may do everything."""
 
     keys: ApiKeys | None
     tokens: Tokens | None = None
+    limit: RateLimit | None = None
+    metrics: ServerMetrics = field(default_factory=ServerMetrics)
 
     def caller(self, request: Request, bearer: str | None) -> Caller:
         """Who asks. Raises HTTPException, and ServiceError where that cannot be looked up now."""
+        try:
+            caller = self._known(request, bearer)
+        except HTTPException:
+            self.admit(f"address {host_of(request)}")  # who only guesses gets no further
+            raise
+        self.admit(caller.name)
+        return caller
+
+    def admit(self, name: str) -> None:
+        """Count a request of somebody. Raises HTTPException 429 where that are too many."""
+        seconds = 0.0 if self.limit is None else self.limit.wait(name)
+        if seconds:
+            self.metrics.limited(name.replace("@", " ").partition(" ")[0])
+            words = f"too many requests: come again in {seconds:.1f} s (server.requests_per_second, requests_burst)"
+            raise HTTPException(429, words, headers={"Retry-After": str(math.ceil(seconds))})
+
+    def _known(self, request: Request, bearer: str | None) -> Caller:
         if self.keys is None:
-            host = request.client.host if request.client is not None else "?"
-            return Caller(f"{ANYBODY}@{host}", Role.ADMIN)
+            return Caller(f"{ANYBODY}@{host_of(request)}", Role.ADMIN)
         if bearer is not None and self.tokens is not None and not is_api_key(bearer):
             try:
                 return self.tokens.caller(bearer)
@@ -45,6 +66,11 @@ class Access:
             token = "" if self.tokens is None else ", or a token of this server's issuer"
             raise _refusal(f"an API key is needed: Authorization: Bearer KEY{token}", 401, "Bearer")
         return Caller(f"key {holder.name}", holder.role)
+
+
+def host_of(request: Request) -> str:
+    """The address that a request comes from."""
+    return request.client.host if request.client is not None else "?"
 
 
 def _refusal(words: str, status: int, challenge: str) -> HTTPException:

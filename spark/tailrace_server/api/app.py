@@ -7,12 +7,13 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_server.api.access import PREFIX, Access, BodyLimit, OperationsFor, requires
 from tailrace_server.api.bodies import AlterBody, ResetBody, SubscribeBody
+from tailrace_server.api.metrics import CONTENT_TYPE, Counting, ServerMetrics
 from tailrace_server.api.sql import add_sql
 from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
@@ -34,20 +35,25 @@ def application(operations: OperationsFor, access: Access, most_body_bytes: int,
     """The application."""
     app = FastAPI(title="Tailrace", version=version, docs_url=None, redoc_url=None)  # whose pages ask the internet
     app.add_middleware(BodyLimit, most=most_body_bytes)
+    app.add_middleware(Counting, metrics=access.metrics)
     app.exception_handler(TailraceError)(_refused)
     app.exception_handler(RequestValidationError)(_invalid)
-    _health(app, operations)
+    _health(app, operations, access.metrics)
     _reading(app, operations, access)
     _changing(app, operations, access)
     add_sql(app, operations, access)
     return app
 
 
-def _health(app: FastAPI, operations: OperationsFor) -> None:
+def _health(app: FastAPI, operations: OperationsFor, metrics: ServerMetrics) -> None:
     @app.get("/health", summary="Whether the meta database answers")
     def health() -> dict[str, bool]:
         operations("health").all()
         return {"ready": True}
+
+    @app.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
+    def numbers() -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
 
 
 def _reading(app: FastAPI, operations: OperationsFor, access: Access) -> None:

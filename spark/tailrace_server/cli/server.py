@@ -89,18 +89,22 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
     """While inside, the HTTP API answers."""
     from tailrace_server.api.access import Access
     from tailrace_server.api.app import application  # other commands need no web framework
+    from tailrace_server.api.limits import RateLimit
     from tailrace_server.api.listening import listening
     from tailrace_server.web.app import install, sampling
     from tailrace_server.web.site import site_of
 
     chosen, keys = settings.server, ApiKeys(database)
-    site = site_of(settings, database, subscriptions, describe())
     if chosen.authentication and chosen.oidc is None and not keys.all():
         log.warning("the HTTP API refuses everybody: there is no key yet; `tailrace api-keys add NAME` makes one")
     scheme = "http" if chosen.tls_certificate_file is None else "https"
     with ExitStack() as stack:
-        tokens = None if chosen.oidc is None else stack.enter_context(_tokens(chosen.oidc))
-        access = Access(keys=keys if chosen.authentication else None, tokens=tokens)
+        access = Access(
+            keys=keys if chosen.authentication else None,
+            tokens=None if chosen.oidc is None else stack.enter_context(_tokens(chosen.oidc)),
+            limit=RateLimit(chosen.requests_per_second, chosen.requests_burst, time.monotonic),
+        )
+        site = site_of(settings, database, subscriptions, describe(), access)
         app = application(site.operations, access, chosen.most_body_bytes, describe())
         install(app, site)
         port = stack.enter_context(listening(app, chosen))

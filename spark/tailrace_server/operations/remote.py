@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,6 +19,8 @@ from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration, resolved
 
 _SECONDS: Final = 30.0
+_MOST_TRIES: Final = 10
+_LONGEST_WAIT: Final = 30.0
 _ERRORS: Final[Mapping[int, type[TailraceError]]] = {
     401: SettingsError,
     403: SettingsError,
@@ -30,9 +33,13 @@ _ERRORS: Final[Mapping[int, type[TailraceError]]] = {
 class RemoteOperations(Closing):
     """As `Operations` says, by HTTP. Raises ServiceError too where the server does not answer."""
 
-    def __init__(self, url: str, key: str | None) -> None:
-        """`url` is the server's address, such as http://127.0.0.1:8085; `key` an API key."""
+    def __init__(self, url: str, key: str | None, wait: Callable[[float], None] = time.sleep) -> None:
+        """`url` is the server's address, such as http://127.0.0.1:8085; `key` an API key or a token.
+
+        `wait` lets seconds pass where the server asks for that.
+        """
         self._url = url.rstrip("/")
+        self._wait = wait
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         try:
             self._client = httpx2.Client(base_url=f"{self._url}/v1", headers=headers, timeout=_SECONDS)
@@ -116,16 +123,26 @@ class RemoteOperations(Closing):
         return answer
 
     def _asked(self, method: str, path: str, body: object = None) -> httpx2.Response:
-        try:
-            answer = self._client.request(method, path, json=body)
-        except httpx2.HTTPError as error:
-            raise ServiceError(f"the server {origin(self._url)} does not answer: {error}") from None
+        answer = self._patiently(method, path, body)
         if answer.is_success:
             return answer
         words = _words(answer)
         if answer.status_code in (401, 403):
             words += "; give the key by TAILRACE_API_KEY or --api-key-file"
         raise _ERRORS.get(answer.status_code, ServiceError)(words)
+
+    def _patiently(self, method: str, path: str, body: object) -> httpx2.Response:
+        """The answer, once the server takes the request: it bounds how often a caller may ask."""
+        for _ in range(_MOST_TRIES):
+            try:
+                answer = self._client.request(method, path, json=body)
+            except httpx2.HTTPError as error:
+                raise ServiceError(f"the server {origin(self._url)} does not answer: {error}") from None
+            if answer.status_code != 429:
+                break
+            seconds = answer.headers.get("Retry-After", "")
+            self._wait(min(float(seconds), _LONGEST_WAIT) if seconds.isdecimal() else 1.0)
+        return answer
 
 
 def _body(asked: Asked) -> dict[str, Any]:

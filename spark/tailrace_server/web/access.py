@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl
 
 from fastapi import HTTPException, Request
 
-from tailrace_server.api.access import ANYBODY
-from tailrace_server.meta.keys import ApiKeys, Caller, Role
+from tailrace_server.api.access import ANYBODY, Access, host_of
+from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.web.sessions import COOKIE, Session, Sessions, same_token
 
 TOKEN: Final = "token"  # noqa: S105 - the name of a field
@@ -38,9 +38,14 @@ class SignInError(Exception):
 class Doorkeeper:
     """Tells who sends a request. Without `keys` everybody on this machine is an admin."""
 
-    def __init__(self, sessions: Sessions, keys: ApiKeys | None) -> None:
+    def __init__(self, sessions: Sessions, access: Access) -> None:
         self._sessions = sessions
-        self.keys = keys
+        self.keys = access.keys
+        self._access = access
+
+    def admit_stranger(self, request: Request) -> None:
+        """Count a wrong key. Raises HTTPException 429 where that are too many of one address."""
+        self._access.admit(f"address {host_of(request)}")
 
     def visitor(self, request: Request) -> Visitor:
         """Whoever sends it."""
@@ -53,16 +58,16 @@ class Doorkeeper:
 
     def _caller(self, request: Request, session: Session) -> Caller | None:
         if self.keys is None:
-            host = request.client.host if request.client is not None else "?"
-            return Caller(f"{ANYBODY}@{host}", Role.ADMIN)
+            return Caller(f"{ANYBODY}@{host_of(request)}", Role.ADMIN)
         holder = None if session.digest is None else self.keys.holder(session.digest)
         return None if holder is None else Caller(f"key {holder.name}", holder.role)
 
     def admitted(self, request: Request, needed: Role) -> Visitor:
-        """The same. Raises SignInError, and HTTPException 403 for a lower role."""
+        """The same. Raises SignInError, and HTTPException 403 for a lower role, 429 for too many requests."""
         visitor = self.visitor(request)
         if visitor.caller is None:
             raise SignInError
+        self._access.admit(visitor.caller.name)
         if not visitor.caller.role.may(needed):
             words = f"{visitor.caller.name} has the role {visitor.caller.role}, and this needs {needed}"
             raise HTTPException(403, words)

@@ -87,6 +87,7 @@ def _signing(app: FastAPI, site: Site, renderer: Renderer) -> None:
             return redirect(target)
         digest = digest_of(form.get("key", "").strip())
         if site.doors.keys.holder(digest) is None:
+            site.doors.admit_stranger(request)
             return renderer.page(request, visitor, "login.html", 401, to=target, wrong=True)
         answer = redirect(target)
         renderer.set_cookie(request, answer, site.sessions.new(digest))
@@ -132,4 +133,6 @@ def _errors(app: FastAPI, site: Site, renderer: Renderer) -> None:
     @app.exception_handler(StarletteHTTPException)
     def refused_request(request: Request, error: Exception) -> Response:
         refusal = error if isinstance(error, StarletteHTTPException) else HTTPException(500)
-        return shown(request, refusal.status_code, str(refusal.detail))
+        answer = shown(request, refusal.status_code, str(refusal.detail))
+        answer.headers.update(refusal.headers or {})
+        return answer

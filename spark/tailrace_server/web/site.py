@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace_common.settings import Settings
-from tailrace_server.api.access import OperationsFor
+from tailrace_server.api.access import Access, OperationsFor
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.history import History
-from tailrace_server.meta.keys import ApiKeys
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.operations.operations import DirectOperations
 from tailrace_server.sealing import Sealer
@@ -37,17 +36,17 @@ def site_of(
     database: MetaDatabase,
     subscriptions: Subscriptions,
     version: str,
+    access: Access,
     clock: Callable[[], float] = time.time,
 ) -> Site:
     """The site of a server with these settings."""
     sessions = Sessions(Sealer(settings.server.key_file), clock)
-    keys = ApiKeys(database) if settings.server.authentication else None
     return Site(
         settings=settings,
         operations=lambda name: DirectOperations(subscriptions, settings, name),
         subscriptions=subscriptions,
         history=History(database),
-        doors=Doorkeeper(sessions, keys),
+        doors=Doorkeeper(sessions, access),
         sessions=sessions,
         version=version,
         clock=clock,

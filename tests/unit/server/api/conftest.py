@@ -13,6 +13,7 @@ from tailrace_common.sections.server import ServerSettings
 from tailrace_common.settings import Settings
 from tailrace_server.api.access import Access
 from tailrace_server.api.app import application
+from tailrace_server.api.limits import RateLimit
 from tailrace_server.api.listening import listening
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys, Role
@@ -34,12 +35,12 @@ class Served:
 
 
 @contextmanager
-def serving(tmp_path: Path, tokens: Tokens | None = None) -> Iterator[Served]:
-    """A server, which takes these tokens beside API keys."""
+def serving(tmp_path: Path, tokens: Tokens | None = None, limit: RateLimit | None = None) -> Iterator[Served]:
+    """A server, which takes these tokens beside API keys, and of each caller so many requests."""
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
         subscriptions, keys = Subscriptions(database, Sealer(tmp_path / "server.key")), ApiKeys(database)
-        access = Access(keys=keys, tokens=tokens)
+        access = Access(keys=keys, tokens=tokens, limit=limit)
         app = application(lambda name: DirectOperations(subscriptions, Settings(), name), access, MOST_BYTES, "test")
         made = {role: keys.add(f"the-{role}", role) for role in Role}
         with listening(app, ServerSettings(port=free_port())) as port:

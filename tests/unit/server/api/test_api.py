@@ -64,7 +64,7 @@ def test_every_route_asks_for_a_key_with_its_role(served: Served, method: str, p
 def test_every_route_of_the_description_is_tested(served: Served) -> None:
     described = httpx2.get(f"{served.url}/openapi.json", timeout=10).json()
     routes = {(method, path) for path, methods in described["paths"].items() for method in methods}
-    assert len(routes) == 12  # those above, /health, and /v1/sql, whose rights are its statement's
+    assert len(routes) == 13  # those above, /health, /metrics, and /v1/sql, whose rights are its statement's
     assert httpx2.get(f"{served.url}/docs", timeout=10).status_code == 404
 
 

@@ -31,7 +31,7 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture
 def open_to_tokens(issuer: Issuer, tmp_path: Path) -> Iterator[Served]:
-    settings = OidcSettings(issuer=issuer.url, audience=AUDIENCE, roles=ROLES)
+    settings = OidcSettings.model_validate({"issuer": issuer.url, "audience": AUDIENCE, "roles": ROLES})
     with Discovery(settings) as discovery:
         tokens = Tokens(settings, IssuerKeys(discovery.keys, 600, time.monotonic), time.time)
         with serving(tmp_path, tokens) as served:

@@ -132,7 +132,7 @@ def test_claims_may_stand_below_others_or_have_dots(issuer: Issuer, clock: Clock
         keys = IssuerKeys(discovery.keys, 600, clock)
         token = issuer.token(realm_access={"roles": ["bosses"]}, email="maria@example.com")
         assert Tokens(below, keys, clock).caller(token) == Caller("subject maria@example.com", Role.ADMIN)
-        named = issuer.token(**{"https://example.com/roles": ["all"]})
+        named = issuer.token(**dict[str, Any]({"https://example.com/roles": ["all"]}))
         assert Tokens(dotted, keys, clock).caller(named).role is Role.READ
 
 

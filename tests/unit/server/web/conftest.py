@@ -15,6 +15,7 @@ import pytest
 from tailrace_common.settings import Settings, settings_from
 from tailrace_server.api.access import Access
 from tailrace_server.api.app import application
+from tailrace_server.api.limits import RateLimit
 from tailrace_server.api.listening import listening
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys, Role
@@ -90,8 +91,10 @@ def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
         database.prepare()
         subscriptions, keys = Subscriptions(database, Sealer(settings.server.key_file)), ApiKeys(database)
         clock = Clock()
-        site = site_of(settings, database, subscriptions, "1.2.3", clock)
-        app = application(site.operations, Access(keys=site.doors.keys), MOST_BYTES, "1.2.3")
+        limit = RateLimit(settings.server.requests_per_second, settings.server.requests_burst, clock)
+        access = Access(keys=keys if settings.server.authentication else None, limit=limit)
+        site = site_of(settings, database, subscriptions, "1.2.3", access, clock)
+        app = application(site.operations, access, MOST_BYTES, "1.2.3")
         install(app, site)
         made = {role: keys.add(f"the-{role}", role) for role in Role}
         with listening(app, settings.server) as port:

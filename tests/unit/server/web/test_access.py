@@ -14,7 +14,7 @@ from tailrace_server.sealing import Sealer
 from tailrace_server.web.guard import POLICY
 from tailrace_server.web.sessions import COOKIE, SECONDS
 from tests.unit.server.requests import SECRET
-from tests.unit.server.web.conftest import MOST_BYTES, NewBrowser, Served, serving
+from tests.unit.server.web.conftest import MOST_BYTES, Browser, NewBrowser, Served, serving
 
 SINK = {"type": "sql", "url": f"postgresql://u:{SECRET}@host/d"}
 ONE = "/subscriptions/shop.orders/warehouse"
@@ -208,3 +208,24 @@ def test_a_large_or_strange_form_is_refused(served: Served, browser: NewBrowser)
     json = operator.client.post(f"{served.url}{ONE}/pause", json={"token": operator.token})
     assert json.status_code == 415
     assert state(served) == "active"
+
+
+@pytest.mark.promise("subscription.rate-limits")
+def test_a_page_says_that_one_asks_too_often(tmp_path: Path) -> None:
+    (tmp_path / "limited").mkdir()
+    with (
+        serving(tmp_path / "limited", requests_per_second=0.5, requests_burst=3) as served,
+        httpx2.Client(timeout=20) as client,
+    ):
+        browser = Browser(served.url, client)
+        browser.get("/login")
+        for _ in range(3):
+            assert browser.post("/login", key="tailrace_guess").status_code == 401
+        assert browser.post("/login", key="tailrace_guess").status_code == 429
+        assert browser.page.headers["Retry-After"] == "2"
+        assert "too many requests: come again in 2.0 s" in browser.page.text
+        served.clock.seconds += 2
+        browser.get("/login")
+        assert browser.post("/login", key=served.keys[Role.READ]).status_code == 303
+        statuses = [browser.get("/subscriptions").status_code for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]

@@ -1,0 +1,57 @@
+"""The server's numbers for Prometheus. Names are a contract with dashboards: docs/metrics.md lists them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, generate_latest
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+
+class ServerMetrics:
+    """Counts answers, in a registry of its own. Any thread may count and read."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "tailrace_server_requests", "Answers of the HTTP API and of the page.", ["status"], registry=self.registry
+        )
+        self._limited = Counter(
+            "tailrace_server_requests_limited",
+            "Requests that were refused as a caller asked too often.",
+            ["caller"],
+            registry=self.registry,
+        )
+        for kind in ("key", "subject", "address", "anybody"):
+            self._limited.labels(kind)
+
+    def answered(self, status: int) -> None:
+        """One more answer."""
+        self._requests.labels(str(status)).inc()
+
+    def limited(self, kind: str) -> None:
+        """One more refusal; `kind` is what the caller is known by: key, subject, address or anybody."""
+        self._limited.labels(kind).inc()
+
+    def text(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        return generate_latest(self.registry)
+
+
+class Counting:
+    """ASGI: counts answers by their status."""
+
+    def __init__(self, app: Any, metrics: ServerMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """As ASGI has it."""
+
+        async def counted(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                self._metrics.answered(message["status"])
+            await send(message)
+
+        await self._app(scope, receive, counted)

@@ -1,0 +1,133 @@
+"""How often a caller may ask: the bucket by an injected clock, then over HTTP with 429, Retry-After and metrics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.api.limits import MOST_NAMES, RateLimit
+from tailrace_server.api.metrics import ServerMetrics
+from tailrace_server.meta.keys import Role
+from tailrace_server.operations.remote import RemoteOperations
+from tests.unit.server.api.conftest import Served, serving
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@dataclass
+class Clock:
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class Limited:
+    served: Served
+    clock: Clock
+    waits: list[float] = field(default_factory=list)
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.clock.seconds += seconds
+
+    def status(self, bearer: str) -> int:
+        headers = {"Authorization": f"Bearer {bearer}"}
+        return httpx2.get(f"{self.served.url}/v1/subscriptions", headers=headers, timeout=10).status_code
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[Limited]:
+    clock = Clock()
+    with serving(tmp_path, limit=RateLimit(0.5, 3, clock)) as served:
+        yield Limited(served, clock)
+
+
+@given(
+    rate=st.floats(0.1, 100),
+    burst=st.integers(1, 20),
+    pauses=st.lists(st.floats(0, 10), min_size=1, max_size=60),
+)
+def test_no_span_of_time_has_more_than_burst_and_rate_allow(rate: float, burst: int, pauses: list[float]) -> None:
+    clock = Clock()
+    limit, taken = RateLimit(rate, burst, clock), list[float]()
+    for pause in pauses:
+        clock.seconds += pause
+        seconds = limit.wait("key a")
+        if seconds == 0:
+            taken.append(clock.seconds)
+        else:
+            assert 0 < seconds <= 1 / rate + 1e-9
+    for first, start in enumerate(taken):
+        for count, end in enumerate(taken[first:], 1):
+            assert count <= burst + (end - start) * rate + 1e-6
+
+
+def test_who_waits_as_long_as_it_says_may_ask() -> None:
+    clock = Clock()
+    limit = RateLimit(4, 2, clock)
+    assert [limit.wait("key a") for _ in range(3)] == [0, 0, 0.25]
+    assert limit.wait("key a") == 0.25  # asking too early costs nothing
+    assert limit.wait("key b") == 0  # each has its own
+    clock.seconds += 0.25
+    assert [limit.wait("key a") for _ in range(2)] == [0, 0.25]
+
+
+def test_strangers_take_no_memory_without_end() -> None:
+    limit = RateLimit(1, 1, Clock())
+    for index in range(MOST_NAMES + 10):
+        limit.wait(f"address {index}")
+    assert len(limit._buckets) == MOST_NAMES
+
+
+@pytest.mark.promise("subscription.rate-limits")
+def test_too_many_requests_of_a_key_are_refused_and_others_go_on(limited: Limited) -> None:
+    keys, url = limited.served.keys, f"{limited.served.url}/v1/subscriptions"
+    assert [limited.status(keys[Role.READ]) for _ in range(4)] == [200, 200, 200, 429]
+    refused = httpx2.get(url, headers={"Authorization": f"Bearer {keys[Role.READ]}"}, timeout=10)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "2")
+    assert refused.json()["detail"].startswith("too many requests: come again in 2.0 s")
+    assert limited.status(keys[Role.ADMIN]) == 200
+    assert [limited.status(f"tailrace_guess{index}") for index in range(4)] == [401, 401, 401, 429]
+    assert httpx2.get(f"{limited.served.url}/health", timeout=10).status_code == 200
+    limited.clock.seconds += 2
+    assert limited.status(keys[Role.READ]) == 200
+    text = httpx2.get(f"{limited.served.url}/metrics", timeout=10).text
+    assert 'tailrace_server_requests_limited_total{caller="key"} 2.0' in text
+    assert 'tailrace_server_requests_limited_total{caller="address"} 1.0' in text
+    assert 'tailrace_server_requests_total{status="429"} 3.0' in text
+
+
+def test_our_own_commands_wait_as_the_server_asks(limited: Limited) -> None:
+    with RemoteOperations(limited.served.url, limited.served.keys[Role.READ], limited.wait) as operations:
+        for _ in range(5):
+            operations.all()
+    assert limited.waits == [2, 2]
+
+    def impatient(_seconds: float) -> None:
+        """No time passes."""
+
+    with (
+        RemoteOperations(limited.served.url, limited.served.keys[Role.READ], impatient) as operations,
+        pytest.raises(ServiceError, match="too many requests"),
+    ):
+        operations.all()
+
+
+def test_every_metric_is_documented() -> None:
+    document = (ROOT / "docs" / "metrics.md").read_text().split("\n## The server\n")[1].split("\n## ")[0]
+    listed = re.findall(r"^\| \*\*?`?(\w+)", document, re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)(?:\{[\w,]+\})?` \|", document, re.MULTILINE)
+    metrics = ServerMetrics()
+    metrics.answered(200)
+    names = re.findall(r"^# TYPE (\w+) ", metrics.text().decode(), re.MULTILINE)
+    assert sorted(listed) == sorted(name for name in names if not name.endswith("_created"))
