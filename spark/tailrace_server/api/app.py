@@ -21,6 +21,7 @@ from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked, refuse_files
 from tailrace_server.operations.operations import Alteration
 
+Checking = Annotated[bool, Query(description="Look at table, columns and sink first; false keeps it all the same")]
 _ONE: Final = PREFIX + "/subscriptions/{table}/{name}"
 STATUS: Final[tuple[tuple[type[TailraceError], int], ...]] = (
     (RefusedRequestError, 422),
@@ -79,23 +80,23 @@ def _changing(app: FastAPI, operations: OperationsFor, access: Access) -> None:
     Operator = Annotated[Caller, Depends(requires(access, Role.OPERATE))]
 
     @app.post(PREFIX + "/subscriptions", status_code=201, summary="Ask for a table; 200 where that was asked before")
-    def subscribe(body: SubscribeBody, caller: Operator, response: Response) -> Answer:
+    def subscribe(body: SubscribeBody, caller: Operator, response: Response, check: Checking = True) -> Answer:
         refuse_files(body.sink)
-        answer, is_new = operations(caller.name).subscribe(Asked(**body.model_dump()))
+        answer, is_new = operations(caller.name).subscribe(Asked(**body.model_dump()), check=check)
         response.status_code = 201 if is_new else 200
         return answer
 
     @app.put(
         PREFIX + "/subscriptions", summary="Make it so: a new one, or the existing one with exactly these settings"
     )
-    def declare(body: SubscribeBody, caller: Operator, dry_run: bool = False) -> Answer:
+    def declare(body: SubscribeBody, caller: Operator, dry_run: bool = False, check: Checking = True) -> Answer:
         refuse_files(body.sink)
-        return operations(caller.name).declare(Asked(**body.model_dump()), dry_run=dry_run)
+        return operations(caller.name).declare(Asked(**body.model_dump()), dry_run=dry_run, check=check)
 
     @app.patch(_ONE, summary="Run it with other settings")
-    def alter(table: str, name: str, body: AlterBody, caller: Operator) -> Answer:
+    def alter(table: str, name: str, body: AlterBody, caller: Operator, check: Checking = True) -> Answer:
         refuse_files(body.sink)
-        return operations(caller.name).alter(f"{table}/{name}", Alteration(**body.model_dump()))
+        return operations(caller.name).alter(f"{table}/{name}", Alteration(**body.model_dump()), check=check)
 
     @app.post(_ONE + "/pause", summary="Stop it; its progress stays")
     def pause(table: str, name: str, caller: Operator) -> Answer:

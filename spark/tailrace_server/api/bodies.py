@@ -56,3 +56,4 @@ class SqlBody(Body):
 
     statement: str = Field(description="One statement", examples=["SHOW SUBSCRIPTIONS LIKE 'shop.%'"])
     values: dict[str, Any] = Field(default={}, description="The values of :NAME in it", repr=False)
+    check: bool = Field(default=True, description="Look at table, columns and sink before anything is kept")

@@ -31,7 +31,7 @@ def add_sql(app: FastAPI, operations: OperationsFor, access: Access) -> None:
         [statement] = statements
         if not isinstance(statement.statement, ShowAll | ShowOne | ShowCreate):
             require_role(caller, Role.OPERATE)
-        surroundings = Surroundings(sections=_no_section, sinks=_without_files, values=body.values)
+        surroundings = Surroundings(sections=_no_section, sinks=_without_files, values=body.values, check=body.check)
         return list(run(statement, operations(caller.name), surroundings).rows)
 
 

@@ -14,7 +14,7 @@ import typer
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile
 from tailrace_schemas.errors import SettingsError
-from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, operations_of, with_secrets
+from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, Unchecked, operations_of, with_secrets
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Operations
@@ -35,6 +35,7 @@ def apply(
     file: Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="The wanted subscriptions, TOML.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     prune: Annotated[bool, typer.Option("--prune", help="Cancel subscriptions that the file does not have.")] = False,
+    unchecked: Unchecked = False,
     config: SettingsFile = None,
     server: ServerUrl = None,
     key_file: KeyFile = None,
@@ -51,19 +52,19 @@ def apply(
         declared = declared_in(file)
         if server is not None:
             declared = [Declared(_for_server(item.asked), item.state) for item in declared]
-        rows = plan(operations, declared, prune=prune)
+        rows = plan(operations, declared, prune=prune, check=not unchecked)
         print_rows(rows, always_json=json, empty="nothing to change")
         if dry_run or not rows:
             return
-        carry_out(operations, declared, rows)
+        carry_out(operations, declared, rows, check=not unchecked)
     say(f"{len(rows)} changed")
 
 
-def plan(operations: Operations, declared: list[Declared], *, prune: bool) -> list[Answer]:
+def plan(operations: Operations, declared: list[Declared], *, prune: bool, check: bool = True) -> list[Answer]:
     """What has to change, a row each: reference, change, differences. Raises as the operations do."""
     rows: list[Answer] = []
     for item in declared:
-        answer = operations.declare(item.asked, dry_run=True)
+        answer = operations.declare(item.asked, dry_run=True, check=check)
         state = answer["state"] or "active"
         if answer["change"] != "none":
             rows.append({name: answer[name] for name in ("reference", "change", "differences")})
@@ -78,14 +79,14 @@ def plan(operations: Operations, declared: list[Declared], *, prune: bool) -> li
     return rows
 
 
-def carry_out(operations: Operations, declared: list[Declared], rows: list[Answer]) -> None:
+def carry_out(operations: Operations, declared: list[Declared], rows: list[Answer], *, check: bool = True) -> None:
     """Do what was planned."""
     by_reference = {f"{item.asked.table}/{item.asked.name}": item.asked for item in declared}
     for row in rows:
         reference = str(row["reference"])
         match row["change"]:
             case "subscribe" | "alter":
-                operations.declare(by_reference[reference])
+                operations.declare(by_reference[reference], check=check)
             case "pause":
                 operations.pause(reference)
             case "resume":

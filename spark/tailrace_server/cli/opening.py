@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from tailrace_common.cli.checks import Check
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import settings_of
 from tailrace_common.properties.passthrough import read_secret_file
@@ -24,7 +25,8 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.model.subscription import INITIAL, NEVER, ONLY, SNAPSHOT
+from tailrace_server.model.subscription import INITIAL, NEVER, ONLY, SNAPSHOT, Request
+from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.operations import DirectOperations, Operations
 from tailrace_server.operations.remote import RemoteOperations
 from tailrace_server.sealing import Sealer
@@ -60,6 +62,9 @@ KeyFile = Annotated[
     ),
 ]
 KEY_VARIABLE = "TAILRACE_API_KEY"
+Unchecked = Annotated[
+    bool, typer.Option("--unchecked", help="Look at neither table nor sink first: a worker may see more than this.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on a terminal too.")]
 Where = Annotated[
     str | None,
@@ -113,7 +118,20 @@ def operations_of(config: Path | None, server: str | None, key_file: Path | None
         return
     settings = settings_of(config)
     with opened(settings) as (_, subscriptions):
-        yield DirectOperations(subscriptions, settings, who())
+        yield DirectOperations(subscriptions, settings, who(), _examined)
+
+
+def _examined(settings: Settings, request: Request) -> Sequence[Check]:
+    """What is looked at before a request is kept."""
+    from tailrace_server.operations.checks import examined  # most commands need neither sinks nor a parser of SQL
+
+    return examined(settings, request)
+
+
+def say_notes(answer: Answer) -> None:
+    """Say what was seen of a request; the answer is printed without."""
+    for note in answer.pop("notes", ()):
+        say(note)
 
 
 def _api_key(server: str, file: Path | None) -> str | None:

@@ -18,10 +18,12 @@ from tailrace_server.cli.opening import (
     SinkOptions,
     SnapshotChoice,
     StreamOptions,
+    Unchecked,
     Where,
     offsets_of,
     operations_of,
     pairs,
+    say_notes,
     stream_settings,
     tree_of,
     typed,
@@ -119,6 +121,7 @@ def alter(
             help="Take a setting away: sink.NAME, column.NAME or stream.NAME; repeatable.",
         ),
     ] = None,
+    unchecked: Unchecked = False,
     config: SettingsFile = None,
     server: ServerUrl = None,
     key_file: KeyFile = None,
@@ -144,7 +147,9 @@ def alter(
         )
         if not (alteration.sink or alteration.where is not None or alteration.columns or alteration.stream):
             raise SettingsError("nothing to alter: give --option, --where, --column, --snapshot, --stream or --unset")
-        print_json(operations.alter(reference, alteration))
+        answer = operations.alter(reference, alteration, check=not unchecked)
+        say_notes(answer)
+        print_json(answer)
 
 
 def _removed(names: list[str]) -> dict[str, dict[str, None]]:

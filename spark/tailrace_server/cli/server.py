@@ -91,6 +91,7 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
     from tailrace_server.api.app import application  # other commands need no web framework
     from tailrace_server.api.limits import RateLimit
     from tailrace_server.api.listening import listening
+    from tailrace_server.operations.checks import examined
     from tailrace_server.web.app import install, sampling
     from tailrace_server.web.site import site_of
 
@@ -104,7 +105,7 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
             tokens=None if chosen.oidc is None else stack.enter_context(_tokens(chosen.oidc)),
             limit=RateLimit(chosen.requests_per_second, chosen.requests_burst, time.monotonic),
         )
-        site = site_of(settings, database, subscriptions, describe(), access)
+        site = site_of(settings, database, subscriptions, describe(), access, examine=examined)
         app = application(site.operations, access, chosen.most_body_bytes, describe())
         install(app, site)
         port = stack.enter_context(listening(app, chosen))

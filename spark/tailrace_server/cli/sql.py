@@ -14,7 +14,7 @@ from tailrace_common.cli.console import print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.properties.passthrough import read_secret_file
 from tailrace_schemas.errors import SettingsError, TailraceError
-from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, operations_of, pairs, with_secrets
+from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, Unchecked, operations_of, pairs, with_secrets
 from tailrace_server.cli.operating import print_list, print_one
 from tailrace_server.cli.subscribe import section_named
 from tailrace_server.operations.operations import Operations
@@ -38,6 +38,7 @@ def sql(
         list[str] | None,
         typer.Option("--value-file", metavar="NAME=FILE", help="The value of :NAME is in this file; repeatable."),
     ] = None,
+    unchecked: Unchecked = False,
     config: SettingsFile = None,
     server: ServerUrl = None,
     key_file: KeyFile = None,
@@ -56,6 +57,7 @@ def sql(
         sections=lambda name: section_named(settings_of(config), name),
         sinks=dict if server is None else with_secrets,
         values={name: _content(name, path) for name, path in pairs(value, "--value-file").items()},
+        check=not unchecked,
     )
     with operations_of(config, server, key_file) as operations:
         if statement is None and file is None and sys.stdin.isatty():

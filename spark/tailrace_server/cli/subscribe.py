@@ -17,9 +17,11 @@ from tailrace_server.cli.opening import (
     SinkOptions,
     SnapshotChoice,
     StreamOptions,
+    Unchecked,
     Where,
     operations_of,
     pairs,
+    say_notes,
     stream_settings,
     tree_of,
     typed,
@@ -50,6 +52,7 @@ def subscribe(
     start: Annotated[
         str, typer.Option("--from", metavar="START", help="Where to begin: earliest, latest, or a time (ISO 8601).")
     ] = "earliest",
+    unchecked: Unchecked = False,
     config: SettingsFile = None,
     server: ServerUrl = None,
     key_file: KeyFile = None,
@@ -73,7 +76,8 @@ def subscribe(
         start=start,
     )
     with operations_of(config, server, key_file) as operations:
-        answer, is_new = operations.subscribe(request)
+        answer, is_new = operations.subscribe(request, check=not unchecked)
+    say_notes(answer)
     say(f"{answer['reference']} {'is subscribed' if is_new else 'was subscribed already'}, into {answer['target']}")
     print_json(answer)
 

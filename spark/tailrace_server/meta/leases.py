@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -156,6 +157,14 @@ class Leases:
             self._require(connection, claim)
             if not connection.execute(update.values(values)).rowcount:
                 connection.execute(sa.insert(snapshot_progress).values({"subscription": identity, **values}))
+
+    def leave_out(self, claim: Claim, reasons: Mapping[str, str]) -> None:
+        """Say which tables a subscription goes without, and why. Raises LostLeaseError."""
+        text = json.dumps(dict(reasons), sort_keys=True, ensure_ascii=False) if reasons else None
+        with self._database.transaction() as connection:
+            self._require(connection, claim)
+            statement = sa.update(subscribe).where(subscribe.c.id == claim.subscription.id)
+            connection.execute(statement.values(left_out=text))
 
     def report(self, claim: Claim, changed: Callable[[Subscription], Subscription]) -> Subscription:
         """Keep the state of what runs, unless an operator has set another. Raises LostLeaseError."""

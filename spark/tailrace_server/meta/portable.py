@@ -16,7 +16,7 @@ from tailrace_spark.sinks.state_store.engine import said
 PORTABLE: Final = (subscribe, progress, snapshot_progress, api_key, audit)
 """What is kept, referenced tables first. Leases and signs of life are of the servers that run."""
 
-_OF_SERVERS: Final = ("owner", "lease_until", "written", "changes", "mirrored")
+_OF_SERVERS: Final = ("owner", "lease_until", "written", "left_out", "changes", "mirrored")
 _BASE64: Final = "base64:"
 
 

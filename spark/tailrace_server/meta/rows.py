@@ -28,6 +28,7 @@ def subscription_of(row: sa.RowMapping) -> Subscription:
         owner=row["owner"],
         lease_until=row["lease_until"],
         created=row["created"],
+        left_out={} if row["left_out"] is None else json.loads(row["left_out"]),
     )
 
 

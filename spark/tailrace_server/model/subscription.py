@@ -151,6 +151,8 @@ class Subscription:
     owner: str | None = None
     lease_until: int | None = None
     created: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Tables of a pattern that its worker goes without, with the reasons: filter or masks do not fit them."""
 
     @property
     def reference(self) -> str:

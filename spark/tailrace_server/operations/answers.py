@@ -33,6 +33,7 @@ def answer_of(subscription: Subscription, progress: Positions, ranges: str | Non
         "owner": subscription.owner,
         "reason": subscription.reason,
         "action": subscription.action,
+        "left_out": dict(subscription.left_out),
     }
 
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
-from tailrace_server.model.errors import UnknownSubscriptionError
-from tailrace_server.model.subscription import EARLIEST, Start, Subscription, TableName
+from tailrace_server.model.errors import RefusedRequestError, UnknownSubscriptionError
+from tailrace_server.model.subscription import EARLIEST, Request, Start, Subscription, TableName
 from tailrace_server.operations.answers import Answer, answer_of, details_of, time_of
 from tailrace_server.operations.asking import Asked, checked, require_snapshots, with_snapshot
 from tailrace_server.operations.differences import differences
+
+Examine = Callable[[Settings, Request], Sequence[Check]]
+"""Looks at what a request is about: tables, columns, the sink. It raises nothing."""
+
+SOURCE: Final = "source"
+"""The check that says whether tables are known: what it finds is no fault of the request."""
+IN_PART: Final = ", in part"
+"""How the name of a check ends that is well, and of which people should know nevertheless."""
+_ANYWAY: Final = "To keep it all the same, as a worker may see more than this: --unchecked, or check=false over HTTP"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +60,17 @@ class Operations(Protocol):
     Each raises UnknownSubscriptionError, ConflictError, RefusedRequestError or ServiceError.
     """
 
-    def subscribe(self, asked: Asked) -> tuple[Answer, bool]:
-        """The subscription, and whether it is new."""
+    def subscribe(self, asked: Asked, *, check: bool = True) -> tuple[Answer, bool]:
+        """The subscription, and whether it is new.
 
-    def declare(self, asked: Asked, *, dry_run: bool = False) -> Answer:
+        With `check` the table, its columns and the sink are looked at first. The answer has `notes` on what was seen.
+        """
+
+    def declare(self, asked: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
         """Make it so: a new subscription, or the existing one with exactly these settings. With `dry_run` nothing is.
 
         The answer has `reference`, `change` (subscribe, alter, none), `differences` in words, and the `state` before.
+        What changes is checked as by `subscribe`.
         """
 
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
@@ -71,8 +85,8 @@ class Operations(Protocol):
     def resume(self, reference: str) -> Answer:
         """Go on."""
 
-    def alter(self, reference: str, alteration: Alteration) -> Answer:
-        """Run it with other settings."""
+    def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
+        """Run it with other settings, which are checked as by `subscribe`."""
 
     def reset(
         self,
@@ -94,26 +108,45 @@ class Operations(Protocol):
 class DirectOperations:
     """Operations on a meta database, in the name of `who`."""
 
-    def __init__(self, subscriptions: Subscriptions, settings: Settings, who: str) -> None:
+    def __init__(
+        self, subscriptions: Subscriptions, settings: Settings, who: str, examine: Examine | None = None
+    ) -> None:
+        """`examine` looks at tables and sink of a request before it is kept; None: nothing is looked at."""
         self._subscriptions = subscriptions
         self._settings = settings
         self._who = who
+        self._examine = examine
 
-    def subscribe(self, asked: Asked) -> tuple[Answer, bool]:
+    def subscribe(self, asked: Asked, *, check: bool = True) -> tuple[Answer, bool]:
         """As Operations says."""
-        request = checked(with_snapshot(asked, self._existing(asked), self._settings), self._settings)
+        existing = self._existing(asked)
+        request = checked(with_snapshot(asked, existing, self._settings), self._settings)
+        notes = self._require_well(request) if check and existing is None else []
         subscription, is_new = self._subscriptions.subscribe(request, self._who)
-        return answer_of(subscription, {}), is_new
+        return {**answer_of(subscription, {}), "notes": notes}, is_new
+
+    def _require_well(self, request: Request) -> list[str]:
+        """What is worth saying of a request. Raises RefusedRequestError for what is wrong with it."""
+        if self._examine is None:
+            return []
+        checks = self._examine(self._settings, request)
+        faults = [check for check in checks if not check.ok and check.name != SOURCE]
+        if faults:
+            lines = [f"subscription {request.name}: {_sentence(check)}" for check in faults]
+            raise RefusedRequestError("\n".join([*lines, _ANYWAY]))
+        return [_sentence(check) for check in checks if not check.ok or check.name.endswith(IN_PART)]
 
     def _existing(self, asked: Asked) -> Subscription | None:
         return self._subscriptions.find(TableName.parse(self._settings.topics.prefix, asked.table), asked.name)
 
-    def declare(self, asked: Asked, *, dry_run: bool = False) -> Answer:
+    def declare(self, asked: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
         """As Operations says."""
         existing = self._existing(asked)
         request = checked(with_snapshot(asked, existing, self._settings), self._settings)
         reference = f"{request.table}/{request.name}"
         if existing is None:
+            if check:
+                self._require_well(request)
             if not dry_run:
                 self._subscriptions.subscribe(request, self._who)
             return {"reference": reference, "change": "subscribe", "differences": [], "state": None}
@@ -121,6 +154,8 @@ class DirectOperations:
         altered(existing)  # raises for another type of sink
         settings = self._subscriptions.settings(existing.id)
         lines = differences(existing, settings, request, existing.sink.shown)
+        if lines and check:
+            self._require_well(request)
         if lines and not dry_run:
             self._subscriptions.change(existing.id, "alter", self._who, altered, settings=request.settings)
         change = "alter" if lines else "none"
@@ -173,12 +208,14 @@ class DirectOperations:
         restarted = partial(transitions.restarted, start=Start.parse(start or EARLIEST), snapshot=snapshot)
         return self._changed(reference, "reset", restarted, offsets=offsets or {}, snapshot=snapshot)
 
-    def alter(self, reference: str, alteration: Alteration) -> Answer:
+    def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
         """As Operations says."""
         subscription = self._resolved(reference)
         request = checked(alteration.of(subscription, self._subscriptions.settings(subscription.id)), self._settings)
         altered = partial(transitions.altered, sink=request.sink, shape=request.shape)
-        return self._changed(reference, "alter", altered, settings=request.settings)
+        altered(subscription)  # raises for what cannot be altered, before anything is reached
+        notes = self._require_well(request) if check else []
+        return {**self._changed(reference, "alter", altered, settings=request.settings), "notes": notes}
 
     def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
         """As Operations says."""
@@ -195,6 +232,10 @@ class DirectOperations:
         listed = self._subscriptions.all(self._settings.topics.prefix)
         by_reference = {subscription.reference: subscription for subscription in listed}
         return by_reference[resolved(reference, by_reference)]
+
+
+def _sentence(check: Check) -> str:
+    return f"{check.name}: {check.detail}" + (f"; {check.advice}" if check.advice else "")
 
 
 def resolved(reference: str, references: Mapping[str, object]) -> str:

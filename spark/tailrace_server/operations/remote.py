@@ -50,14 +50,14 @@ class RemoteOperations(Closing):
         """Leave the server."""
         self._client.close()
 
-    def subscribe(self, asked: Asked) -> tuple[Answer, bool]:
+    def subscribe(self, asked: Asked, *, check: bool = True) -> tuple[Answer, bool]:
         """As Operations says."""
-        answer = self._asked("POST", "/subscriptions", _body(asked))
+        answer = self._asked("POST", f"/subscriptions?check={str(check).lower()}", _body(asked))
         return answer.json(), answer.status_code == 201
 
-    def declare(self, asked: Asked, *, dry_run: bool = False) -> Answer:
+    def declare(self, asked: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
         """As Operations says."""
-        path = f"/subscriptions?dry_run={str(dry_run).lower()}"
+        path = f"/subscriptions?dry_run={str(dry_run).lower()}&check={str(check).lower()}"
         declared: Answer = self._asked("PUT", path, _body(asked)).json()
         return declared
 
@@ -82,7 +82,7 @@ class RemoteOperations(Closing):
         """As Operations says."""
         return self._one("DELETE", reference)
 
-    def alter(self, reference: str, alteration: Alteration) -> Answer:
+    def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
         """As Operations says."""
         body = {
             "sink": dict(alteration.sink),
@@ -90,7 +90,7 @@ class RemoteOperations(Closing):
             "columns": dict(alteration.columns),
             "stream": dict(alteration.stream),
         }
-        return self._one("PATCH", reference, body=body)
+        return self._one("PATCH", reference, f"?check={str(check).lower()}", body)
 
     def reset(
         self,

@@ -55,12 +55,14 @@ class Surroundings:
     """What statements refer to outside of them.
 
     `sections` gives a [sink.NAME] of the settings, `sinks` makes of settings what the operations take, such as the
-    content of files for their names. `values` are those of :NAME.
+    content of files for their names. `values` are those of :NAME. With `check` requests are looked at
+    before they are kept.
     """
 
     sections: Callable[[str], Mapping[str, Any]]
     sinks: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     values: Mapping[str, Any]
+    check: bool = True
 
 
 def run(parsed: Parsed, operations: Operations, surroundings: Surroundings) -> Result:
@@ -78,7 +80,7 @@ def run(parsed: Parsed, operations: Operations, surroundings: Surroundings) -> R
 def _run(statement: Statement, operations: Operations, surroundings: Surroundings) -> Result:
     match statement:
         case Create():
-            return _changed(operations.subscribe(asked_of(statement, surroundings))[0])
+            return _changed(operations.subscribe(asked_of(statement, surroundings), check=surroundings.check)[0])
         case ShowAll():
             rows = operations.all(cancelled=statement.cancelled)
             return Result(Shown.LIST, [row for row in rows if _is_like(row, statement.like)])
@@ -128,7 +130,7 @@ def _alter(alter: Alter, operations: Operations, surroundings: Surroundings) -> 
         columns=_texts(alter.columns),
         stream=_filled(alter.stream, surroundings.values),
     )
-    return operations.alter(reference, alteration)
+    return operations.alter(reference, alteration, check=surroundings.check)
 
 
 def offsets_in(text: str) -> dict[KafkaPartition, int]:

@@ -15,11 +15,11 @@ from tailrace_server.model.errors import ConflictError, RefusedRequestError
 from tailrace_server.model.subscription import Request as Subscribing
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked, checked, refuse_files
+from tailrace_server.operations.checks import examined
 from tailrace_server.operations.operations import Alteration
 from tailrace_server.operations.sections import STREAM_NAMES
 from tailrace_server.web.access import Visitor, form_of
 from tailrace_server.web.changing import operator
-from tailrace_server.web.checks import examined
 from tailrace_server.web.fields import (
     Field,
     FieldError,
@@ -104,7 +104,7 @@ def _new(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
                 checks = examined(site.settings, checked_request)
                 if form.get("check") or not all(check.ok for check in checks):
                     return shown(request, visitor, Draft(kind=kind, fields=fields, form=form, checks=checks))
-            answer, is_new = operations.subscribe(request_asked)
+            answer, is_new = operations.subscribe(request_asked, check=False)
         except _REFUSED as error:
             faults = faults_of(error, fields)
             return shown(request, visitor, Draft(kind=kind, fields=fields, form=form, faults=faults), 422)
@@ -152,7 +152,7 @@ def _alter(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
                 if form.get("check") or not all(check.ok for check in checks):
                     draft = Draft(kind=answer["sink"], fields=fields, form=form, checks=checks)
                     return shown(request, visitor, answer, draft)
-            operations.alter(answer["reference"], alteration)
+            operations.alter(answer["reference"], alteration, check=False)
         except _REFUSED as error:
             faults = faults_of(error, fields)
             draft = Draft(kind=answer["sink"], fields=fields, form=form, faults=faults)

@@ -11,7 +11,7 @@ from tailrace_server.api.access import Access, OperationsFor
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.history import History
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.operations.operations import DirectOperations
+from tailrace_server.operations.operations import DirectOperations, Examine
 from tailrace_server.sealing import Sealer
 from tailrace_server.web.access import Doorkeeper
 from tailrace_server.web.sessions import Sessions
@@ -38,12 +38,13 @@ def site_of(
     version: str,
     access: Access,
     clock: Callable[[], float] = time.time,
+    examine: Examine | None = None,
 ) -> Site:
-    """The site of a server with these settings."""
+    """The site of a server with these settings; requests are looked at by `examine`."""
     sessions = Sessions(Sealer(settings.server.key_file), clock)
     return Site(
         settings=settings,
-        operations=lambda name: DirectOperations(subscriptions, settings, name),
+        operations=lambda name: DirectOperations(subscriptions, settings, name, examine),
         subscriptions=subscriptions,
         history=History(database),
         doors=Doorkeeper(sessions, access),

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.kafka import PartitionEnds, StartOffsets
 from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.leases import Claim, Leases
@@ -24,6 +25,7 @@ from tailrace_server.model.subscription import ONLY
 from tailrace_server.worker.positions import beginning, source_options
 from tailrace_server.worker.settings import stream_settings, topics_pattern
 from tailrace_server.worker.snapshots import MetaNotes
+from tailrace_server.worker.unfit import Unfit, unfit_tables
 from tailrace_spark.job.checkpoint import store_of
 from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import reason
@@ -31,6 +33,8 @@ from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
 from tailrace_spark.job.progress import Progress, Target, Trouble
 from tailrace_spark.job.stream import Stream
+from tailrace_spark.shaping import shape_of
+from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import SINKS, sink_of
 
 log = logging.getLogger("tailrace_server")
@@ -185,8 +189,9 @@ class StreamRun:
         section = settings.sink[name]
         with closing(sink_of(settings, name)) as sink:
             sink.reach()
-            options = source_options(self._begin(settings))
             spark = self._session()
+            settings = self._fitting(settings, sink, spark)
+            options = source_options(self._begin(settings))
             checkpoints = files_in(spark, folder)
             remove_earlier(checkpoints, token)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
@@ -205,12 +210,30 @@ class StreamRun:
                 self._finished = notes.complaint
             remove_earlier(checkpoints, token + 1)
 
+    def _fitting(self, settings: Settings, sink: Sink, spark: SparkSession) -> Settings:
+        """The settings without those tables of a pattern that filter or masks do not fit, which is kept for people.
+
+        Their progress stays, so that they go on from there once they fit.
+        """
+        subscription, unfit = self._claim.subscription, Unfit()
+        if subscription.table.pattern:
+            with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
+                schemas.refresh()
+                shape = shape_of(settings.stream, sink, spark)
+                unfit = unfit_tables(shape, schemas.values(), topics_pattern(subscription))
+            for words in unfit.reasons.values():
+                log.warning("%s goes without a table: %s", subscription.reference, words)
+        if unfit.reasons != subscription.left_out:
+            self._leases.leave_out(self._claim, unfit.reasons)
+        topics = unfit.without(settings.stream.topics or "")
+        return settings.model_copy(update={"stream": settings.stream.model_copy(update={"topics": topics})})
+
     def _begin(self, settings: Settings) -> dict[KafkaPartition, int]:
         """The offsets to begin at, which are kept first: `latest` must be the same at the next take-over."""
         broker = StartOffsets(settings.kafka.reveal())
         subscription, stored = self._claim.subscription, self._leases.positions(self._claim)
         stops = settings.stream.fail_on_data_loss
-        self._next = beginning(subscription, stored, broker, topics_pattern(subscription), stops=stops)
+        self._next = beginning(subscription, stored, broker, settings.stream.topics or "", stops=stops)
         self._save()
         return self._next
 

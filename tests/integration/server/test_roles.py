@@ -25,11 +25,11 @@ def test_commands_ask_a_server_that_has_no_worker(tmp_path: Path, kafka: LocalKa
     with site.server("api", "--role", "api") as server:
         server.until(lambda: "HTTP API: http://127.0.0.1" in server.log.read_text())
         sink = ("--type", "sql", "-o", f"url_file={url_file}")
-        [answer] = site.tailrace("subscribe", "shop.orders", "--name", "warehouse", *sink, *ask)
+        [answer] = site.tailrace("subscribe", "shop.orders", "--name", "warehouse", *sink, "--unchecked", *ask)
         assert (answer["reference"], answer["state"]) == ("shop.orders/warehouse", "active")
         assert site.tailrace("pause", "warehouse", *ask)[0]["state"] == "paused"
         url_file.write_text("postgresql://u:hunter3@other/d\n")
-        [altered] = site.tailrace("alter", "warehouse", "-o", f"url_file={url_file}", *ask)
+        [altered] = site.tailrace("alter", "warehouse", "-o", f"url_file={url_file}", "--unchecked", *ask)
         assert altered["target"] == "postgresql://other/d"
         refused = site.run("pause", "warehouse", "--server", f"http://127.0.0.1:{port}")
         assert (refused.returncode, "give the key by TAILRACE_API_KEY" in refused.stderr) == (2, True)

@@ -213,6 +213,7 @@ def test_a_lapsed_owner_is_refused(subscriptions: Subscriptions, worker: NewWork
         partial(killed.save, lapsed, {("t", 0): PartitionProgress(99)}),
         partial(killed.report, lapsed, transitions.recovered),
         partial(killed.positions, lapsed),
+        partial(killed.leave_out, lapsed, {"shop.a": "why"}),
     ):
         with pytest.raises(LostLeaseError):
             write()
@@ -301,6 +302,17 @@ def test_a_failure_is_reported_and_an_operators_state_wins(subscriptions: Subscr
     leases.report(claim, fails)
     assert subscriptions.get(one.id).state is State.PAUSED
     assert leases.renew(1)[one.id].state is State.PAUSED
+
+
+def test_what_is_left_out_is_kept_with_its_reasons(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    [one] = made(subscriptions, "a")
+    leases = worker("w")
+    [claim] = leases.claim(1)
+    assert claim.subscription.left_out == {}
+    leases.leave_out(claim, {"shop.ä": "has no column"})
+    assert subscriptions.get(one.id).left_out == {"shop.ä": "has no column"}
+    leases.leave_out(claim, {})
+    assert subscriptions.get(one.id).left_out == {}
 
 
 def test_a_key_is_known_by_its_digest(database: MetaDatabase) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tailrace_common.settings import Settings
@@ -20,23 +17,10 @@ from tailrace_server.model.errors import (
 from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration, DirectOperations
-from tailrace_server.sealing import Sealer
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot
 from tailrace_spark.snapshot.ranges import TokenRange
 
 URL = "sqlite:///orders.db"
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[MetaDatabase]:
-    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
-        database.prepare()
-        yield database
-
-
-@pytest.fixture
-def subscriptions(database: MetaDatabase, tmp_path: Path) -> Subscriptions:
-    return Subscriptions(database, Sealer(tmp_path / "server.key"))
 
 
 @pytest.fixture

@@ -9,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_common.cli.checks import Check
 from tailrace_server.meta.keys import Role
-from tailrace_server.model.subscription import Shape
 from tailrace_server.operations.asking import Asked
-from tailrace_server.web.checks import tables_checked, within
 from tailrace_server.web.fields import Kind, fields_of, filled, pairs_of
 from tailrace_spark.sinks.registry import SINKS
-from tests.unit.server import requests
 from tests.unit.server.requests import SECRET
 from tests.unit.server.web.conftest import NewBrowser, Served
 from tests.unit.tables import table
@@ -144,26 +140,6 @@ def test_alter(served: Served, browser: NewBrowser, tmp_path: Path) -> None:
     operator.get(f"{ONE}/alter")
     wrong = operator.post(f"{ONE}/alter", **{"sink.on_drop": "burn", "anyway": "1"})
     assert (wrong.status_code, fault(wrong.text, "sink.on_drop") != "") == (422, True)
-
-
-def test_tables_and_columns_of_the_source() -> None:
-    [check] = tables_checked(requests.request(table="shop.orders"), [ORDERS])
-    assert check.ok
-    [missing] = tables_checked(requests.request(table="shop.order"), [ORDERS])
-    assert (missing.ok, missing.advice) == (False, "did you mean shop.orders?")
-    [missing] = tables_checked(requests.request(), [])
-    assert missing.advice == "published so far: nothing"
-    treated = requests.request(table="shop.*", shape=Shape(columns={"email": "mask", "no": "drop"}))
-    assert [check.name for check in tables_checked(treated, [ORDERS]) if not check.ok] == ["column no"]
-
-
-def test_a_sink_that_never_answers_is_not_waited_for() -> None:
-    from threading import Event
-
-    end = Event()
-    check = within(lambda: Check("sink", end.wait(), ""), 0.05)
-    end.set()
-    assert not check.ok
 
 
 @given(st.dictionaries(st.from_regex(r"\w{1,8}", fullmatch=True), st.from_regex(r"[a-z0-9 =]{1,9}", fullmatch=True)))

@@ -1,0 +1,135 @@
+"""What is looked at before a subscription is kept: its tables in the source, filter and masks, and its sink."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Final
+
+from tailrace_common.cli.checks import Check
+from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.errors import SettingsError, TailraceError
+from tailrace_schemas.table import Table
+from tailrace_server.model.subscription import Request
+from tailrace_server.operations.conditions import ConditionError, names_of, require_columns
+from tailrace_server.operations.operations import IN_PART, SOURCE
+from tailrace_server.operations.sections import section_of
+from tailrace_spark.cli.check import check_sink
+from tailrace_spark.shaping import masks_of, newest
+from tailrace_spark.sinks.registry import sink_of
+
+WHERE: Final = "where"
+_KAFKA_SECONDS: Final = 5.0
+_SINK_SECONDS: Final = 15.0
+
+
+def examined(settings: Settings, request: Request) -> list[Check]:
+    """What was looked at. It raises nothing: a worker may reach what this server does not."""
+    return [*_source(settings, request), within(lambda: _sink(settings, request), _SINK_SECONDS)]
+
+
+def _source(settings: Settings, request: Request) -> Iterator[Check]:
+    tables: Sequence[Table] = ()
+    try:
+        with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, timeout=_KAFKA_SECONDS) as schemas:
+            schemas.refresh()
+            tables = [table for _, table in newest(schemas.values())]
+    except TailraceError as error:
+        yield Check(SOURCE, False, str(error), "see [kafka] of this server's settings, and whether an agent runs")
+    else:
+        yield tables_known(request, tables)
+    matches = matching(request, tables)
+    yield from columns_checked(request, matches)
+    yield from shapes_checked(request, matches, settings, written=_logs_changes(settings, request))
+
+
+def matching(request: Request, tables: Sequence[Table]) -> list[Table]:
+    """The tables that a request is about."""
+    return [table for table in tables if fnmatch.fnmatchcase(str(table), str(request.table))]
+
+
+def tables_known(request: Request, tables: Sequence[Table]) -> Check:
+    """Whether any of its tables is known."""
+    pattern = str(request.table)
+    names = sorted({str(table) for table in matching(request, tables)})
+    if names:
+        return Check(SOURCE, True, f"published: {', '.join(names[:5])}{' and more' * (len(names) > 5)}")
+    existing = sorted({str(table) for table in tables})
+    close = difflib.get_close_matches(pattern, existing, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"published so far: {', '.join(existing[:10]) or 'nothing'}"
+    return Check(SOURCE, False, f"nothing of {pattern} has been published yet", hint)
+
+
+def columns_checked(request: Request, matches: Sequence[Table]) -> Iterator[Check]:
+    """Whether the columns that are treated exist, as far as tables are known."""
+    columns = {column.name for table in matches for column in (*table.key, *table.columns)}
+    for name in request.shape.columns if matches else ():
+        if not any(fnmatch.fnmatchcase(column, name) for column in columns):
+            close = difflib.get_close_matches(name, columns, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"columns: {', '.join(sorted(columns)[:20])}"
+            yield Check(f"columns.{name}", False, "no table of these has it", hint)
+
+
+def shapes_checked(request: Request, matches: Sequence[Table], settings: Settings, *, written: bool) -> Iterator[Check]:
+    """Whether filter and masks fit. Of a pattern those tables that do not fit are left out, unless none fits."""
+    if request.shape.where is not None:
+        try:
+            names = names_of(request.shape.where)
+        except ConditionError as error:
+            yield Check(WHERE, False, str(error), "")
+            return
+        yield from _fit(WHERE, matches, lambda table: require_columns(names, table, written=written))
+    if request.shape.columns:
+        _, stream = section_of(settings, request.table, request.name, request.settings, request.shape)
+        if (masks := masks_of(stream)) is not None:
+            yield from _fit("columns", matches, masks.check)
+
+
+def _fit(setting: str, matches: Sequence[Table], require: Callable[[Table], None]) -> Iterator[Check]:
+    refusals: dict[str, str] = {}
+    for table in matches:
+        try:
+            require(table)
+        except (ConditionError, SettingsError) as error:
+            refusals[str(table)] = str(error)
+    if not refusals:
+        return
+    words = "; ".join(refusals.values())
+    if len(refusals) == len(matches):
+        yield Check(setting, False, words, "")
+    else:
+        yield Check(setting + IN_PART, True, f"{', '.join(sorted(refusals))} will be left out: {words}", "")
+
+
+def _logs_changes(settings: Settings, request: Request) -> bool:
+    """Whether the sink keeps a log of changes; it is not connected to."""
+    section, _ = section_of(settings, request.table, request.name, request.settings, request.shape)
+    try:
+        with closing(sink_of(settings.model_copy(update={"sink": {request.name: section}}), request.name)) as sink:
+            return sink.capabilities.logs_changes
+    except TailraceError:
+        return False  # the sink's own check says what is wrong with it
+
+
+def _sink(settings: Settings, request: Request) -> Check:
+    section, _ = section_of(settings, request.table, request.name, request.settings, request.shape)
+    chosen = settings.model_copy(update={"sink": {request.name: section}})
+    try:
+        return check_sink(request.name, section, chosen)
+    except TailraceError as error:
+        return Check(f"sink {request.name}", False, str(error), "")
+
+
+def within(check: Callable[[], Check], seconds: float) -> Check:
+    """What a check says; else that it did not answer in time. Its thread ends by itself."""
+    results: list[Check] = []
+    thread = threading.Thread(target=lambda: results.append(check()), name="check", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if results:
+        return results[0]
+    return Check("sink", False, f"no answer from the sink within {seconds:g} s", "is its address right?")

@@ -1,0 +1,157 @@
+"""What is looked at before a subscription is kept: tables, filter, masks and sink; errors name the setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from tailrace_common.cli.checks import Check
+from tailrace_common.settings import Settings, settings_from
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model.errors import RefusedRequestError
+from tailrace_server.model.subscription import Request, Shape
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.checks import (
+    columns_checked,
+    examined,
+    matching,
+    shapes_checked,
+    tables_known,
+    within,
+)
+from tailrace_server.operations.conditions import ConditionError, names_of, require_columns
+from tailrace_server.operations.operations import Alteration, DirectOperations
+from tests.unit.server import requests
+from tests.unit.tables import table
+
+ORDERS = table(
+    {"id": "int", "Country": "text"}, {"day": "date"}, regular={"email": "text", "tags": "set<text>"},
+    keyspace="shop", name="orders",
+)  # fmt: skip
+ITEMS = table({"id": "int"}, regular={"price": "decimal"}, keyspace="shop", name="items")
+
+
+def shaped(where: str | None = None, columns: dict[str, str] | None = None, name: str = "shop.*") -> Request:
+    return requests.request(table=name, shape=Shape(where=where, columns=columns or {}))
+
+
+def test_tables_of_the_source() -> None:
+    assert tables_known(requests.request(table="shop.orders"), [ORDERS]).ok
+    missing = tables_known(requests.request(table="shop.order"), [ORDERS])
+    assert (missing.ok, missing.advice) == (False, "did you mean shop.orders?")
+    assert tables_known(requests.request(), []).advice == "published so far: nothing"
+
+
+def test_treated_columns_exist() -> None:
+    request = shaped(columns={"email": "mask", "no": "drop"})
+    [check] = columns_checked(request, matching(request, [ORDERS, ITEMS]))
+    assert (check.name, check.ok, check.advice[:8]) == ("columns.no", False, "columns:")
+    assert list(columns_checked(request, [])) == []  # of tables that nobody knows yet nothing is known
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("country = 'DE' AND day >= DATE'2026-01-01'", [("country",), ("day",)]),
+        ("change.op <> 'truncate' OR id IN (1, 2)", [("change", "op"), ("id",)]),
+        ("`Country` RLIKE '^D' AND exists(filter(array(id), x -> x > 1), y -> true)", [("Country",), ("id",)]),
+        ("id <=> 5 OR id IS DISTINCT FROM 6", [("id",)]),
+        ("CAST(id AS INT) % 2 = 0 AND substring(country, 1, 1) BETWEEN 'A' AND 'F'", [("id",), ("country",)]),
+        ("TRUE", []),
+    ],
+)
+def test_columns_of_a_condition_are_found(where: str, names: list[tuple[str, ...]]) -> None:
+    assert sorted(names_of(where)) == sorted(names)
+    require_columns(names_of(where), ORDERS, written=False)
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("country =", "no expression of Spark SQL"),
+        ("id IN (SELECT 1)", "has a query in it"),
+        ("SELECT 1", "has a query in it"),
+        ("land = 'DE'", "shop.orders has no column land; it may ask for id, Country, day, change"),
+        ("contry = 'DE'", "did you mean Country?"),
+        ("email = 'a'", "email is not of the key of shop.orders: of other columns a change has only"),
+        ("columns.email = 'a'", "shop.orders has no column columns"),
+        ("change.operation = 'a'", "change.operation: change has op, keyspace"),
+    ],
+)
+def test_a_condition_that_cannot_be_asked_says_why(where: str, words: str) -> None:
+    with pytest.raises(ConditionError) as refused:
+        require_columns(names_of(where), ORDERS, written=False)
+    assert words in str(refused.value)
+
+
+def test_a_log_of_changes_may_be_asked_what_is_written() -> None:
+    require_columns(names_of("columns.email = 'a'"), ORDERS, written=True)
+    with pytest.raises(ConditionError, match=r"ask for columns\.email"):
+        require_columns(names_of("email = 'a'"), ORDERS, written=True)
+    with pytest.raises(ConditionError, match=r"columns\.tags: columns has email"):
+        require_columns(names_of("columns.tags = 'a'"), ORDERS, written=True)  # of a set a change has some elements
+
+
+def checks(request: Request, *tables: Any) -> list[Check]:
+    return list(shapes_checked(request, matching(request, tables), Settings(), written=False))
+
+
+@pytest.mark.promise("subscription.checked")
+def test_a_pattern_goes_without_the_tables_that_do_not_fit() -> None:
+    [part] = checks(shaped("country = 'DE'"), ORDERS, ITEMS)
+    assert (part.name, part.ok) == ("where, in part", True)
+    assert part.detail.startswith("shop.items will be left out: shop.items has no column country")
+    [none] = checks(shaped("country = 'DE'"), ITEMS)
+    assert (none.name, none.ok) == ("where", False)
+    [masks] = checks(shaped(columns={"id": "drop"}), ORDERS, ITEMS)
+    assert (masks.name, masks.ok, "rows are told apart by it" in masks.detail) == ("columns", False, True)
+    [masks] = checks(shaped(columns={"day": "drop"}), ORDERS, ITEMS)
+    assert (masks.name, masks.ok) == ("columns, in part", True)
+    assert checks(shaped("country = 'DE'", name="shop.orders"), ORDERS, ITEMS) == []
+    assert checks(shaped("country = 'DE'")) == []
+
+
+@pytest.mark.promise("subscription.checked")
+def test_a_sink_is_tried_and_a_fault_points_at_its_setting(subscriptions: Subscriptions, tmp_path: Path) -> None:
+    settings = settings_from({"kafka": {"bootstrap.servers": "127.0.0.1:1"}}, "test")
+    operations = DirectOperations(subscriptions, settings, "tester", examined)
+    down = {"type": "sql", "url": f"postgresql://u:{requests.SECRET}@127.0.0.1:1/d"}
+    asked = Asked(table="shop.orders", name="warehouse", sink=down, where="country =")
+    with pytest.raises(RefusedRequestError) as refused:
+        operations.subscribe(asked)
+    words = str(refused.value)
+    assert "subscription warehouse: where: 'country =' is no expression" in words
+    assert "subscription warehouse: sink warehouse: " in words
+    assert "see sink.warehouse.url" in words
+    assert "--unchecked" in words
+    assert requests.SECRET not in words
+    assert operations.all() == []
+    with pytest.raises(RefusedRequestError):
+        operations.declare(asked, dry_run=True)
+    answer, is_new = operations.subscribe(Asked(**{**fields(asked), "sink": {"type": "sql", "url": file(tmp_path)},
+                                                   "where": None}))  # fmt: skip
+    assert is_new
+    assert [note.partition(":")[0] for note in answer["notes"]] == ["source"]  # Kafka does not answer
+    with pytest.raises(RefusedRequestError, match="where: 'day >' is no"):
+        operations.alter("warehouse", Alteration(where="day >"))
+    assert operations.alter("warehouse", Alteration(where="day >"), check=False)["state"] == "active"
+    other, _ = operations.subscribe(Asked(**{**fields(asked), "name": "other"}), check=False)
+    assert (other["state"], other["notes"]) == ("active", [])
+
+
+def fields(asked: Asked) -> dict[str, Any]:
+    return {name: getattr(asked, name) for name in ("table", "name", "sink", "where")}
+
+
+def file(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'copy.db'}"
+
+
+def test_a_sink_that_never_answers_is_not_waited_for() -> None:
+    end = Event()
+    check = within(lambda: Check("sink", end.wait(), ""), 0.05)
+    end.set()
+    assert not check.ok

@@ -1,0 +1,53 @@
+"""Tables of a pattern that masks do not fit: left out by name, and their topics by a regular expression."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.masks import Masks, Rule
+from tailrace_schemas.table import Table
+from tailrace_server.worker.unfit import Unfit, unfit_tables
+from tailrace_spark.shaping import Shape
+from tests.unit.tables import table
+
+ORDERS = table({"id": "int"}, regular={"day": "date"}, keyspace="shop", name="orders")
+DAYS = table({"day": "date"}, regular={"v": "int"}, keyspace="shop", name="days")
+PATTERN = r"tailrace\.shop\.[^.]*"
+
+
+def entry(of: Table, number: int) -> SchemaEntry:
+    topic = f"tailrace.shop.{of.name}"
+    return SchemaEntry(schema_id=number.to_bytes(8, "big"), topic=topic, table=of, avro="{}", announced=number)
+
+
+@pytest.mark.promise("subscription.checked")
+def test_a_table_that_does_not_fit_is_left_out_with_its_topic() -> None:
+    shape = Shape(None, Masks([Rule.parse("shop.*.day", "drop")]))
+    unfit = unfit_tables(shape, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN)
+    assert list(unfit.reasons) == ["shop.days"]
+    assert "rows are told apart by it" in unfit.reasons["shop.days"]
+    without = unfit.without(PATTERN)
+    assert re.fullmatch(without, "tailrace.shop.orders")
+    assert not re.fullmatch(without, "tailrace.shop.days")
+    assert re.fullmatch(without, "tailrace.shop.days2")
+
+
+def test_where_nothing_fits_there_is_nothing_to_run() -> None:
+    shape = Shape(None, Masks([Rule.parse("shop.*.day", "drop")]))
+    with pytest.raises(SettingsError, match="rows are told apart by it"):
+        unfit_tables(shape, [entry(DAYS, 1)], PATTERN)
+    assert unfit_tables(shape, [entry(DAYS, 1)], "other") == Unfit()
+    assert unfit_tables(None, [entry(DAYS, 1)], PATTERN) == Unfit()
+
+
+@given(topics=st.sets(st.from_regex(r"[a-z.\-_]{1,6}", fullmatch=True), max_size=5), data=st.data())
+def test_a_pattern_without_topics_matches_all_others(topics: set[str], data: st.DataObject) -> None:
+    excluded = data.draw(st.sets(st.sampled_from(sorted(topics)))) if topics else set[str]()
+    pattern = Unfit({}, frozenset(excluded)).without("[a-z.\\-_]*")
+    assert {topic for topic in topics if re.fullmatch(pattern, topic)} == topics - excluded
