@@ -1,12 +1,15 @@
-"""Tables of Cassandra read by token ranges: ours, a plain reader of cassandra-driver, and ours in Spark.
+"""Tables of Cassandra read by token ranges: ours, a plain reader of cassandra-driver, COPY of cqlsh, and ours in Spark.
 
-Usage: python -m benchmarks.snapshot [rows]. In one run, on a node of its own on loopback: rows of 8 columns, 100 in a
-partition, flushed. CPU is that of the reading process, all of its threads; the node runs on the same cores, so rates
-say less. Then rows a second asked for and done.
+Usage: python -m benchmarks.snapshot [rows] [cqlsh]. In one run, on a node of its own on loopback: rows of 8 columns,
+100 in a partition, flushed. CPU is that of the reading process, all of its threads, and of COPY's processes; the node
+runs on the same cores, so rates say less. Then rows a second asked for and done. `cqlsh` is the program
+(`pip install cqlsh` into an environment of its own). Spark itself reads Cassandra with a connector's jar alone.
 """
 
 from __future__ import annotations
 
+import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -44,7 +47,7 @@ class Cost(NamedTuple):
     rows: int
 
 
-def main(rows: int = ROWS) -> None:
+def main(rows: int = ROWS, cqlsh: str | None = None) -> None:
     """Print a line for each way, the least of some rounds."""
     with TemporaryDirectory() as directory, LocalCassandra(Path(directory) / "cassandra", NODE) as node:
         with cql(node, seconds=120) as session:
@@ -55,6 +58,9 @@ def main(rows: int = ROWS) -> None:
             print(f"{'':<52}{'rows/s':>10}{'CPU s per million':>20}")
             options = {"contact_points": node.address, "port": str(node.port), "consistency": "LOCAL_ONE"}
             ways = _ways(session, options)
+            if cqlsh is not None:
+                file = Path(directory) / "rows.csv"
+                ways["COPY TO of cqlsh, values only, CSV"] = lambda: _copy(cqlsh, node, file)
             best: dict[str, Cost] = {}
             for _ in range(ROUNDS):
                 for name, way in ways.items():
@@ -131,7 +137,7 @@ def _ours(settings: SnapshotSettings) -> int:
     seen = survey(settings)
     shape = shape_of(settings, seen.table, seen.release)
     with range_reader(settings, query_of(settings, seen.table, shape), 1) as reader:
-        return sum(shape.batch(page.columns).num_rows for page in reader.pages(seen.pieces(settings)))
+        return sum(shape.batch(page.parsed).num_rows for page in reader.pages(seen.pieces(settings)))
 
 
 def _changes(settings: SnapshotSettings) -> int:
@@ -146,10 +152,25 @@ def _changes(settings: SnapshotSettings) -> int:
     return rows
 
 
+def _copy(cqlsh: str, node: LocalCassandra, file: Path) -> int:
+    """By as many processes as it chooses: all cores but one."""
+    statement = f"COPY bench.orders TO '{file}'"
+    command = [cqlsh, node.address, str(node.port), "-e", statement]
+    subprocess.run(command, check=True, capture_output=True)
+    with file.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
 def _measured(way: Callable[[], int]) -> Cost:
-    began, computed = time.perf_counter(), time.process_time()
+    began, computed = time.perf_counter(), _computed()
     rows = way()
-    return Cost(time.perf_counter() - began, time.process_time() - computed, rows)
+    return Cost(time.perf_counter() - began, _computed() - computed, rows)
+
+
+def _computed() -> float:
+    """CPU seconds of this process and of those that it has ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def _line(name: str, cost: Cost, rows: int, *, own: bool = True) -> None:
@@ -198,4 +219,4 @@ def _spark(options: dict[str, str]) -> Cost:
 
 if __name__ == "__main__":
     with closing(sys.stdout):
-        main(*map(int, sys.argv[1:]))
+        main(int(sys.argv[1]) if sys.argv[1:] else ROWS, *sys.argv[2:3])

@@ -5,7 +5,7 @@ It is all that is computed for each value that is read, so it is compiled.
 
 from __future__ import annotations
 
-from librt.strings import read_i32_be
+from librt.strings import BytesWriter, read_i32_be, write_i32_le
 from mypy_extensions import i64
 
 from tailrace_schemas.errors import CorruptError, TruncatedError
@@ -44,6 +44,37 @@ def read_columns(data: bytes, columns: int) -> list[list[bytes | None]]:
     if offset != size:
         raise CorruptError(f"{size - offset} bytes after the rows of a page", offset=offset)
     return parsed
+
+
+def read_lengths(data: bytes, columns: int) -> bytes:
+    """The length of each value, row by row, as i32 in little endian; a negative one is null.
+
+    `data` as of `read_columns`. So values are found without an object for each. Raises as `read_columns`.
+    """
+    size: i64 = len(data)
+    if size < 4:
+        raise TruncatedError("a page of rows has 4 bytes or more")
+    rows = i64(read_i32_be(data, 0))
+    values = rows * columns
+    if rows < 0 or values * 4 > size - 4:
+        raise TruncatedError(f"a page of {rows} rows in {size} bytes")
+    lengths = BytesWriter()
+    offset: i64 = 4
+    while values > 0:
+        start: i64 = offset + 4
+        if start > size:
+            raise TruncatedError("a value's length is cut", offset=offset)
+        length = read_i32_be(data, offset)
+        write_i32_le(lengths, length)
+        offset = start
+        if length > 0:
+            offset += i64(length)
+        values -= 1
+    if offset > size:
+        raise TruncatedError("the last value is cut", offset=size)
+    if offset != size:
+        raise CorruptError(f"{size - offset} bytes after the rows of a page", offset=offset)
+    return lengths.getvalue()
 
 
 class PageColumns:

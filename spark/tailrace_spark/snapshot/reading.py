@@ -31,12 +31,12 @@ class PageStateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows as columns of Cassandra's bytes, in the order selected, and where the next page begins; None: nowhere.
+    """Rows of Cassandra's bytes, their columns in the order selected, and where the next page begins; None: nowhere.
 
     `asked`: when it was asked for, microseconds since the epoch.
     """
 
-    parsed: Sequence[Sequence[bytes | None]] | PageColumns
+    parsed: PageColumns
     octets: int
     next_page: bytes | None
     asked: int
@@ -44,12 +44,12 @@ class Page:
     @property
     def columns(self) -> Sequence[Sequence[bytes | None]]:
         """The columns, taken apart. Raises TruncatedError, CorruptError where a node sent something else."""
-        return self.parsed.all() if isinstance(self.parsed, PageColumns) else self.parsed
+        return self.parsed.all()
 
     @property
     def rows(self) -> int:
         """How many rows it has."""
-        return self.parsed.rows if isinstance(self.parsed, PageColumns) else len(self.parsed[0])
+        return self.parsed.rows
 
 
 class PendingPage(Protocol):

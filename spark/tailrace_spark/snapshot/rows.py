@@ -17,10 +17,12 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.table import Column
-from tailrace_spark.sinks.arrow.change_columns import AS_BYTES, ValueColumn
+from tailrace_spark.sinks.arrow.change_columns import ValueColumn
 from tailrace_spark.sinks.arrow.schema import value_type
 from tailrace_spark.sinks.arrow.types import delta_type
-from tailrace_spark.sinks.arrow.values import array_of, column_array
+from tailrace_spark.sinks.arrow.values import SIZES, Odd, column_array, either, fixed_array, text_array
+from tailrace_spark.snapshot.page import PageColumns
+from tailrace_spark.snapshot.page_arrays import PageArrays
 from tailrace_spark.snapshot.selection import Kind, Selected
 
 Values = Sequence[bytes | None]
@@ -64,18 +66,19 @@ class RowShape:
             fields.append(pa.field(f"{self.prefix}raw", _RAW))
         return pa.schema(fields)
 
-    def batch(self, columns: Sequence[Values]) -> Any:
-        """The RecordBatch of a page's columns, which are as they were selected."""
-        rows = len(columns[0])
+    def batch(self, page: PageColumns) -> Any:
+        """The RecordBatch of a page, whose columns are as they were selected. Raises TruncatedError, CorruptError."""
+        columns = PageArrays(page)
         raw: dict[int, list[tuple[str, bytes]]] = {}
         arrays = [
-            _value_array(item.column, values, raw)
-            for item, values in zip(self.selected, columns, strict=True)
+            _value_array(item.column, columns, index, raw)
+            for index, item in enumerate(self.selected)
             if item.kind == "value"
         ]
         if self.details:
             arrays += [self._times(kind, columns) for kind in _TIMES if self._of(kind)]
-            arrays.append(pa.array([raw.get(row) for row in range(rows)], _RAW) if raw else pa.nulls(rows, _RAW))
+            in_order = [raw.get(row) for row in range(page.rows)] if raw else []
+            arrays.append(pa.array(in_order, _RAW) if raw else pa.nulls(page.rows, _RAW))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _of(self, kind: str) -> list[Selected]:
@@ -85,11 +88,9 @@ class RowShape:
         of = _TIME_TYPES[kind]
         return [pa.field(item.column.name, pa.list_(of) if item.elements else of) for item in self._of(kind)]
 
-    def _times(self, kind: str, columns: Sequence[Values]) -> Any:
+    def _times(self, kind: str, columns: PageArrays) -> Any:
         arrays = [
-            _time_array(item, kind, values)
-            for item, values in zip(self.selected, columns, strict=True)
-            if item.kind == kind
+            _time_array(item, kind, columns, index) for index, item in enumerate(self.selected) if item.kind == kind
         ]
         return pa.StructArray.from_arrays(arrays, fields=self._time_fields(kind))
 
@@ -103,32 +104,44 @@ def _type(column: Column) -> Any:
     return delta_type(value_type(_shown(column).type))
 
 
-def _time_array(item: Selected, kind: str, values: Values) -> Any:
+def _time_array(item: Selected, kind: str, columns: PageArrays, index: int) -> Any:
     of = _TIMES[kind]
     if not item.elements:
-        return array_of(of, values)[0]
+        return fixed_array(of, columns.fixed(index, SIZES[of.kind])[0])[0]
     decode = codec(CqlType("list", (of,), frozen=True)).decode
-    elements = [None if value is None else decode(value) for value in values]
+    elements = [None if value is None else decode(value) for value in columns.binary(index).to_pylist()]
     return pa.array(elements, pa.list_(_TIME_TYPES[kind]))
 
 
-def _value_array(column: Column, values: Values, raw: dict[int, list[tuple[str, bytes]]]) -> Any:
+def _value_array(column: Column, columns: PageArrays, index: int, raw: dict[int, list[tuple[str, bytes]]]) -> Any:
     """The array of a column; `raw` gets the values that it cannot hold."""
     column = _shown(column)
-    array, odd = array_of(column.type, values) if column.type.kind in AS_BYTES else _decoded(column, values)
+    array, odd = _arrow(column, columns, index)
     if odd is None:
         return array
     rows = [int(row) for row in np.flatnonzero(odd)]
     for row in rows:
-        data = values[row]
+        data = columns.value(index, row)
         if data is not None:
             raw.setdefault(row, []).append((column.name, data))
-    hidden = np.zeros(len(values), np.bool_)
-    hidden[rows] = True
-    return pa.compute.if_else(pa.array(hidden), pa.nulls(len(values), array.type), array)
+    return pa.compute.if_else(pa.array(odd), pa.nulls(columns.rows, array.type), array)
 
 
-def _decoded(column: Column, values: Values) -> tuple[Any, Any]:
+def _arrow(column: Column, columns: PageArrays, index: int) -> tuple[Any, Odd]:
+    """As `sinks.arrow.values.array_of`."""
+    kind = column.type.kind
+    if kind == "blob":
+        return columns.binary(index), None
+    if kind in ("text", "ascii"):
+        return text_array(kind, columns.binary(index))
+    if kind not in SIZES:
+        return _decoded(column, columns.binary(index).to_pylist())
+    data, odd = columns.fixed(index, SIZES[kind])
+    array, odd_values = fixed_array(column.type, data)
+    return array, either(odd, odd_values)
+
+
+def _decoded(column: Column, values: Values) -> tuple[Any, Odd]:
     """As `array_of`, of types whose values are decoded one by one."""
     of = value_type(column.type)
     decoded, odd = _value_column(column, values)

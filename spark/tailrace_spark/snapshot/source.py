@@ -119,7 +119,7 @@ class SnapshotReader(DataSourceReader):
             pages = reader.pages(partition.value)
             if self._settings.rows == "columns":
                 for page in pages:
-                    yield shape.batch(page.columns)
+                    yield shape.batch(page.parsed)
                 return
             encoder = Encoder(table, self._settings.prefix)
             records = TaskRecords(table, shape.selected, encoder, self._datacenter)

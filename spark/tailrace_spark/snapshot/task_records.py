@@ -11,7 +11,6 @@ from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Change, Op, record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.snapshot.changes import GRACE_MICROS, ReadChanges
-from tailrace_spark.snapshot.page import PageColumns
 from tailrace_spark.snapshot.page_records import PageRecords, Records, row_number, writes_pages_of
 from tailrace_spark.snapshot.reading import Page
 from tailrace_spark.snapshot.selection import Selected
@@ -41,7 +40,7 @@ class TaskRecords:
 
     def of(self, page: Page) -> Records:
         """The records of a page."""
-        if self._pages is not None and isinstance(page.parsed, PageColumns):
+        if self._pages is not None:
             return self._pages.records(page.parsed.data, page.asked)
         return records_of(self._changes.changes(page.columns, page.asked), self._encoder)
 

@@ -28,10 +28,12 @@ _NUMBERS: Final = {
     "float": (">f4", np.float32, pa.float32()),
     "double": (">f8", np.float64, pa.float64()),
 }
-_SIZES: Final = {
+SIZES: Final = {
     **{kind: np.dtype(wire).itemsize for kind, (wire, _, _) in _NUMBERS.items()},
     "boolean": 1, "timestamp": 8, "date": 4, "uuid": 16, "timeuuid": 16,
 }  # fmt: skip
+"""How many bytes the values of these types have."""
+_TEXTS: Final = ("text", "ascii")
 _UUIDS: Final = ("uuid", "timeuuid")
 _DAY_ZERO: Final = 1 << 31
 _DIGITS: Final = np.frombuffer(bytes(range(256)).hex().encode(), np.uint8).reshape(256, 2)
@@ -46,17 +48,17 @@ def array_of(of: CqlType, values: Sequence[bytes | None]) -> tuple[Any, Odd]:
     kind = of.kind
     if kind == "blob":
         return pa.array(values, pa.binary()), None
-    if kind in ("text", "ascii"):
-        return _texts(kind, values)
-    size = _SIZES[kind]
+    if kind in _TEXTS:
+        return text_array(kind, pa.array(values, pa.binary()))
+    size = SIZES[kind]
     odd: Odd = None
     try:
         data = pa.array(values, pa.binary(size))
     except pa.ArrowInvalid:
         odd = np.fromiter((value is not None and len(value) != size for value in values), np.bool_, len(values))
         data = pa.array([None if bad else value for value, bad in zip(values, odd, strict=True)], pa.binary(size))
-    array, odd_values = _fixed(of, data)
-    return array, odd_values if odd is None else odd if odd_values is None else odd | odd_values
+    array, odd_values = fixed_array(of, data)
+    return array, either(odd, odd_values)
 
 
 def column_array(column: ValueColumn, of: Any, rows: int) -> tuple[Any, Odd]:
@@ -75,7 +77,8 @@ def either(first: Odd, second: Odd) -> Odd:
     return second if first is None else first if second is None else first | second
 
 
-def _fixed(of: CqlType, data: Any) -> tuple[Any, Odd]:
+def fixed_array(of: CqlType, data: Any) -> tuple[Any, Odd]:
+    """As `array_of`, of a type that has SIZES; `data` is an array of so many bytes, and no slice."""
     kind, rows = of.kind, len(data)
     validity, octets = data.buffers()
     if kind in _UUIDS:
@@ -122,8 +125,8 @@ def _unlike(of: CqlType, data: Any, rows: npt.NDArray[np.intp]) -> Odd:
     return _some(odd)
 
 
-def _texts(kind: str, values: Sequence[bytes | None]) -> tuple[Any, Odd]:
-    data = pa.array(values, pa.binary())
+def text_array(kind: str, data: Any) -> tuple[Any, Odd]:
+    """As `array_of`, of "text" or "ascii"; `data` is an array of bytes, and no slice."""
     try:
         texts = data.cast(pa.string())
     except pa.ArrowInvalid:
@@ -131,6 +134,7 @@ def _texts(kind: str, values: Sequence[bytes | None]) -> tuple[Any, Odd]:
     if texts is not None and (kind == "text" or _is_ascii(data)):
         return texts, None
     coder = codec(CqlType(kind))
+    values = data.to_pylist()
     odd = np.zeros(len(values), np.bool_)
     for row, value in enumerate(values):
         try:

@@ -11,6 +11,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.pace import Fault, PageSize, Patience, RowRate
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
 from tailrace_spark.snapshot.reading import Clock, Page, PageError, RangeReader
+from tests.unit.spark.snapshot.pages import columns_page
 
 PIECES = [Piece(TokenRange(0, 100), ("a", "b")), Piece(TokenRange(100, 200), ("b",))]
 
@@ -45,7 +46,12 @@ class Request:
         self.cluster.fail(self)
         stop = min(self.end, self.begin + self.rows)
         values = [str(key).encode() for key in range(self.begin, stop)]
-        return Page([values], self.cluster.row_octets * len(values), str(stop).encode() if stop < self.end else None, 0)
+        return Page(
+            columns_page([values]),
+            self.cluster.row_octets * len(values),
+            str(stop).encode() if stop < self.end else None,
+            0,
+        )
 
 
 @dataclass

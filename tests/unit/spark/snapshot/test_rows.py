@@ -14,6 +14,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.snapshot.rows import RowShape
 from tailrace_spark.snapshot.selection import Selected, columns_of, selection
 from tests.unit.spark.sinks.hostile import EXTREMES, TYPES
+from tests.unit.spark.snapshot.pages import columns_page
 from tests.unit.tables import table
 
 LONGS, INTS = (CqlType("list", (CqlType(kind),), frozen=True) for kind in ("bigint", "int"))
@@ -25,7 +26,7 @@ def shape_of(of: Table, *names: str, details: bool = True, prefix: str = "") -> 
 
 
 def rows(shape: RowShape, columns: list[list[bytes | None]]) -> list[dict[str, Any]]:
-    batch = shape.batch(columns)
+    batch = shape.batch(columns_page(columns))
     batch.validate(full=True)
     shown: list[dict[str, Any]] = batch.to_pylist()
     return shown
@@ -100,4 +101,4 @@ def test_a_table_that_has_such_columns_itself_needs_a_prefix() -> None:
 def test_a_page_without_rows_has_the_schema() -> None:
     shape = shape_of(TYPES)
     empty: list[list[bytes | None]] = [[] for _ in shape.selected]
-    assert shape.batch(empty).schema == shape.schema
+    assert shape.batch(columns_page(empty)).schema == shape.schema

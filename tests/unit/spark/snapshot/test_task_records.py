@@ -15,6 +15,7 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.errors import CorruptError, TruncatedError
 from tailrace_schemas.table import Table
+from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.page import PageColumns
 from tailrace_spark.snapshot.page_records import ROW_BITS, Records, writes_pages_of
 from tailrace_spark.snapshot.reading import Page
@@ -22,6 +23,7 @@ from tailrace_spark.snapshot.selection import Selected, columns_of, selection
 from tailrace_spark.snapshot.task_records import TaskRecords, records_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN
+from tests.unit.spark.snapshot.pages import page_of
 from tests.unit.tables import table
 
 ASKED = 1_714_000_000_000_000
@@ -35,15 +37,6 @@ WIDE = table(
 ALONE = table({"k": "uuid"}, regular={"v": "frozen<list<int>>", "n": "inet", "m": "varint"})
 EDITS = table({"k": "int"}, regular={"t": "set<int>"})
 FIELDS = ("tokens", "written", "ttl", "expires", "digests", "keys", "values", "numbers")
-
-
-def page_of(rows: list[list[bytes | None]], width: int) -> bytes:
-    """As the native protocol has it."""
-    parts = [len(rows).to_bytes(4, "big")]
-    for row in rows:
-        assert len(row) == width
-        parts += [b"\xff" * 4 if value is None else len(value).to_bytes(4, "big") + value for value in row]
-    return b"".join(parts)
 
 
 def values_of(item: Selected) -> st.SearchStrategy[bytes | None]:
@@ -95,14 +88,13 @@ def test_a_page_by_plans_is_the_page_by_changes(of: Table, data: st.DataObject) 
     assert writes_pages_of(of)
     selected = selection(columns_of(of, None), (5, 0), times=True)
     encoder = Encoder(of, "t")
-    by_plans, by_changes = (TaskRecords(of, selected, encoder, "dc1") for _ in range(2))
+    by_plans, by_changes = TaskRecords(of, selected, encoder, "dc1"), ReadChanges(of, selected, "dc1")
     for number in range(2):  # the second page goes on in the first one's last partition
         rows = data.draw(rows_of(of, selected))
-        page = PageColumns(page_of(rows, len(selected)), len(selected))
+        page = PageColumns(page_of(rows), len(selected))
         asked = ASKED + number
         written = by_plans.of(Page(page, 0, None, asked))
-        columns = page.all() or [[] for _ in selected]
-        other = by_changes.of(Page(columns, 0, None, asked))
+        other = records_of(by_changes.changes(page.all(), asked), encoder)
         for name in FIELDS:
             assert getattr(written, name) == getattr(other, name), name
 
@@ -110,7 +102,7 @@ def test_a_page_by_plans_is_the_page_by_changes(of: Table, data: st.DataObject) 
 def test_a_page_that_is_cut_anywhere_is_told() -> None:
     selected = selection(columns_of(ROWS, None), (5, 0), times=True)
     row: list[bytes | None] = [b"\0\0\0\1" if item.kind != "writetime" else b"\0" * 8 for item in selected]
-    whole = page_of([row, row], len(selected))
+    whole = page_of([row, row])
     for size in range(4, len(whole)):
         with pytest.raises((TruncatedError, CorruptError)):
             TaskRecords(ROWS, selected, Encoder(ROWS, "t"), "").of(
