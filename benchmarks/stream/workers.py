@@ -1,8 +1,8 @@
 """The stream by tasks on standalone clusters of one worker and of two, in turns: changes a second, CPU by kind.
 
 Usage: python -m benchmarks.stream.workers [--workers N ...] [--records N] [--batch N] [--partitions N] [--rounds N]
-[--directory DIR]. Each worker has one core, and nothing in common with the driver. Kafka, the driver and PostgreSQL
-share this machine with the workers.
+[--share CORES] [--directory DIR]. Each worker has one core, and nothing in common with the driver. Kafka, the driver
+and PostgreSQL share this machine with the workers. With --share, a worker gets that part of a core, so cores stay free.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from benchmarks.stream.corpus import PARTITIONS, prepared
+from benchmarks.stream.cpu_share import cpu_share
 from benchmarks.stream.execution import Figures, drain, draining, head, line, postmaster
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace_common.build import describe
@@ -53,6 +54,8 @@ def main() -> None:
         prefix = prepared(kafka.bootstrap, arguments.directory, arguments.records, arguments.partitions)
         archive = _archive(Path(stack.enter_context(tempfile.TemporaryDirectory())), kafka.bootstrap)
         clusters = [stack.enter_context(SparkCluster(count, "2g")) for count in arguments.workers]
+        for worker in [worker for cluster in clusters for worker in cluster.workers if arguments.share]:
+            stack.enter_context(cpu_share(worker.pid, arguments.share))
         for number in range(arguments.rounds):
             for cluster in clusters:
                 spark = {**cluster.driver_settings(archive), "spark.executor.memory": "1g"}
@@ -69,6 +72,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--partitions", type=int, default=PARTITIONS, help="of each of the four topics")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--share", type=float, metavar="CORES", help="the limit of each worker's CPU; needs root")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir(), "tailrace-execution"))
     return parser.parse_args()
 
