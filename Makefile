@@ -72,7 +72,7 @@ unit-compiled: $(STAMP) ## The unit tests that reach compiled modules, on compil
 	PYTHONPATH=$(CURDIR)/$(COMPILED) $(PYTEST) -q --hot-path -m "not integration and not long"
 
 integration: $(STAMP) ## The tests against real Cassandra, Kafka and Spark, in two processes (WORKERS=2)
-	$(PYTEST) -q -n $(WORKERS) --dist loadfile -m "integration and not long"
+	$(PYTEST) -q -n $(WORKERS) --dist loadfile --services -m "integration and not long"
 
 contracts: $(STAMP) ## Every sink held to its contract and to the oracle, on its real server; a table at the end
 	nice -n 5 $(PYTEST) -q -m contract $(ARGS)

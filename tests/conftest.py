@@ -12,6 +12,7 @@ import pytest
 
 from tests.held import HOLDS, summary
 from tests.properties import load_profile
+from tests.service_files import needs_services
 
 load_profile()
 
@@ -21,15 +22,19 @@ LONG_SECONDS = 1200
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--hot-path`: only what compiled code can change."""
+    """`--hot-path`: only what compiled code can change. `--services`: only what may need services."""
     parser.addoption("--hot-path", action="store_true", help="Only files of tests that reach compiled modules.")
+    parser.addoption("--services", action="store_true", help="Only files of tests that may need services.")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `--hot-path`, pass over the files of tests that reach no compiled module."""
-    if not config.getoption("--hot-path") or not collection_path.match("test_*.py"):
+    """Pass over the files that `--hot-path` or `--services` leaves out: to import all of them takes half a minute."""
+    if not collection_path.match("test_*.py"):
         return None
-    return collection_path not in _hot_path() or None
+    is_left_out = (config.getoption("--hot-path") and collection_path not in _hot_path()) or (
+        config.getoption("--services") and not needs_services(collection_path)
+    )
+    return is_left_out or None
 
 
 @cache
@@ -53,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`-m contract`: what holds sinks to their contracts. Long tests have a long limit."""
     for item in items:
+        if item.get_closest_marker("integration") is not None and not needs_services(item.path):
+            raise pytest.UsageError(f"{item.path}: mark it in the file or its conftest.py, else --services misses it")
         if item.get_closest_marker("long") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
         if HOLDS in getattr(item, "fixturenames", ()):

@@ -8,8 +8,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
-ASSERTED: Final = r"(?m)^E +(AssertionError|assert\b|Failed|Left contains)"
-"""What a failed assertion says in pytest's words; for tests that assert one thing."""
+ASSERTED: Final = r"(?m)^E +(AssertionError|assert\b|Failed(?!: Timeout)|Left contains)"
+"""What a failed assertion says in pytest's words; for tests that assert one thing. A test's time limit is none."""
 
 
 class BreakageError(Exception):
