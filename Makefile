@@ -22,7 +22,7 @@ COMPILED := build/compiled
 # Processes that share the integration tests, file by file; each has services of its own, some 3 GB in all.
 WORKERS ?= 2
 
-.PHONY: help demo quick test test-long check unit unit-compiled integration contracts docs bench bench-agent fuzz soak breakages record compiled dist installs sbom generated clean
+.PHONY: help demo quick test test-long check unit unit-compiled integration contracts docs bench bench-agent fuzz soak breakages record compiled dist installs sbom record-version generated clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -126,6 +126,9 @@ sbom: $(STAMP) ## A software bill of materials of everything that is installed a
 	TAILRACE_COMPILE=0 $(BIN)/uv pip install -q --python build/sbom/bin/python '.[server,registry,delta,iceberg,files,http,opensearch,mysql,rabbitmq]'
 	$(BIN)/uv tool run --from 'cyclonedx-bom>=7,<8' cyclonedx-py environment build/sbom/bin/python \
 	    --pyproject pyproject.toml --output-reproducible --output-format JSON --output-file build/sbom.json
+
+record-version: $(STAMP) ## Keep a record of each kind as this version writes it, before a release; later versions must read them
+	$(BIN)/python -m tests.upgrades.records tests/fixtures/versions
 
 generated: $(STAMP) ## Write the generated files anew: tailrace.toml, docs/commands.md
 	$(BIN)/python tools/generate.py

@@ -73,7 +73,9 @@ def decode_progress(key: bytes, value: bytes) -> Progress:
     try:
         record = json_object(value)
         if not slash or record["format"] > FORMAT:
-            raise CorruptError(f"progress of {key!r}: not of a format that this version reads")
+            raise CorruptError(
+                f"progress of {key!r} has format {record['format']}; this Tailrace reads up to {FORMAT}: update it"
+            )
         return Progress(
             cluster,
             host,

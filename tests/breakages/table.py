@@ -23,6 +23,7 @@ from tests.breakages import (
     streaming,
     subscriptions,
     tasks,
+    upgrades,
 )
 from tests.breakages.breakage import Breakage
 
@@ -37,6 +38,7 @@ BREAKAGES: Final[tuple[Breakage, ...]] = (
     *streaming.BREAKAGES,
     *spark_user.BREAKAGES,
     *tasks.BREAKAGES,
+    *upgrades.BREAKAGES,
     *images.BREAKAGES,
     *copies.BREAKAGES,
     *shaping.BREAKAGES,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.errors import CorruptError, RecordTooLargeError
 from tailrace_schemas.packing import MOST_UNPACKED, json_object, packed
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
+
+FORMAT: Final = 1
+"""Of the records; earlier versions wrote none, and the same otherwise."""
 
 
 class UnknownSchemaError(KeyError):
@@ -64,6 +67,7 @@ def _value(encoder: Encoder, topic: str, text: str, part: str) -> bytes:
         "part": part,
         "definition": table_to_json(table),
         "avro": json.loads(text),
+        "format": FORMAT,
     }
     encoded = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     if len(encoded) > MOST_UNPACKED:
@@ -78,6 +82,8 @@ def entry_from_record(key: bytes, value: bytes) -> SchemaEntry:
         if len(key) not in (4, 8):
             raise ValueError(f"its key has {len(key)} bytes; a schema id has 8, or a registry's 4")
         parsed = json_object(value)
+        if parsed.get("format", FORMAT) > FORMAT:
+            raise ValueError(f"it has format {parsed['format']}, this Tailrace reads up to {FORMAT}: update it")
         schema_part = parsed["part"]
         if schema_part not in ("value", "key"):
             raise ValueError(f"its part is {str(schema_part)[:40]!r}")

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
+from tailrace_schemas.errors import SettingsError
+
 NO_BATCH: Final = -1
 """The batch of a stream that has written none."""
 
+FORMAT: Final = 1
 _SPANS_SHOWN: Final = 5
 
 
@@ -49,14 +52,23 @@ def offsets_from_json(text: str) -> dict[tuple[str, int], int]:
 def progress_to_json(progress: SinkProgress) -> str:
     """For sinks that keep it as one text."""
     offsets = json.loads(offsets_to_json(progress.offsets))
-    return json.dumps({"stream": progress.stream, "batch": progress.batch, "offsets": offsets}, sort_keys=True)
+    value = {"stream": progress.stream, "batch": progress.batch, "offsets": offsets, "format": FORMAT}
+    return json.dumps(value, sort_keys=True)
 
 
 def progress_from_json(text: str) -> SinkProgress:
-    """The inverse of `progress_to_json`. Raises ValueError for anything else."""
+    """The inverse of `progress_to_json`. Raises ValueError for anything else, and SettingsError for a later format.
+
+    Earlier versions wrote no format.
+    """
     value = json.loads(text)
     if not isinstance(value, dict) or not {"stream", "batch", "offsets"} <= value.keys():
         raise ValueError(f"no progress of a stream: {text[:100]}")
+    if value.get("format", FORMAT) > FORMAT:
+        raise SettingsError(
+            f"the sink's progress of stream {value['stream']} was written by a newer Tailrace (format "
+            f"{value['format']}; this one reads up to {FORMAT}): install that version"
+        )
     return SinkProgress(str(value["stream"]), int(value["batch"]), offsets_from_json(json.dumps(value["offsets"])))
 
 

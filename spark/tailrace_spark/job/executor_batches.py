@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import DriverOnlyError, TaskSink
@@ -135,9 +135,9 @@ class ExecutorBatches:
         if self._stream is None:
             text = self._files.read(_NOTE)
             if text is None:
-                text = json.dumps({"stream": uuid4().hex})
+                text = encode_note(stream=uuid4().hex)
                 self._files.write(_NOTE, text)
-            self._stream = str(json.loads(text)["stream"])
+            self._stream = str(decode_note(text, _NOTE)["stream"])
         return self._stream
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.streams.lookup import StreamTable
 
 log = logging.getLogger("tailrace_spark")
@@ -53,12 +53,12 @@ class BatchLog:
     def _read(self, batch: int) -> Any:
         text = self._files.read(_name(batch))
         try:
-            return None if text is None else json.loads(text)
+            return None if text is None else decode_note(text, _name(batch))
         except ValueError:
             return None  # cut off while it was written: nothing was done with it yet
 
     def _write(self, batch: int, uuids: list[str], known_until: int | None) -> None:
-        self._files.write(_name(batch), json.dumps({"generations": uuids, "known_until": known_until}))
+        self._files.write(_name(batch), encode_note(generations=uuids, known_until=known_until))
         if batch >= KEPT_BATCHES:
             self._files.delete(_name(batch - KEPT_BATCHES))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from typing import Final
 from uuid import uuid4
@@ -10,13 +9,13 @@ from uuid import uuid4
 from tailrace_schemas.errors import DataLossError, ServiceError
 from tailrace_spark.batch.sink_progress import NO_BATCH, SinkProgress, missing_from_sink
 from tailrace_spark.job.checkpoint_files import Files
+from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets
 from tailrace_spark.sinks.protocol import ProgressSink
 
 log = logging.getLogger("tailrace_spark")
 
 _NOTE: Final = "sink.json"
-_FORMAT: Final = 1
 
 
 class SinkCheck:
@@ -75,12 +74,12 @@ class SinkCheck:
         if self._stream is None and self._files.read(_NOTE) is None:
             stream = uuid4().hex
             self._sink.keep_progress(SinkProgress(stream, committed.batch, committed.offsets))
-            self._files.write(_NOTE, json.dumps({"format": _FORMAT, "stream": stream}))
+            self._files.write(_NOTE, encode_note(stream=stream))
             if committed.batch != NO_BATCH:
                 log.info("the sink now stores this stream's progress")
         return self._id()
 
     def _id(self) -> str:
         if self._stream is None:
-            self._stream = str(json.loads(self._files.read(_NOTE) or "{}")["stream"])
+            self._stream = str(decode_note(self._files.read(_NOTE) or "{}", _NOTE)["stream"])
         return self._stream

@@ -6,7 +6,6 @@ query runs. Where losses stop a table, its topic is left out until the operator 
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 from tailrace_common.kafka import TopicState, TopicStates
 from tailrace_spark.job.checkpoint_files import Files
 from tailrace_spark.job.losses import RECREATED, TRIMMED, Loss, find_losses, left_of, moved, topics_of, without
+from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.job.offsets import Plan, PlannedOffsets
 
 log = logging.getLogger("tailrace_spark")
@@ -43,7 +43,7 @@ class TopicWatch:
         self._states = states
         self._stops = stops
         self._wait = wait
-        note: dict[str, Any] = json.loads(files.read(_NOTE) or "{}")
+        note: dict[str, Any] = decode_note(files.read(_NOTE) or "{}", _NOTE)
         self._ids: dict[str, str] = note.get("ids", {})
         self.stopped: dict[str, str] = note.get("stopped", {})
         self._offsets: dict[str, dict[str, int]] = note.get("offsets", {})
@@ -140,5 +140,4 @@ class TopicWatch:
         return states
 
     def _write(self) -> None:
-        note = {"ids": self._ids, "stopped": self.stopped, "offsets": self._offsets}
-        self._files.write(_NOTE, json.dumps(note, sort_keys=True))
+        self._files.write(_NOTE, encode_note(ids=self._ids, stopped=self.stopped, offsets=self._offsets))

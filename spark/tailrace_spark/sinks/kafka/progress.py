@@ -8,7 +8,7 @@ from typing import Final
 
 from tailrace_common.kafka import PartitionReader
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_schemas.errors import FencedError
+from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.sinks.changelog.sink import encoded
 from tailrace_spark.sinks.kafka.record import KafkaRecord
@@ -16,9 +16,13 @@ from tailrace_spark.sinks.kafka.record import KafkaRecord
 Next = dict[KafkaPartition, int]
 """By topic and partition of the source, the first offset that has not gone out."""
 
+FORMAT: Final = 1
+"""Of the records; earlier versions wrote none, and the same otherwise."""
+
 _PLAN: Final = "plan"
 _NEXT: Final = "next"
 _BY_TASKS: Final = "tasks"
+_FORMAT: Final = "format"
 
 
 def progress_record(
@@ -26,12 +30,12 @@ def progress_record(
 ) -> KafkaRecord:
     """Says how far a partition is; `by_tasks`: tasks have written it, or may do so now."""
     value = {_NEXT: next_offset, _BY_TASKS: True} if by_tasks else {_NEXT: next_offset}
-    return KafkaRecord(topic, 0, encoded([sink, *partition]), encoded(value))
+    return KafkaRecord(topic, 0, encoded([sink, *partition]), encoded({**value, _FORMAT: FORMAT}))
 
 
 def plan_record(topic: str, sink: str, plan: str) -> KafkaRecord:
     """Says which plan is the newest: tasks of others write no more."""
-    return KafkaRecord(topic, 0, encoded([sink]), encoded({_PLAN: plan}))
+    return KafkaRecord(topic, 0, encoded([sink]), encoded({_PLAN: plan, _FORMAT: FORMAT}))
 
 
 class Progress:
@@ -54,12 +58,20 @@ class Progress:
         return self._reader.next_offset
 
     def read(self) -> None:
-        """Read on to the end, when open transactions have ended. Raises ServiceError."""
+        """Read on to the end, when open transactions have ended.
+
+        Raises ServiceError, and SettingsError for a record of a later format.
+        """
         for record in self._reader.read_to_end():
             key = json.loads(record.key or b"[]")
             if record.value is None or key[:1] != [self._sink]:
                 continue
             value = json.loads(record.value)
+            if value.get(_FORMAT, FORMAT) > FORMAT:
+                raise SettingsError(
+                    f"a newer Tailrace has written sink {self._sink}'s progress (format {value[_FORMAT]}; this one "
+                    f"reads up to {FORMAT}): install that version"
+                )
             if len(key) == 1:
                 self.plan = value[_PLAN]
                 continue

@@ -1,0 +1,30 @@
+"""The form of the small notes beside Spark's checkpoint: JSON objects with a format."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from tailrace_schemas.errors import SettingsError
+
+FORMAT: Final = 1
+"""Notes without a format are of a version that wrote none, and otherwise the same."""
+
+
+def encode_note(**members: object) -> str:
+    """The text of a note."""
+    return json.dumps({"format": FORMAT, **members}, sort_keys=True)
+
+
+def decode_note(text: str, name: str) -> dict[str, Any]:
+    """The members of a note. Raises SettingsError for a later format, and ValueError for what is no note."""
+    note = json.loads(text)
+    if not isinstance(note, dict):
+        raise ValueError(f"tailrace/{name} in the checkpoint is no JSON object")
+    format_number = note.get("format", FORMAT)
+    if not isinstance(format_number, int) or format_number > FORMAT:
+        raise SettingsError(
+            f"tailrace/{name} in stream.checkpoint was written by a newer Tailrace (format {format_number}; this one "
+            f"reads up to {FORMAT}). Install that version, or set another stream.checkpoint"
+        )
+    return note

@@ -1,0 +1,31 @@
+"""Breakages of what carries on from one version to the next."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
+
+RECORDS: Final = "unit/upgrades/test_records.py"
+NOTES: Final = "spark/tailrace_spark/job/notes.py"
+
+BREAKAGES: Final = (
+    Breakage(
+        name="a-note-of-a-later-version-is-read",
+        promise="what a later version wrote to keep is refused",
+        file=NOTES,
+        old="or format_number > FORMAT:",
+        new="or format_number < FORMAT:",
+        needs=Needs.NOTHING,
+        reds=(Red(RECORDS, "test_what_a_later_version_wrote_is_refused[checkpoint-batch]", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="parked-mutations-of-before-are-dead",
+        promise="what an earlier version wrote to keep is read as it was meant",
+        file="connector/tailrace/publish/offsets.py",
+        old='bool(record["dead"]),',
+        new='not record["dead"],',
+        needs=Needs.NOTHING,
+        reds=(Red(RECORDS, "test_what_an_earlier_version_wrote_is_read[parked-0.1.0]", ASSERTED),),
+    ),
+)
