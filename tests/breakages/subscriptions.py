@@ -14,6 +14,7 @@ WORKED: Final = "unit/server/worker/test_worker.py"
 PAGE_ACCESS: Final = "unit/server/web/test_access.py"
 SERVED: Final = "unit/server/api/test_api.py"
 TOKENS: Final = "unit/server/oidc/test_tokens.py"
+DROPPED: Final = "unit/server/operations/test_dropping.py"
 LIMITS: Final = "unit/server/api/test_limits.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
@@ -290,5 +291,23 @@ BREAKAGES: Final = (
                 "DID NOT RAISE",
             ),
         ),
+    ),
+    Breakage(
+        name="a-shared-target-is-dropped",
+        promise="a target is dropped only where no other subscription writes there",
+        file="spark/tailrace_server/operations/dropping.py",
+        old="    if sharing:\n",
+        new="    if sharing and False:\n",
+        needs=Needs.NOTHING,
+        reds=(Red(DROPPED, "test_what_others_write_into_is_not_dropped", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="a-target-is-dropped-under-its-worker",
+        promise="a target is dropped once no worker has it",
+        file=SUBSCRIPTIONS,
+        old="identity, subscribe.c.owner.is_not(None), subscribe",
+        new="identity, subscribe.c.owner.is_(None), subscribe",
+        needs=Needs.NOTHING,
+        reds=(Red(DROPPED, "test_a_worker_that_has_it_is_seen", "assert"),),
     ),
 )

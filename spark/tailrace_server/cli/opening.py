@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import socket
+import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.model.subscription import INITIAL, NEVER, ONLY, SNAPSHOT, Request
+from tailrace_server.model.subscription import INITIAL, NEVER, ONLY, SNAPSHOT, Request, Subscription
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.operations import DirectOperations, Operations
 from tailrace_server.operations.remote import RemoteOperations
@@ -110,15 +111,20 @@ def opened(settings: Settings) -> Iterator[tuple[MetaDatabase, Subscriptions]]:
 
 
 @contextmanager
-def operations_of(config: Path | None, server: str | None, key_file: Path | None) -> Iterator[Operations]:
-    """The operations of a server, where one is named, else on the meta database of the settings."""
+def operations_of(
+    config: Path | None, server: str | None, key_file: Path | None, settings: Settings | None = None
+) -> Iterator[Operations]:
+    """The operations of a server, where one is named, else on the meta database of the settings.
+
+    `settings` are those of `config`, where they have been read already.
+    """
     if server is not None:
         with RemoteOperations(server, _api_key(server, key_file)) as operations:
             yield operations
         return
-    settings = settings_of(config)
+    settings = settings or settings_of(config)
     with opened(settings) as (_, subscriptions):
-        yield DirectOperations(subscriptions, settings, who(), _examined)
+        yield DirectOperations(subscriptions, settings, who(), _examined, _dropped)
 
 
 def _examined(settings: Settings, request: Request) -> Sequence[Check]:
@@ -126,6 +132,13 @@ def _examined(settings: Settings, request: Request) -> Sequence[Check]:
     from tailrace_server.operations.checks import examined  # most commands need neither sinks nor a parser of SQL
 
     return examined(settings, request)
+
+
+def _dropped(subscriptions: Subscriptions, settings: Settings, who: str, subscription: Subscription) -> list[str]:
+    """Take away what a subscription has written."""
+    from tailrace_server.operations.dropping import drop_target  # as above
+
+    return drop_target(subscriptions, settings, who, subscription, time.sleep)
 
 
 def say_notes(answer: Answer) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -92,6 +93,7 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
     from tailrace_server.api.limits import RateLimit
     from tailrace_server.api.listening import listening
     from tailrace_server.operations.checks import examined
+    from tailrace_server.operations.dropping import drop_target
     from tailrace_server.web.app import install, sampling
     from tailrace_server.web.site import site_of
 
@@ -105,7 +107,15 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
             tokens=None if chosen.oidc is None else stack.enter_context(_tokens(chosen.oidc)),
             limit=RateLimit(chosen.requests_per_second, chosen.requests_burst, time.monotonic),
         )
-        site = site_of(settings, database, subscriptions, describe(), access, examine=examined)
+        site = site_of(
+            settings,
+            database,
+            subscriptions,
+            describe(),
+            access,
+            examine=examined,
+            drop=partial(drop_target, wait=time.sleep),
+        )
         app = application(site.operations, access, chosen.most_body_bytes, describe())
         install(app, site)
         port = stack.enter_context(listening(app, chosen))

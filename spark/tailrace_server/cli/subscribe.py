@@ -65,7 +65,8 @@ def subscribe(
 
     Example: tailrace subscribe shop.orders --name warehouse --type sql -o url_file=/run/secrets/warehouse
     """
-    section = _section(settings_of(config), sink, kind, pairs(option, "--option"))
+    settings = settings_of(config) if server is None or sink is not None else None
+    section = _section(settings, sink, kind, pairs(option, "--option"))
     request = Asked(
         table=table,
         name=name,
@@ -75,18 +76,18 @@ def subscribe(
         stream=stream_settings(stream, snapshot),
         start=start,
     )
-    with operations_of(config, server, key_file) as operations:
+    with operations_of(config, server, key_file, settings) as operations:
         answer, is_new = operations.subscribe(request, check=not unchecked)
     say_notes(answer)
     say(f"{answer['reference']} {'is subscribed' if is_new else 'was subscribed already'}, into {answer['target']}")
     print_json(answer)
 
 
-def _section(settings: Settings, sink: str | None, kind: str | None, options: dict[str, str]) -> dict[str, Any]:
+def _section(settings: Settings | None, sink: str | None, kind: str | None, options: dict[str, str]) -> dict[str, Any]:
     """The sink's section: of the settings file, or of this command line."""
     if (sink is None) == (kind is None):
         raise SettingsError("one of --sink NAME (a [sink.NAME] of the settings file) and --type TYPE is needed")
-    section = {} if sink is None else section_named(settings, sink)
+    section = {} if sink is None or settings is None else section_named(settings, sink)
     section["type"] = kind = kind or section["type"]
     require_no_secrets(kind, options)
     return {**section, **tree_of(typed(options))}

@@ -79,9 +79,14 @@ def with_snapshot(asked: Asked, existing: Subscription | None, base: Settings) -
     return replace(asked, stream={**asked.stream, SNAPSHOT: choice})
 
 
+def takes_snapshots(kind: str) -> bool:
+    """Whether sinks of this type take rows that were read."""
+    return kind != _CHANGE_LOGS_ONLY
+
+
 def require_snapshots(name: str, kind: str) -> None:
     """Raises RefusedRequestError for a sink that takes no rows that were read."""
-    if kind == _CHANGE_LOGS_ONLY:
+    if not takes_snapshots(kind):
         raise RefusedRequestError(
             f"subscription {name}: snapshot is not for log tables, which repeat updates as they were written; rows "
             "that were read are none"

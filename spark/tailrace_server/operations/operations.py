@@ -17,9 +17,13 @@ from tailrace_server.model.subscription import EARLIEST, Request, Start, Subscri
 from tailrace_server.operations.answers import Answer, answer_of, details_of, time_of
 from tailrace_server.operations.asking import Asked, checked, require_snapshots, with_snapshot
 from tailrace_server.operations.differences import differences
+from tailrace_server.operations.merging import merged
 
 Examine = Callable[[Settings, Request], Sequence[Check]]
 """Looks at what a request is about: tables, columns, the sink. It raises nothing."""
+
+Drop = Callable[[Subscriptions, Settings, str, Subscription], list[str]]
+"""Takes away what a subscription has written, in somebody's name; what that was. Raises as `Operations.cancel`."""
 
 SOURCE: Final = "source"
 """The check that says whether tables are known: what it finds is no fault of the request."""
@@ -32,6 +36,7 @@ _ANYWAY: Final = "To keep it all the same, as a worker may see more than this: -
 class Alteration:
     """What is to be another: settings of the sink, of columns and of [stream] by name, None to unset one.
 
+    Tables within the sink's settings are merged name by name at every depth (merging.py).
     `where` is the new condition, an empty one to have none, None to leave it as it is.
     """
 
@@ -46,7 +51,7 @@ class Alteration:
         return Asked(
             table=str(subscription.table),
             name=subscription.name,
-            sink=_with(settings, self.sink),
+            sink=merged(settings, self.sink),
             where=shape.where if self.where is None else self.where or None,
             columns=_with(shape.columns, self.columns),
             stream=_with(shape.stream, self.stream),
@@ -98,8 +103,11 @@ class Operations(Protocol):
     ) -> Answer:
         """Read again, from a start or from offsets; with `snapshot` the tables too, and the log only if it is named."""
 
-    def cancel(self, reference: str) -> Answer:
-        """End it for good; its target stays."""
+    def cancel(self, reference: str, *, drop_target: bool = False) -> Answer:
+        """End it for good. With `drop_target` what it has written goes too: `dropped` in the answer names it.
+
+        Raises ConflictError where others write there too, or its worker is still at a batch.
+        """
 
     def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
         """Who changed what, the newest first."""
@@ -109,13 +117,22 @@ class DirectOperations:
     """Operations on a meta database, in the name of `who`."""
 
     def __init__(
-        self, subscriptions: Subscriptions, settings: Settings, who: str, examine: Examine | None = None
+        self,
+        subscriptions: Subscriptions,
+        settings: Settings,
+        who: str,
+        examine: Examine | None = None,
+        drop: Drop | None = None,
     ) -> None:
-        """`examine` looks at tables and sink of a request before it is kept; None: nothing is looked at."""
+        """`examine` looks at tables and sink of a request before it is kept; None: nothing is looked at.
+
+        `drop` takes away what a subscription has written.
+        """
         self._subscriptions = subscriptions
         self._settings = settings
         self._who = who
         self._examine = examine
+        self._drop = drop
 
     def subscribe(self, asked: Asked, *, check: bool = True) -> tuple[Answer, bool]:
         """As Operations says."""
@@ -186,9 +203,16 @@ class DirectOperations:
         """As Operations says."""
         return self._changed(reference, "resume", transitions.resumed)
 
-    def cancel(self, reference: str) -> Answer:
+    def cancel(self, reference: str, *, drop_target: bool = False) -> Answer:
         """As Operations says."""
-        return self._changed(reference, "cancel", transitions.cancelled)
+        if not drop_target:
+            return self._changed(reference, "cancel", transitions.cancelled)
+        subscription = self._resolved(reference)
+        if self._drop is None:
+            raise RefusedRequestError(f"{subscription.reference}: nothing can be dropped here")
+        dropped = self._drop(self._subscriptions, self._settings, self._who, subscription)
+        answer = self._changed(subscription.reference, "cancel and drop target", transitions.cancelled)
+        return {**answer, "dropped": dropped}
 
     def reset(
         self,

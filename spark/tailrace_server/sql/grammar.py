@@ -18,8 +18,10 @@ pause: "PAUSE"i "SUBSCRIPTION"i _reference
 resume: "RESUME"i "SUBSCRIPTION"i _reference
 alter: "ALTER"i "SUBSCRIPTION"i _reference (_alteration+ _set_where? | _set_where)
 _set_where: "SET"i where | no_where
-reset: "RESET"i "SUBSCRIPTION"i _reference (from | from_offsets)
-drop: "DROP"i "SUBSCRIPTION"i _reference
+reset: "RESET"i "SUBSCRIPTION"i _reference (with_snapshot (from | from_offsets)? | from | from_offsets)
+with_snapshot: "WITH"i "SNAPSHOT"i
+drop: "DROP"i "SUBSCRIPTION"i _reference with_target?
+with_target: "WITH"i "TARGET"i
 
 _reference: name ("ON"i table)?
 table: (TABLE_PART | QUOTED) "." (TABLE_PART | QUOTED)

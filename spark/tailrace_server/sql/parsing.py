@@ -34,7 +34,6 @@ _SIMPLE: Final[Mapping[str, Callable[[Named], Statement]]] = {
     "show_create": ShowCreate,
     "pause": Pause,
     "resume": Resume,
-    "drop": Drop,
 }
 _MOST_EXPECTED: Final = 6
 _COMMENTS_AT_END: Final = re.compile(r"(?:\s|--[^\n]*\Z|/\*(?:(?!\*/)[\s\S])*\*/)*\Z")
@@ -131,6 +130,8 @@ class _Reading:
                 return self._alter()
             case "reset":
                 return self._reset()
+            case "drop":
+                return self._drop()
             case _:
                 return self._show_all()
 
@@ -170,8 +171,16 @@ class _Reading:
         subscription = self._named()
         for node in self._parts("from_offsets"):
             self._marks["offsets"] = _span(node.children[0])
-            return Reset(subscription, offsets=_word(node.children[0]))
-        return Reset(subscription, self._start())
+            return Reset(subscription, offsets=_word(node.children[0]), snapshot=self._has("with_snapshot"))
+        snapshot = self._has("with_snapshot")
+        start = None if snapshot and not self._has("from") else self._start()
+        return Reset(subscription, start, snapshot=snapshot)
+
+    def _drop(self) -> Drop:
+        return Drop(self._named(), target=self._has("with_target"))
+
+    def _has(self, name: str) -> bool:
+        return any(True for _ in self._parts(name))
 
     def _show_all(self) -> ShowAll:
         tokens = [token for token in self._node.children if isinstance(token, Token)]

@@ -98,9 +98,11 @@ def _run(statement: Statement, operations: Operations, surroundings: Surrounding
             return _changed(_alter(statement, operations, surroundings))
         case Reset():
             offsets = None if statement.offsets is None else offsets_in(statement.offsets)
-            return _changed(operations.reset(statement.subscription.reference, statement.start, offsets))
+            start = None if offsets is not None else statement.start
+            reference, snapshot = statement.subscription.reference, statement.snapshot
+            return _changed(operations.reset(reference, start, offsets, snapshot=snapshot))
         case Drop():
-            return _changed(operations.cancel(statement.subscription.reference))
+            return _changed(operations.cancel(statement.subscription.reference, drop_target=statement.target))
 
 
 def asked_of(create: Create, surroundings: Surroundings) -> Asked:

@@ -90,18 +90,23 @@ class Alter:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """RESET SUBSCRIPTION FROM a start, or from offsets as JSON."""
+    """RESET SUBSCRIPTION FROM a start, or from offsets as JSON; WITH SNAPSHOT the tables too.
+
+    Without a start, which only WITH SNAPSHOT allows, the log goes on where it is.
+    """
 
     subscription: Named
-    start: str = "earliest"
+    start: str | None = "earliest"
     offsets: str | None = None
+    snapshot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """DROP SUBSCRIPTION."""
+    """DROP SUBSCRIPTION; WITH TARGET what it has written goes too."""
 
     subscription: Named
+    target: bool = False
 
 
 Statement = Create | ShowAll | ShowOne | ShowCreate | Pause | Resume | Alter | Reset | Drop

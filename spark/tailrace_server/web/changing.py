@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import Response
 
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.keys import Role
-from tailrace_server.model.errors import RefusedRequestError
+from tailrace_server.model.errors import ConflictError, RefusedRequestError
+from tailrace_server.operations.asking import takes_snapshots
+from tailrace_server.operations.dropping import can_drop
 from tailrace_server.operations.operations import Operations
 from tailrace_server.web.access import Visitor, form_of, require_token
 from tailrace_server.web.reading import ONE
@@ -55,25 +59,32 @@ def _reset(app: FastAPI, site: Site, renderer: Renderer) -> None:
     def ask(request: Request, table: str, name: str) -> Response:
         visitor, operations = operator(site, request)
         answer = operations.details(f"{table}/{name}")
-        return renderer.page(request, visitor, "reset.html", answer=answer, start="earliest", time="", problem="")
+        values: dict[str, Any] = {"answer": answer, "start": "earliest", "time": "", "problem": "", "snapshot": False}
+        return renderer.page(request, visitor, "reset.html", **values, snapshots_can=takes_snapshots(answer["sink"]))
 
     @app.post(f"{ONE}/reset")
     def reset(request: Request, table: str, name: str, form: Form) -> Response:
         visitor, operations = operator(site, request, form)
         reference, start = f"{table}/{name}", form.get("start", "earliest")
+        snapshot = form.get("snapshot") == "on"
         answer = operations.details(reference)
         try:
             offsets = _offsets(answer["partitions"], form) if start == "offsets" else None
-            operations.reset(reference, form.get("time", "").strip() if start == "time" else _word(start), offsets)
+            if start == "stay" and not snapshot:
+                raise RefusedRequestError("where it is: goes with the rows of the tables alone; choose these too")
+            chosen = form.get("time", "").strip() if start == "time" else _word(start)
+            operations.reset(reference, None if offsets is not None else chosen, offsets, snapshot=snapshot)
         except RefusedRequestError as error:
             time = form.get("time", "")
-            values = {"answer": answer, "start": start, "time": time, "problem": str(error)}
-            return renderer.page(request, visitor, "reset.html", 422, **values)
+            values: dict[str, Any] = {"answer": answer, "start": start, "time": time, "problem": str(error)}
+            can = takes_snapshots(answer["sink"])
+            return renderer.page(request, visitor, "reset.html", 422, **values, snapshot=snapshot, snapshots_can=can)
         return redirect(f"{path_of(reference)}?done=reset")
 
 
-def _word(start: str) -> str:
-    return start if start in ("earliest", "latest") else "earliest"
+def _word(start: str) -> str | None:
+    """None, for the log to go on where it is, goes with a snapshot alone: the operations say so."""
+    return start if start in ("earliest", "latest") else None if start == "stay" else "earliest"
 
 
 def _offsets(partitions: list[dict[str, object]], form: Mapping[str, str]) -> dict[KafkaPartition, int]:
@@ -92,10 +103,21 @@ def _cancel(app: FastAPI, site: Site, renderer: Renderer) -> None:
     @app.get(f"{ONE}/cancel")
     def ask(request: Request, table: str, name: str) -> Response:
         visitor, operations = operator(site, request)
-        return renderer.page(request, visitor, "cancel.html", answer=operations.details(f"{table}/{name}"))
+        answer = operations.details(f"{table}/{name}")
+        values: dict[str, Any] = {"answer": answer, "droppable": can_drop(answer["sink"]), "problem": ""}
+        return renderer.page(request, visitor, "cancel.html", **values)
 
     @app.post(f"{ONE}/cancel")
     def cancel(request: Request, table: str, name: str, form: Form) -> Response:
-        _, operations = operator(site, request, form)
-        operations.cancel(f"{table}/{name}")
+        visitor, operations = operator(site, request, form)
+        drop = form.get("drop_target") == "on"
+        try:
+            operations.cancel(f"{table}/{name}", drop_target=drop)
+        except (RefusedRequestError, ConflictError, ServiceError) as error:
+            if not drop:
+                raise
+            answer = operations.details(f"{table}/{name}")
+            problem, droppable = redact(str(error)), can_drop(answer["sink"])
+            values: dict[str, Any] = {"answer": answer, "droppable": droppable, "problem": problem}
+            return renderer.page(request, visitor, "cancel.html", 422, **values)
         return redirect("/subscriptions")

@@ -53,6 +53,7 @@ class Capabilities:
     whole_updates: UpdateSink | None = None
     tasks: TaskSink | None = None
     comparable: ComparableSink | None = None
+    droppable: DroppableSink | None = None
     ordered: bool = False
     logs_changes: bool = False
 
@@ -172,6 +173,17 @@ class ComparableSink(Sink, Protocol):
         """Merge these states into stored rows, which take away at most. Show those `shown` again, as they are stored.
 
         Rows that readers see and of which nothing is stored go, where they have a state here.
+        """
+
+
+class DroppableSink(Sink, Protocol):
+    """A sink that can take away what it has made for source tables."""
+
+    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
+        """Remove it, with all that the sink has noted of these tables; the names of what was there.
+
+        What others have made stays. No stream may write meanwhile. Raises ServiceError as `write` does; then some of it
+        may be gone, and another call goes on from there.
         """
 
 

@@ -60,6 +60,7 @@ def until(site: Site, server: ServerProcess, name: str, met: Callable[[dict[str,
     return tables(site, name)[0]
 
 
+@pytest.mark.long
 @pytest.mark.promise("subscription.snapshot")
 @pytest.mark.timeout(3600)
 def test_another_worker_goes_on_at_the_range(place: Place, tmp_path: Path) -> None:

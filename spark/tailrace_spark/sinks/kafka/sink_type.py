@@ -90,4 +90,5 @@ KAFKA: Final = SinkType(
     document="docs/sinks/kafka.md",
     open=_open,
     where="topic",
+    droppable=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -213,15 +213,27 @@ class Catalog:
         if self._on_drop != "clear":
             self._rename(connection, old, taken)
             return
-        # What says whose they are goes last: MySQL commits at each step, and whoever comes next goes on from there.
-        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {self._quote(old.name)}")
-        for sql_table in reversed(_tables(target_of(old))):
-            sql_table.drop(connection, checkfirst=True)
-        connection.execute(TABLES.delete().where(TABLES.c.table_id == str(old.definition.id)))
-        self._targets.pop(old.definition.id, None)
+        self._remove(connection, old)
         log.info(
             "%s was dropped and created again: deleted its old rows from %s (on_drop = clear)", old.definition, old.name
         )
+
+    def drop(self, connection: sa.Connection, table_ids: Collection[UUID]) -> list[str]:
+        """Remove all that follows these source tables; the names of the views that were there."""
+        layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES).order_by(TABLES.c.name))]
+        dropped = [layout for layout in layouts if layout.definition.id in table_ids]
+        for layout in dropped:
+            self._remove(connection, layout)
+            log.info("%s: dropped %s, which followed it", layout.definition, layout.name)
+        return [layout.name for layout in dropped]
+
+    def _remove(self, connection: sa.Connection, layout: Layout) -> None:
+        """What says whose they are goes last: MySQL commits at each step, and whoever comes next goes on from there."""
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {self._quote(layout.name)}")
+        for sql_table in reversed(_tables(target_of(layout))):
+            sql_table.drop(connection, checkfirst=True)
+        connection.execute(TABLES.delete().where(TABLES.c.table_id == str(layout.definition.id)))
+        self._targets.pop(layout.definition.id, None)
 
     def _expect_free(self, connection: sa.Connection, target: Target) -> None:
         """Refuse what others made under these names, before MySQL commits that they are ours."""

@@ -40,6 +40,7 @@ from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.dialects import SQLITE
 from tailrace_spark.sinks.state_store.engine import absent, open_engine, said
 from tailrace_spark.sinks.state_store.fences import next_token
+from tailrace_spark.sinks.state_store.truncations import forget_truncations
 
 log = logging.getLogger("tailrace_spark")
 
@@ -93,7 +94,9 @@ class SqlSink:
     def capabilities(self) -> Capabilities:
         # SQLite's file is one machine's, and one writer's.
         tasks = None if self._dialect == SQLITE else self
-        return Capabilities(sweeping=self, dead_letters=self, progress=self, tasks=tasks, comparable=self)
+        return Capabilities(
+            sweeping=self, dead_letters=self, progress=self, tasks=tasks, comparable=self, droppable=self
+        )
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
@@ -154,6 +157,18 @@ class SqlSink:
             target = self._followed(connection, table)
             if target is not None:
                 self._merges.of(target).amend(connection, states, shown, int(self._clock()))
+
+    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
+        """As DroppableSink says: views, tables and what later merges need. Dead letters stay."""
+        ids = {table.id for table in tables}
+        with self._transaction("nothing was dropped, or a part of it (MySQL)") as connection:
+            dropped = self._catalog.drop(connection, ids)
+            for table_id in ids:
+                self._pieces.held.forget(connection, table_id)
+                self._pieces.purges.reset(connection, table_id)
+                forget_truncations(connection, table_id)
+        self._pieces.forget()
+        return dropped
 
     def _followed(self, connection: sa.Connection, table: Table) -> Target | None:
         targets = self._catalog.all(connection)

@@ -33,4 +33,5 @@ SQL: Final = SinkType(
     document="docs/sinks/sql.md",
     open=_open,
     where="url",
+    droppable=True,
 )

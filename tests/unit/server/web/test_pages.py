@@ -124,6 +124,34 @@ def test_a_reset_to_offsets(served: Served, browser: NewBrowser) -> None:
     assert [row["next"] for row in partitions] == [7, 8]
 
 
+def test_a_reset_with_the_rows_of_the_tables(served: Served, browser: NewBrowser) -> None:
+    asked(served, "warehouse")
+    served.operations.reset("warehouse", "earliest", {("t", 0): 5})
+    operator, one = browser(Role.OPERATE), "/subscriptions/shop.orders/warehouse"
+    assert 'name="snapshot"' in operator.get(f"{one}/reset").text
+    answer = operator.post(f"{one}/reset", start="stay")
+    assert (answer.status_code, "goes with the rows of the tables alone" in answer.text) == (422, True)
+    operator.post(f"{one}/reset", start="stay", snapshot="on")
+    details = served.operations.details("warehouse")
+    assert (details["stage"], [row["next"] for row in details["partitions"]]) == ("snapshot", [5])
+    operator.get(f"{one}/reset")
+    operator.post(f"{one}/reset", start="latest", snapshot="on")
+    details = served.operations.details("warehouse")
+    assert (details["start"], details["partitions"]) == ("latest", [])
+
+
+def test_a_target_is_dropped_where_that_is_asked(served: Served, browser: NewBrowser) -> None:
+    asked(served, "warehouse")
+    asked(served, "other")
+    operator, one = browser(Role.OPERATE), "/subscriptions/shop.orders/warehouse"
+    assert 'name="drop_target"' in operator.get(f"{one}/cancel").text
+    answer = operator.post(f"{one}/cancel", drop_target="on")
+    assert (answer.status_code, "nothing can be dropped here" in answer.text) == (422, True)  # of a site without sinks
+    assert served.operations.details("warehouse")["state"] == "active"
+    operator.post(f"{one}/cancel")
+    assert [row["name"] for row in served.operations.all()] == ["other"]
+
+
 def test_the_audit(served: Served, browser: NewBrowser) -> None:
     asked(served, "warehouse")
     served.operations.pause("warehouse")
