@@ -16,8 +16,8 @@ import traceability
 import typer.main
 from typer.testing import CliRunner
 
-from tailrace.cli.main import app
-from tailrace_common.cli.program import COMMANDS, mount_entry_points
+from tailrace.cli.main import OWN, command_line
+from tailrace_common.cli.program import COMMANDS
 from tailrace_common.settings.sample import render_sample
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -31,7 +31,7 @@ What each command's `--help` says. Written by `make generated` from the code.
 def render_commands() -> str:
     """The reference of all commands, Markdown."""
     parts = [_HEAD]
-    mount_entry_points(app, announced())
+    app = command_line((*OWN, *announced()))
     for words in command_words(typer.main.get_command(app), ()):
         answer = CliRunner(env={"COLUMNS": "110"}).invoke(app, [*words, "--help"], prog_name="tailrace")
         if answer.exit_code:

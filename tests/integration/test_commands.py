@@ -21,7 +21,7 @@ from cassandra.cluster import Session
 from typer.testing import CliRunner
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
@@ -146,7 +146,7 @@ class Bench:
         root = logging.getLogger()
         handlers, level = list(root.handlers), root.level
         try:
-            done = CliRunner(env=dict.fromkeys(_OVERRIDES)).invoke(app, list(words))
+            done = CliRunner(env=dict.fromkeys(_OVERRIDES)).invoke(complete(), list(words))
         finally:
             root.handlers[:], root.level = handlers, level
         return done.exit_code, done.stdout, done.stderr

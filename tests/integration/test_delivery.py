@@ -20,7 +20,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 from typer.testing import CliRunner
 
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.kafka import TopicReader
@@ -223,7 +223,7 @@ def test_topics_that_their_owner_makes(stage: Stage) -> None:
     with stage.agent("early", {}, settings) as early:
         assert early.ended() == 2
     assert "topics.create is false, and these topics are missing" in early.words()
-    answer = CliRunner().invoke(app, ["topics", "plan", "-c", str(early.settings), "--commands"])
+    answer = CliRunner().invoke(complete(), ["topics", "plan", "-c", str(early.settings), "--commands"])
     assert answer.exit_code == 0, answer.output
     missing = [line for line in answer.stdout.splitlines() if line.startswith("kafka-topics.sh")]
     words = [shlex.split(line) for line in missing]
@@ -240,7 +240,7 @@ def test_topics_that_their_owner_makes(stage: Stage) -> None:
     admin = AdminClient({"bootstrap.servers": stage.kafka.bootstrap})
     for future in admin.create_topics(made).values():
         future.result(30)
-    answer = CliRunner().invoke(app, ["topics", "plan", "-c", str(early.settings)])
+    answer = CliRunner().invoke(complete(), ["topics", "plan", "-c", str(early.settings)])
     rows = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
     assert {row["state"] for row in rows} == {"there"}
     with stage.agent("agent", {}, settings) as agent:

@@ -13,8 +13,7 @@ from typing import Any, Final
 import pytest
 import typer.main
 
-from tailrace.cli.main import app
-from tailrace_common.cli.program import mount_entry_points
+from tailrace.cli.main import OWN, command_line
 from tailrace_common.settings import settings_from
 from tests.pages.blocks import blocks, commands
 from tests.tools import tool
@@ -32,8 +31,7 @@ _GENERAL: Final = frozenset({"-h", "--help", "--version", "--log-level", "--log-
 @cache
 def program() -> Any:
     """The program with the commands of all packages, as typer's own class."""
-    mount_entry_points(app, tool("generate").announced())
-    return typer.main.get_command(app)
+    return typer.main.get_command(command_line((*OWN, *tool("generate").announced())))
 
 
 def named(page: Path) -> Iterator[str]:

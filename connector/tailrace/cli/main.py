@@ -1,43 +1,21 @@
-"""The `tailrace` command: its options and its sub-commands."""
+"""The `tailrace` command: its options, and its sub-commands, of which only the one that runs is loaded."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 import typer
 
-from tailrace.cli.agent import agent
-from tailrace.cli.check import check
-from tailrace.cli.cluster.dead_letters import dead_letters
-from tailrace.cli.cluster.generations import app as generations
-from tailrace.cli.cluster.hosts import app as hosts
-from tailrace.cli.cluster.losses import app as losses
-from tailrace.cli.cluster.offsets import app as offsets
-from tailrace.cli.cluster.offsets_restore import restore
-from tailrace.cli.cluster.parked import app as parked
-from tailrace.cli.cluster.replay import replay_
-from tailrace.cli.cluster.schema import app as schema
-from tailrace.cli.cluster.tail import tail
-from tailrace.cli.cluster.topics import app as topics
-from tailrace.cli.demo import demo
-from tailrace.cli.drain import drain
 from tailrace.cli.groups import Headed
-from tailrace.cli.init import init
-from tailrace.cli.local import app as local
-from tailrace.cli.segments.dump import dump
-from tailrace.cli.segments.inspect import inspect
-from tailrace.cli.segments.token import token
-from tailrace.cli.segments.verify import verify
 from tailrace_common.cli.program import (
     COMMANDS,
     LOGGING,
     FormatOption,
     LevelOption,
-    Listing,
     LogFormat,
     LogLevel,
     VersionOption,
@@ -46,10 +24,34 @@ from tailrace_common.cli.program import (
     program,
 )
 
-app = program(Headed)
+OWN: Final = tuple(
+    EntryPoint(name, f"tailrace.cli.{value}", COMMANDS)
+    for name, value in {
+        "agent": "agent:agent",
+        "check": "check:check",
+        "dead-letters": "cluster.dead_letters:dead_letters",
+        "demo": "demo:demo",
+        "drain": "drain:drain",
+        "dump": "segments.dump:dump",
+        "generations": "cluster.generations:app",
+        "hosts": "cluster.hosts:app",
+        "init": "init:init",
+        "inspect": "segments.inspect:inspect",
+        "local": "local:app",
+        "losses": "cluster.losses:app",
+        "offsets": "cluster.offsets:app",
+        "parked": "cluster.parked:app",
+        "replay": "cluster.replay:replay_",
+        "schema": "cluster.schema:app",
+        "tail": "cluster.tail:tail",
+        "token": "segments.token:token",
+        "topics": "cluster.topics:app",
+        "verify": "segments.verify:verify",
+    }.items()
+)
+"""The commands of this package. Those of others are entry points, which take a search of all that is installed."""
 
 
-@app.callback()
 def tailrace(
     log_level: LevelOption = LogLevel.INFO,
     log_format: FormatOption = LogFormat.HUMAN,
@@ -66,37 +68,27 @@ def tailrace(
     begin(log_level, log_format)
 
 
-app.command("demo")(demo)
-app.command("init")(init)
-app.command("agent")(agent)
-app.command("drain")(drain)
-app.add_typer(local, name="local", cls=Listing)
-app.command("inspect")(inspect)
-app.command("dump")(dump)
-app.add_typer(schema, name="schema", cls=Listing)
-app.command("verify")(verify)
-app.command("replay")(replay_)
-app.command("tail")(tail)
-app.command("token")(token)
-app.add_typer(generations, name="generations", cls=Listing)
-offsets.command("restore")(restore)
-app.add_typer(offsets, name="offsets", cls=Listing)
-app.add_typer(hosts, name="hosts", cls=Listing)
-app.add_typer(losses, name="losses", cls=Listing)
-app.add_typer(topics, name="topics", cls=Listing)
-app.add_typer(parked, name="parked", cls=Listing)
-app.command("dead-letters")(dead_letters)
-app.command("check")(check)
-OWN: Final = frozenset(
-    [str(one.name) for one in app.registered_commands] + [str(one.name) for one in app.registered_groups]
-)
+def command_line(points: Iterable[EntryPoint]) -> typer.Typer:
+    """The command with these sub-commands, whose modules are imported now."""
+    app = program(Headed)
+    app.callback()(tailrace)
+    mount_entry_points(app, points)
+    return app
 
 
 @cache
 def complete() -> typer.Typer:
-    """The command with those of other packages. To load them takes more time, and memory, than an agent needs."""
-    mount_entry_points(app, entry_points(group=COMMANDS))
-    return app
+    """The command with all sub-commands, also those of other packages. To load them takes seconds."""
+    return command_line((*OWN, *entry_points(group=COMMANDS)))
+
+
+def chosen(words: Sequence[str]) -> typer.Typer:
+    """The command with what a command line needs: the sub-command that it names, else all, for help and suggestions."""
+    name = command_of(words)
+    points = [point for point in OWN if point.name == name] or list(entry_points(group=COMMANDS, name=name or ""))
+    if points or (name is None and "--version" in words):
+        return command_line(points)
+    return complete()
 
 
 def command_of(words: Sequence[str]) -> str | None:
@@ -112,5 +104,4 @@ def command_of(words: Sequence[str]) -> str | None:
 
 def run() -> None:
     """The console script."""
-    chosen = app if command_of(sys.argv[1:]) in OWN else complete()
-    chosen(prog_name="tailrace")
+    chosen(sys.argv[1:])(prog_name="tailrace")

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
 )
 from typer.testing import CliRunner, Result
 
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
 from tailrace.ops.health import HealthBoard
@@ -96,7 +96,7 @@ class Cluster:
         settings = tmp_path / "tailrace.toml"
         servers = self.config["bootstrap.servers"]
         settings.write_text(f'kafka."bootstrap.servers" = "{servers}"\ntopics.prefix = "{self.prefix}"\n')
-        return CliRunner().invoke(app, ["generations", *arguments, "-c", str(settings)], input=given)
+        return CliRunner().invoke(complete(), ["generations", *arguments, "-c", str(settings)], input=given)
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_the_commands_show_what_the_topic_has(cluster: Cluster, tmp_path: Path) 
         file = tmp_path / "generation.json"
         file.write_text(cluster.run(tmp_path, *shown.split()).stdout)
         given = "\n".join(map(str, tokens))
-        looked_up = CliRunner().invoke(app, ["generations", "lookup", "--generation", str(file)], input=given)
+        looked_up = CliRunner().invoke(complete(), ["generations", "lookup", "--generation", str(file)], input=given)
         generation = published.unpack().generation
         assert looked_up.stdout.split() == [stream_for(generation, token).value.hex() for token in tokens]
 

@@ -18,7 +18,7 @@ from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.cli.checks.directories import check_directories
 from tailrace.cli.checks.kafka import check_kafka, check_registry
 from tailrace.cli.checks.node import check_latency
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import AgentSettings, Settings, load_settings
 from tailrace_schemas.errors import SettingsError
@@ -136,10 +136,10 @@ def test_properties_that_make_no_client_together() -> None:
 def test_one_sink_alone(tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_text(f'[sink.a]\nurl = "sqlite:////none/a.db"\n[sink.b]\nurl = "sqlite:///{tmp_path}/b.db"\n')
-    answer = CliRunner().invoke(app, ["check", "-c", str(path), "--only", "stream", "--sink", "b"])
+    answer = CliRunner().invoke(complete(), ["check", "-c", str(path), "--only", "stream", "--sink", "b"])
     names = [json.loads(line)["name"] for line in answer.stdout.splitlines()]
     assert (answer.exit_code, names) == (0, ["java", "sink b", "checkpoint"])
-    answer = CliRunner().invoke(app, ["check", "-c", str(path), "--sink", "c"])
+    answer = CliRunner().invoke(complete(), ["check", "-c", str(path), "--sink", "c"])
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr == "tailrace: --sink c: there is no [sink.c]; the sinks are: a, b\n"
 
@@ -148,7 +148,7 @@ def test_one_sink_alone(tmp_path: Path) -> None:
 def test_the_command_prints_json_lines_and_fails(tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_text(f'[agent]\ncdc_raw_directory = "{tmp_path}/gone"\n', encoding="utf-8")
-    answer = CliRunner().invoke(app, ["check", "-c", str(path), "--only", "directories"])
+    answer = CliRunner().invoke(complete(), ["check", "-c", str(path), "--only", "directories"])
     assert answer.exit_code == 1
     (line,) = (json.loads(line) for line in answer.stdout.splitlines())
     assert line["name"] == "cdc_raw_directory"
@@ -169,7 +169,7 @@ def test_cassandra_down_is_said_by_the_check_alone(tmp_path: Path) -> None:
 
 
 def test_an_unknown_part_is_wrong_usage() -> None:
-    answer = CliRunner().invoke(app, ["check", "--only", "kafak"])
+    answer = CliRunner().invoke(complete(), ["check", "--only", "kafak"])
     assert answer.exit_code == 2
     assert "the parts are directories, cassandra, kafka, registry, code, stream" in answer.stderr
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.drain import Waiting, until_published
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace_schemas.errors import ServiceError
 from tests.support.clock import ManualClock
 
@@ -52,6 +52,6 @@ def test_what_waits_is_said_at_the_end_of_the_time() -> None:
 def test_an_agent_without_an_endpoint_is_a_wrong_setting(tmp_path: Path) -> None:
     file = tmp_path / "tailrace.toml"
     file.write_text("[agent]\nhealth_port = 0\n")
-    ended = CliRunner().invoke(app, ["drain", "-c", str(file)])
+    ended = CliRunner().invoke(complete(), ["drain", "-c", str(file)])
     assert ended.exit_code != 0
     assert "agent.health_port is 0" in str(ended.exception) + ended.output

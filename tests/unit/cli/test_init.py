@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.init import Beginning, asked
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace.local.process import directory_lock
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import SettingsError
@@ -22,7 +22,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_piped_it_asks_nothing_and_writes_nine_lines(tmp_path: Path) -> None:
-    answer = CliRunner().invoke(app, ["init"])
+    answer = CliRunner().invoke(complete(), ["init"])
     assert (answer.exit_code, answer.stdout) == (0, "")
     assert answer.stderr.endswith("lines written; next: tailrace check\n")
     lines = (tmp_path / "tailrace.toml").read_text().splitlines()
@@ -44,7 +44,7 @@ def test_options_say_all_of_it(tmp_path: Path) -> None:
         "--sink",
         "sqlite:///x.db",
     ]
-    answer = CliRunner().invoke(app, ["init", "-o", "my.toml", *given])
+    answer = CliRunner().invoke(complete(), ["init", "-o", "my.toml", *given])
     assert answer.stderr.endswith("next: tailrace check -c my.toml\n")
     settings = load_settings(tmp_path / "my.toml", {})
     assert (settings.cluster.contact_points, settings.cluster.port) == (("::1",), 9142)
@@ -62,11 +62,11 @@ def test_the_addresses_of_local_services_that_run_are_taken(tmp_path: Path) -> N
     ]
     whole = [{"state": "running", "pid": 1, "log": "", **service} for service in services]
     (directory / "state.json").write_text(json.dumps({"pid": 1, "services": whole}))
-    assert CliRunner().invoke(app, ["init", "-o", "stopped.toml"]).exit_code == 0
+    assert CliRunner().invoke(complete(), ["init", "-o", "stopped.toml"]).exit_code == 0
     assert load_settings(tmp_path / "stopped.toml", {}).cluster.port == 9042
     locks = [directory_lock(directory / name, name, seconds=0.2) for name in ("cassandra", "kafka")]
     try:
-        answer = CliRunner().invoke(app, ["init"])
+        answer = CliRunner().invoke(complete(), ["init"])
     finally:
         for lock in locks:
             lock.close()
@@ -78,16 +78,16 @@ def test_the_addresses_of_local_services_that_run_are_taken(tmp_path: Path) -> N
 
 def test_a_file_that_exists_is_kept_unless_forced(tmp_path: Path) -> None:
     (tmp_path / "tailrace.toml").write_text("# mine\n")
-    answer = CliRunner().invoke(app, ["init"])
+    answer = CliRunner().invoke(complete(), ["init"])
     assert answer.exit_code == 2
     assert answer.stderr == "tailrace: tailrace.toml exists: give --output FILE, or --force to replace it\n"
     assert (tmp_path / "tailrace.toml").read_text() == "# mine\n"
-    assert CliRunner().invoke(app, ["init", "--force"]).exit_code == 0
+    assert CliRunner().invoke(complete(), ["init", "--force"]).exit_code == 0
     assert load_settings(tmp_path / "tailrace.toml", {}).cluster.port == 9042
 
 
 def test_only_this_user_reads_it(tmp_path: Path) -> None:
-    answer = CliRunner().invoke(app, ["init", "--sink", "postgresql://u:hunter2@h/d"])
+    answer = CliRunner().invoke(complete(), ["init", "--sink", "postgresql://u:hunter2@h/d"])
     assert "hunter2" not in answer.output
     assert (tmp_path / "tailrace.toml").stat().st_mode & 0o777 == 0o600
 

@@ -41,7 +41,7 @@ def _restore_logging() -> Iterator[None]:
 
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(main.complete()))), ids=" ".join)
 def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
-    answer = CliRunner().invoke(main.app, [*words, "--help"], prog_name="tailrace")
+    answer = CliRunner().invoke(main.complete(), [*words, "--help"], prog_name="tailrace")
     assert answer.exit_code == 0
     assert "Example" in answer.output
     assert f"tailrace {words[0]}" in answer.output.partition("Example")[2] if words else True
@@ -63,13 +63,13 @@ def test_the_commands_of_the_design_exist() -> None:
 
 
 def test_version_says_which_code_is_active() -> None:
-    answer = CliRunner().invoke(main.app, ["--version"])
+    answer = CliRunner().invoke(main.complete(), ["--version"])
     assert answer.exit_code == 0
     assert "(pure Python)" in answer.output or "(compiled: " in answer.output
 
 
 def test_wrong_usage_is_exit_code_2() -> None:
-    answer = CliRunner().invoke(main.app, ["chekc"])
+    answer = CliRunner().invoke(main.complete(), ["chekc"])
     assert answer.exit_code == 2
     assert "Did you mean 'check'?" in answer.output
 
@@ -113,7 +113,7 @@ def test_interrupt_ends_quietly() -> None:
 
 def test_settings_errors_reach_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TAILRACE_CLUSTER__PROT", "1")
-    answer = CliRunner().invoke(main.app, ["check"])
+    answer = CliRunner().invoke(main.complete(), ["check"])
     assert answer.exit_code == 2
     assert (
         answer.stderr == "tailrace: TAILRACE_CLUSTER__PROT: unknown setting cluster.prot; did you mean cluster.port?\n"
@@ -197,6 +197,24 @@ def test_log_lines_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_the_command_is_the_first_word_that_is_no_options_value(words: list[str], command: str | None) -> None:
     assert main.command_of(words) == command
+
+
+@pytest.mark.parametrize(
+    ("words", "loaded"),
+    [
+        (["agent", "-c", "t.toml"], {"agent"}),
+        (["--log-level", "debug", "stream"], {"stream"}),
+        (["offsets", "restore"], {"offsets"}),
+        (["--version"], set()),
+    ],
+)
+def test_a_command_line_loads_its_command_alone(words: list[str], loaded: set[str]) -> None:
+    assert {names[0] for names in commands(typer.main.get_command(main.chosen(words))) if names} == loaded
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["agnet"]])
+def test_help_and_suggestions_know_all_commands(words: list[str]) -> None:
+    assert main.chosen(words) is main.complete()
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.segments.keys import KEY, KEY_PASSWORD, PASSWORD, keys_of, keys_of_settings
 from tailrace_common.settings import AgentSettings
@@ -92,15 +92,15 @@ def test_a_wrong_password_names_the_file_and_not_the_password(monkeypatch: pytes
 def test_the_commands_take_the_key_from_their_environment(command: str, tmp_path: Path) -> None:
     (path,), schema = recorded.recorded("4.0-beta4/encrypted").unpack(tmp_path)
     words = [command, str(path), *(["--schema", str(schema)] if command == "dump" else [])]
-    assert CliRunner().invoke(app, words).exit_code == 3
-    answer = CliRunner(env={KEY: recorded.KEY.hex()}).invoke(app, words)
+    assert CliRunner().invoke(complete(), words).exit_code == 3
+    answer = CliRunner(env={KEY: recorded.KEY.hex()}).invoke(complete(), words)
     assert answer.exit_code == 0
     assert recorded.KEY.hex() not in answer.output
 
 
 def test_the_help_does_not_show_a_key_that_is_set() -> None:
     for command in ("inspect", "dump"):
-        answer = CliRunner(env={KEY: recorded.KEY.hex()}).invoke(app, [command, "--help"])
+        answer = CliRunner(env={KEY: recorded.KEY.hex()}).invoke(complete(), [command, "--help"])
         assert answer.exit_code == 0
         assert recorded.KEY.hex() not in answer.output
 

@@ -16,6 +16,7 @@ from tailrace.assembly.node_settings import GRANT, read_node_settings
 from tailrace.assembly.offset_positions import between, present, require_boundary
 from tailrace.assembly.own_directory import require_own_directory
 from tailrace.assembly.services import contact_of
+from tailrace.cli.cluster.offsets_restore import restore
 from tailrace.cli.support.host_records import (
     Fence,
     Host,
@@ -232,3 +233,6 @@ def _short(one: HostRecord, now: float) -> dict[str, object]:
 def _tell_quarantined(record: HostRecord) -> None:
     for damaged in () if record.resume is None else record.resume.quarantined:
         say(f"{record.host}: segment {damaged.segment} is read up to {damaged.offset} only: {damaged.reason}")
+
+
+app.command("restore")(restore)

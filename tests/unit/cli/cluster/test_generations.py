@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace_schemas.ring import Node, Ring, ring_seed
 from tailrace_schemas.streams import build_generation, stream_for
 
@@ -34,7 +34,7 @@ def _run(tmp_path: Path, command: str, content: object, given: str = "") -> Resu
     file = tmp_path / "file.json"
     file.write_text(content if isinstance(content, str) else json.dumps(content))
     option = {"build": "--ring", "lookup": "--generation"}[command]
-    return CliRunner().invoke(app, ["generations", command, option, str(file)], input=given)
+    return CliRunner().invoke(complete(), ["generations", command, option, str(file)], input=given)
 
 
 def test_build_prints_the_generation_of_the_ring(tmp_path: Path) -> None:
@@ -70,7 +70,9 @@ def test_lookup_answers_each_token(tmp_path: Path) -> None:
 def test_lookup_of_keys_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "generation.json"
     file.write_text(json.dumps(GENERATION))
-    result = CliRunner().invoke(app, ["generations", "lookup", "--generation", str(file), "0x00000007", "0x00000001"])
+    result = CliRunner().invoke(
+        complete(), ["generations", "lookup", "--generation", str(file), "0x00000007", "0x00000001"]
+    )
     assert result.exit_code == 0, result.stderr
     first, second = map(json.loads, result.stdout.splitlines())
     assert first == {
@@ -85,10 +87,10 @@ def test_lookup_of_keys_in_a_file(tmp_path: Path) -> None:
 
 
 def test_lookup_of_nothing_says_what_it_takes() -> None:
-    result = CliRunner().invoke(app, ["generations", "lookup"])
+    result = CliRunner().invoke(complete(), ["generations", "lookup"])
     assert result.exit_code == 2
     assert "name a KEY, or give --generation FILE" in result.stderr
-    result = CliRunner().invoke(app, ["generations", "lookup", "7"])
+    result = CliRunner().invoke(complete(), ["generations", "lookup", "7"])
     assert result.exit_code == 2
     assert "give --table KEYSPACE.TABLE" in result.stderr
 
@@ -97,12 +99,12 @@ def test_a_ring_of_a_file_is_drawn(tmp_path: Path) -> None:
     file, drawn = tmp_path / "ring.json", tmp_path / "ring.svg"
     file.write_text(json.dumps(RING))
     words = ["generations", "picture", "--ring", str(file), "-o", str(drawn), "--key", "0x01", "--key", "0x02"]
-    result = CliRunner().invoke(app, words)
+    result = CliRunner().invoke(complete(), words)
     assert (result.exit_code, result.stdout) == (0, "")
     assert f"{drawn}: the ring of generation {RING['timestamp']}" in result.stderr
     assert drawn.read_text().count('class="range"') == 3
     assert drawn.read_text().count('class="marker"') == 2
-    result = CliRunner().invoke(app, [*words[:5], str(tmp_path / "none" / "x.svg")])
+    result = CliRunner().invoke(complete(), [*words[:5], str(tmp_path / "none" / "x.svg")])
     assert result.exit_code == 2
     assert "No such file or directory" in result.stderr
 
@@ -180,6 +182,6 @@ def test_a_bad_token_is_named(tmp_path: Path, text: str) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     for command, option in (("build", "--ring"), ("lookup", "--generation")):
-        result = CliRunner().invoke(app, ["generations", command, option, str(tmp_path / "none")])
+        result = CliRunner().invoke(complete(), ["generations", command, option, str(tmp_path / "none")])
         assert result.exit_code == 2
         assert f"{tmp_path / 'none'}: No such file" in result.stderr

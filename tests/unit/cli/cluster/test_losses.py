@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.cluster.losses import loss_row, losses_named
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace.cli.support.stored_losses import chosen_losses, losses_in
 from tailrace.publish.losses import acknowledged, loss_record
 from tailrace.state.loss import Loss, Missing
@@ -77,6 +77,6 @@ def test_losses_are_chosen_by_id() -> None:
 
 @pytest.mark.parametrize("words", [[], ["loss/1/6", "--all"]])
 def test_either_ids_or_all_are_acknowledged(words: list[str]) -> None:
-    result = CliRunner().invoke(app, ["losses", "acknowledge", *words])
+    result = CliRunner().invoke(complete(), ["losses", "acknowledge", *words])
     assert result.exit_code == 2
     assert "give ids, or --all" in result.stderr

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tailrace.assembly.offset_positions import between, present, require_boundary
 from tailrace.cli.cluster import offsets
 from tailrace.cli.cluster.hosts import Members, host_rows, progress_words, require_gone
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace.cli.support.host_records import age_words, require_unchanged
 from tailrace.cli.support.options import confirm
 from tailrace.commitlog.encryption import NO_KEYS
@@ -104,7 +104,7 @@ def test_a_no_on_the_terminal_changes_nothing(
 
 
 def test_adopt_wants_to_be_told_so() -> None:
-    result = CliRunner().invoke(app, ["offsets", "adopt"])
+    result = CliRunner().invoke(complete(), ["offsets", "adopt"])
     assert result.exit_code == 2
     assert "give --new-log, if the node's commit log is another one than before" in result.stderr
 

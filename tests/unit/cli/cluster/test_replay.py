@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tailrace.assembly.replay_targets import chosen, require_selected, with_announced
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace.cli.support.arguments import time_of
 from tailrace.publish.selection import Selection
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
@@ -28,7 +28,7 @@ KIND = "5.0.1/lz4"
 def replayed(directory: Path, *options: str) -> Result:
     """The command's result; what it prints goes to standard output."""
     words = ["replay", str(directory), "--schema", str(directory / "schema.jsonl"), "--key", KEY.hex()]
-    return CliRunner().invoke(app, [*words, "--to", "-", *options])
+    return CliRunner().invoke(complete(), [*words, "--to", "-", *options])
 
 
 def lines_of(result: Result) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def test_lines_are_those_of_dump(kind: str, tmp_path: Path) -> None:
     """Byte for byte, whichever way they go."""
     paths, schema = recorded(kind).unpack(tmp_path)
     words = ["dump", *map(str, paths), "--schema", str(schema), "--format", "changes", "--key", KEY.hex()]
-    dumped = CliRunner().invoke(app, words)
+    dumped = CliRunner().invoke(complete(), words)
     assert dumped.exit_code == 0
     assert dumped.stdout
     assert replayed(tmp_path).stdout == dumped.stdout
@@ -157,7 +157,7 @@ def test_without_cluster_kafka_has_to_be_told_the_host(tmp_path: Path) -> None:
     """A change names its host; nothing is guessed."""
     recorded(KIND).unpack(tmp_path)
     words = ["replay", str(tmp_path), "--schema", str(tmp_path / "schema.jsonl")]
-    result = CliRunner().invoke(app, words)
+    result = CliRunner().invoke(complete(), words)
     assert result.exit_code == 2
     assert "give --host too" in result.stderr
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tests.unit.schemas.test_tokens import CASES
 
 KEYS = [key.hex() for key, _, _ in CASES]
@@ -23,17 +23,17 @@ TOKENS = "".join(f"{token}\n" for _, token, _ in CASES)
     ],
 )
 def test_tokens_of_arguments_or_lines(arguments: list[str], given: str) -> None:
-    result = CliRunner().invoke(app, ["token", *arguments], input=given)
+    result = CliRunner().invoke(complete(), ["token", *arguments], input=given)
     assert (result.exit_code, result.stdout) == (0, TOKENS)
 
 
 def test_no_lines_are_no_tokens() -> None:
-    result = CliRunner().invoke(app, ["token"], input="")
+    result = CliRunner().invoke(complete(), ["token"], input="")
     assert (result.exit_code, result.stdout) == (0, "")
 
 
 def test_each_line_has_an_answer_the_empty_key_too() -> None:
-    result = CliRunner().invoke(app, ["token"], input="313233\n\n313233\n")
+    result = CliRunner().invoke(complete(), ["token"], input="313233\n\n313233\n")
     assert result.stdout.splitlines() == ["-7468325962851647638", "-9223372036854775808", "-7468325962851647638"]
 
 
@@ -48,7 +48,7 @@ def test_each_line_has_an_answer_the_empty_key_too() -> None:
     ],
 )
 def test_bad_keys_are_named(arguments: list[str], given: str, printed: str, words: str) -> None:
-    result = CliRunner().invoke(app, ["token", *arguments], input=given)
+    result = CliRunner().invoke(complete(), ["token", *arguments], input=given)
     assert result.exit_code == 2
     assert result.stdout == printed
     assert words in result.stderr

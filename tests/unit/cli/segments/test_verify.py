@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tailrace.cli.main import app
+from tailrace.cli.main import complete
 from tailrace.cli.segments.verify import verify
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.commitlog.recorded import KEY, KINDS, read_until_damage, recorded, sections_of
@@ -221,7 +221,9 @@ def test_a_person_gets_a_bar_and_what_is_wrong(
 def test_the_command_in_processes_of_its_own(tmp_path: Path) -> None:
     recorded("4.0-beta4/encrypted").unpack(tmp_path)
     recorded("3.11.17/encrypted").unpack(tmp_path)
-    answer = CliRunner(env={"TAILRACE_SEGMENT_KEY": KEY.hex()}).invoke(app, ["verify", "--jobs", "2", str(tmp_path)])
+    answer = CliRunner(env={"TAILRACE_SEGMENT_KEY": KEY.hex()}).invoke(
+        complete(), ["verify", "--jobs", "2", str(tmp_path)]
+    )
     assert answer.exit_code == 0, answer.output
     assert [json.loads(line)["status"] for line in answer.stdout.splitlines()] == ["ok", "ok"]
-    assert CliRunner().invoke(app, ["verify", "--jobs", "0", str(tmp_path)]).exit_code == 2
+    assert CliRunner().invoke(complete(), ["verify", "--jobs", "0", str(tmp_path)]).exit_code == 2
