@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tailrace_spark.comparison.rows import Difference
     from tailrace_spark.merge.stored_row import RowKey
     from tailrace_spark.sinks.protocol import ComparableSink, ReachableSink
+    from tailrace_spark.snapshot.settings import SnapshotSettings
 
 _DIFFERS = 4
 """The exit code for data loss: the copy is not what the source has."""
@@ -63,7 +64,7 @@ def compare(
     consistency: Consistency = "LOCAL_QUORUM",
     datacenter: Datacenter = None,
 ) -> None:
-    """Compare a table of Cassandra with what a SQL sink has of it, and list the rows that differ; values are not shown.
+    """Compare a table of Cassandra with what a sink has of it, and list the rows that differ; values are not shown.
 
     Rows that differ are looked at again after the grace. Those written within it are in flight, and do not count. Exit
     code 4 where rows differ, or differ still after --repair. A stream may run meanwhile.
@@ -71,7 +72,7 @@ def compare(
     Example: tailrace compare shop.orders --sink local --repair
     """
     settings = settings_of(config)
-    chosen, section = chosen_sink(settings, sink)
+    chosen, _ = chosen_sink(settings, sink)
     if remove_extra and not repair:
         raise SettingsError("--remove-extra needs --repair")
     if settings.stream.where or settings.stream.columns:
@@ -93,7 +94,7 @@ def compare(
     from tailrace_spark.job.session import SparkOnce
     from tailrace_spark.snapshot.reading import Clock
 
-    store, comparable = _opened(settings, chosen, section.type)
+    store, comparable = comparable_sink(settings, chosen, reading)
     try:
         with SparkOnce(settings.stream.spark.reveal()) as spark:
             clock = Clock(time.time, time.sleep)
@@ -110,15 +111,21 @@ def compare(
         raise typer.Exit(_DIFFERS)
 
 
-def _opened(settings: Settings, chosen: str, kind: str) -> tuple[ReachableSink, ComparableSink]:
+def comparable_sink(settings: Settings, chosen: str, reading: SnapshotSettings) -> tuple[ReachableSink, ComparableSink]:
+    """The sink of a name, reached, and as one whose rows can be compared. Raises SettingsError and ServiceError."""
+    from tailrace_spark.comparison.copied_tables import CopiedTables
+    from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
     from tailrace_spark.sinks.registry import setting_of, sink_of
 
-    store = sink_of(settings, chosen)
+    store, section = sink_of(settings, chosen), settings.sink[chosen]
     comparable = store.capabilities.comparable
+    if isinstance(section, CassandraSinkSettings):
+        comparable = CopiedTables(store, section, reading)
     try:
         if comparable is None:
             raise SettingsError(
-                f"sink.{chosen}: rows of a sink of type {kind} cannot be compared yet; those of sql can"
+                f"sink.{chosen}: rows of a sink of type {section.type} cannot be compared yet; those of cassandra and "
+                "sql can"
             )
         store.reach()
     except ServiceError as error:

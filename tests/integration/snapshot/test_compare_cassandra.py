@@ -1,0 +1,128 @@
+"""`tailrace compare` with the tables of another cluster: what differs is found, and repair makes both answer alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from cassandra.cluster import Session
+
+from tailrace.local import LocalCassandra
+from tailrace_common.settings import Settings
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.cli.compare import comparable_sink
+from tailrace_spark.cli.read_options import read_settings
+from tailrace_spark.comparison.repair import repair
+from tailrace_spark.comparison.rows import Kind
+from tailrace_spark.comparison.run import Comparison
+from tailrace_spark.comparison.source import source_rows
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.snapshot.reading import Clock
+from tests.integration.agents import cql, create_keyspace
+from tests.integration.snapshot.test_compare import run_here, told
+
+TABLE = "CREATE TABLE KS.t (k int, c int, s text STATIC, v text, w int, m map<text, int>, PRIMARY KEY (k, c))"
+
+
+@dataclass
+class Copy:
+    """A table, and its copy in a second keyspace of the node."""
+
+    node: LocalCassandra
+    session: Session
+    keyspace: str
+    section: dict[str, object]
+    sink: ReachableSink
+    stack: ExitStack
+
+    def run(self, statement: str) -> list[Any]:
+        """`KS.` is the source's keyspace, `CP.` the copy's."""
+        statement = statement.replace("KS.", f"{self.keyspace}.").replace("CP.", f"{self.keyspace}_copy.")
+        return list(self.session.execute(statement))
+
+    def comparison(self, **options: object) -> Comparison:
+        cluster = {"contact_points": [self.node.address], "port": self.node.port}
+        settings = Settings.model_validate({"cluster": cluster, "sink": {"copy": self.section}})
+        asked = {"consistency": "ONE", "concurrent_ranges": 2, "ranges": 4, "page_rows": 50, **options}
+        reading = read_settings(settings, table=f"{self.keyspace}.t", rows="changes", **asked)
+        store, target = comparable_sink(settings, "copy", reading)
+        self.stack.callback(store.close)
+        return Comparison(reading, target, run_here, Clock(time.time, lambda _: None), 0.0)
+
+    def fill(self) -> None:
+        """Rows, static columns and collections at the source, and all of them in the copy."""
+        self.run(TABLE)
+        for key in range(20):
+            self.run(f"UPDATE KS.t USING TIMESTAMP 1000 SET s = 's{key}' WHERE k = {key}")
+            for line in range(3):
+                self.run(
+                    f"INSERT INTO KS.t (k, c, v, w, m) VALUES ({key}, {line}, 'v{line}', {line}, {{'a': 1, 'b': 2}}) "
+                    "USING TIMESTAMP 1000"
+                )
+        comparison = self.comparison()
+        pieces = comparison._survey.pieces(comparison._settings)
+        changes = [row.change for row in source_rows(comparison.source, pieces, 1)]
+        delivered = [Delivered(RecordId("t", 0, offset), change) for offset, change in enumerate(changes)]
+        self.sink.write([Piece(tuple(delivered))])
+
+
+@pytest.fixture
+def copy(cassandra: LocalCassandra, keyspace_name: str) -> Iterator[Copy]:
+    section: dict[str, object] = {
+        "type": "cassandra", "contact_points": [cassandra.address], "port": cassandra.port,
+        "keyspace": "{keyspace}_copy", "consistency": "ONE", "request_timeout_seconds": 60,
+    }  # fmt: skip
+    settings = Settings.model_validate({"sink": {"copy": section}}).sink["copy"]
+    with ExitStack() as stack:
+        session = stack.enter_context(cql(cassandra, seconds=60))
+        for keyspace in (keyspace_name, f"{keyspace_name}_copy"):
+            create_keyspace(session, keyspace)
+            stack.callback(session.execute, f"DROP KEYSPACE IF EXISTS {keyspace}")
+        sink = stack.enter_context(closing(open_sink("copy", settings, "t")))
+        yield Copy(cassandra, session, keyspace_name, section, sink, stack)
+
+
+@pytest.mark.promise("compare.finds", "compare.repairs")
+def test_a_table_of_another_cluster_is_compared_and_repaired(copy: Copy) -> None:
+    copy.run(TABLE)
+    # There is no table there yet.
+    copy.run("INSERT INTO KS.t (k, c, v) VALUES (1, 0, 'v0') USING TIMESTAMP 900")
+    assert told(copy.comparison().compare().differences) == {(1, 0, Kind.MISSING, ())}
+    copy.run("DROP TABLE KS.t")
+    copy.fill()
+    compared = copy.comparison().compare()
+    assert (compared.rows, compared.differences) == (80, {})
+    # The stream has lost these.
+    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k = 1 AND c = 0")
+    copy.run("DELETE w, m['a'] FROM KS.t USING TIMESTAMP 2000 WHERE k = 2 AND c = 1")
+    copy.run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 3 AND c = 2")
+    copy.run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 4")
+    copy.run("INSERT INTO KS.t (k, c, v) VALUES (50, 1, 'x') USING TIMESTAMP 2000")
+    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET s = 'other' WHERE k = 5")
+    # Somebody has written there.
+    copy.run("INSERT INTO CP.t (k, c, v) VALUES (7, 9, 'theirs') USING TIMESTAMP 3000")
+    expected = {
+        (1, 0, Kind.DIFFERENT, ("v",)),
+        (2, 1, Kind.DIFFERENT, ("m", "w")),
+        (3, 2, Kind.EXTRA, ()),
+        *[(4, line, Kind.EXTRA, ()) for line in range(3)],
+        (4, Kind.EXTRA, ()),
+        (50, 1, Kind.MISSING, ()),
+        (5, Kind.DIFFERENT, ("s",)),
+        (7, 9, Kind.EXTRA, ()),
+    }
+    comparison = copy.comparison()
+    compared = comparison.compare()
+    assert told(compared.differences) == expected
+    left = repair(comparison, compared, remove=False, now=int(time.time()))
+    assert {item.kind for item in left.values()} == {Kind.EXTRA, Kind.DIFFERENT}
+    assert {item.shown[:2] for item in left.values() if item.kind is Kind.DIFFERENT} == {(2, 1)}
+    assert repair(comparison, compared, remove=True, now=int(time.time())) == {}
+    assert copy.comparison().compare().differences == {}
+    columns = "k, c, s, v, w, m, WRITETIME(v), WRITETIME(w), WRITETIME(s)"
+    assert copy.run(f"SELECT {columns} FROM CP.t") == copy.run(f"SELECT {columns} FROM KS.t")
