@@ -49,8 +49,8 @@ class TableSource:
         changes = ReadChanges(table, shape.selected, "")
         with range_reader(self.settings, query_of(self.settings, table, shape), tasks) as reader:
             for page in reader.pages(pieces):
-                for change in changes.changes(page.columns, page.asked):
-                    yield change, page.asked
+                for change in changes.changes(page.columns, page.requested_at):
+                    yield change, page.requested_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,15 @@ class SourceRow:
     row_key: RowKey
     change: Change
     state: RowState
-    asked: int
+    requested_at: int
 
 
 def source_rows(source: TableSource, pieces: Sequence[Piece], tasks: int) -> Iterator[SourceRow]:
     """The rows and static rows of ranges. Raises ServiceError."""
     table = source.table
-    for change, asked_at in source.changes(pieces, tasks):
+    for change, requested_at in source.changes(pieces, tasks):
         clustering = STATIC if change.static else ROW + clustering_key(table, change.clustering or ())
-        yield SourceRow((change.key or b"", clustering), change, state_of(change), asked_at)
+        yield SourceRow((change.key or b"", clustering), change, state_of(change), requested_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class ReadTask:
         digests = RowDigests(table)
         outcome = Outcome()
         for row in source_rows(self.source, pieces, self.tasks):
-            columns = digests.columns(row.row_key, row.state, row.asked // _MICROS)
+            columns = digests.columns(row.row_key, row.state, row.requested_at // _MICROS)
             if columns is None:  # it has just expired
                 continue
             if self.buckets is None:
@@ -115,7 +115,7 @@ class ReadTask:
 
 def _newest(row: SourceRow) -> int:
     """The newest write time that the source shows; what it does not show stands as of the reading."""
-    return max([cell.written for cell in row.change.cells if cell.written < row.asked], default=0)
+    return max([cell.written for cell in row.change.cells if cell.written < row.requested_at], default=0)
 
 
 def _shown(table: Table, change: Change) -> tuple[object, ...]:

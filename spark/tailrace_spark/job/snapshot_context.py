@@ -24,7 +24,7 @@ from tailrace_spark.job.snapshot_settings import read_settings
 from tailrace_spark.snapshot.ranges import Limits, Piece
 from tailrace_spark.snapshot.rounds import Concurrency, tasks_of
 from tailrace_spark.snapshot.session import ClusterView, Ring
-from tailrace_spark.snapshot.stream_rows import RoundPlace, RoundReader
+from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader
 from tailrace_spark.streams.lookup import StreamTable
 
 _MEBIBYTE: Final = 1 << 20
@@ -139,7 +139,7 @@ class SnapshotContext(Closing):
         where: str | None,
         datacenter: str,
         slots: list[tuple[Piece, ...]],
-        place: RoundPlace,
+        position: RoundPosition,
         *,
         stays: bool,
     ) -> RoundReader:
@@ -157,7 +157,7 @@ class SnapshotContext(Closing):
             self._cluster().release(),
             datacenter,
             tuple(slots),
-            place,
+            position,
             tasks_of(slots, per_node),
             stays and per_node is not None,
         )

@@ -36,7 +36,7 @@ from tailrace_spark.snapshot.ranges import Piece
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.snapshot.rounds import again, next_least, plan_round
 from tailrace_spark.snapshot.session import Ring
-from tailrace_spark.snapshot.stream_rows import RoundPlace
+from tailrace_spark.snapshot.stream_rows import RoundPosition
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 
 log = logging.getLogger("tailrace_spark")
@@ -232,11 +232,11 @@ class SnapshotRun:
         partitions = None if self._logs_changes else self._context.partitions_of(topic)
         if self._logs_changes:
             topic = f"{topic}{SNAPSHOT_MARK}{snapshot.id}"
-        round_place = RoundPlace(topic, noted.number, partitions)
+        round_position = RoundPosition(topic, noted.number, partitions)
         entry = self._context.entry(table, topic, schemas)
         # A node that only tasks cannot reach would hold up its ranges for ever.
         stays = self._failures < _STRICT_ATTEMPTS
-        reader = self._context.reader(table, snapshot.where, ring.datacenter, slots, round_place, stays=stays)
+        reader = self._context.reader(table, snapshot.where, ring.datacenter, slots, round_position, stays=stays)
         self._reading = True
         try:
             with read_round(self._spark, reader) as read:
@@ -245,9 +245,9 @@ class SnapshotRun:
                 if self._context.find(snapshot.table) != table:
                     log.info("%s was altered, or dropped, while it was read: the range is read again", table)
                     return
-                ends = self._ends(round_place, len(slots))
+                ends = self._ends(round_position, len(slots))
                 generations = self._context.generations().table
-                written = Written(read, round_place, {**schemas, entry.schema_id: entry}, generations, ends)
+                written = Written(read, round_position, {**schemas, entry.schema_id: entry}, generations, ends)
                 summary = self._writer.write(written, self._into_sink)
                 self._written(snapshot, read, time.monotonic() - began, summary)
         finally:
@@ -262,12 +262,12 @@ class SnapshotRun:
             log.warning("%s: %d rows of its snapshot are dead letters", snapshot.table, summary.dead_letters)
         log.debug("%s: %.1f %% are read, %d rows", snapshot.table, 100 * done.share, done.rows)
 
-    def _ends(self, place: RoundPlace, slots: int) -> Offsets:
+    def _ends(self, position: RoundPosition, slots: int) -> Offsets:
         """The offsets behind a round, for the sink's tasks; of a topic's own partitions those of the log."""
-        if place.partitions is None:
-            return {(place.topic, slot): place.end for slot in range(slots)}
+        if position.partitions is None:
+            return {(position.topic, slot): position.end for slot in range(slots)}
         log_offsets = self._planned.offsets_after(self._planned.committed())
-        keys = [(place.topic, partition) for partition in range(place.partitions)]
+        keys = [(position.topic, partition) for partition in range(position.partitions)]
         return {key: log_offsets.get(key, 0) for key in keys}
 
     def _end(self, snapshot: TableSnapshot, state: State, reason: str) -> None:

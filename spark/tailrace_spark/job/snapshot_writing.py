@@ -21,7 +21,7 @@ from tailrace_spark.job.parts import part_bytes
 from tailrace_spark.job.snapshot_reading import ReadRound
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import DriverOnlyError, Sink
-from tailrace_spark.snapshot.stream_rows import RoundPlace, distinct_offsets
+from tailrace_spark.snapshot.stream_rows import RoundPosition, distinct_offsets
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
@@ -45,7 +45,7 @@ class Written:
     """
 
     read: ReadRound
-    place: RoundPlace
+    position: RoundPosition
     schemas: Mapping[bytes, SchemaEntry]
     table: StreamTable
     ends: Offsets
@@ -86,15 +86,15 @@ class RoundWriter:
         if self._by_driver or small or self._execution == "driver":
             until_done(_without_result(executors.fence))
             return self._on_driver(written, until_done)
-        records = RecordSource(runner, written.schemas, _checked_topics(written.place))
-        batch = -written.place.number - 2  # of no batch of the stream
+        records = RecordSource(runner, written.schemas, _checked_topics(written.position))
+        batch = -written.position.number - 2  # of no batch of the stream
         frame = _sorted(written.read.frame)
         try:
             return until_done(
                 lambda: executors.write(frame, batch, written.ends, written.table, records)[0]  # counts are of the log
             )
         except (SharedKeysError, DriverOnlyError, MissingPackagesError) as error:
-            log.info("round %d of the snapshot is written by the driver: %s", written.place.number, error)
+            log.info("round %d of the snapshot is written by the driver: %s", written.position.number, error)
             until_done(_without_result(executors.fence))
             return self._on_driver(written, until_done)
 
@@ -117,7 +117,7 @@ class RoundWriter:
 
     def _chunk(self, written: Written, number: int, chunks: int) -> Any:
         """The records of a share of the offsets, in their order."""
-        first, width = written.place.first, written.place.end - written.place.first
+        first, width = written.position.first, written.position.end - written.position.first
         start, end = first + width * number // chunks, first + width * (number + 1) // chunks
         share = written.read.frame.where(f"offset >= {start} AND offset < {end}")
         records = share.coalesce(self._spark.sparkContext.defaultParallelism).toArrow().sort_by(_BY_OFFSET)
@@ -131,9 +131,9 @@ def _sorted(frame: DataFrame) -> DataFrame:
     return by_partition.mapInArrow(distinct_offsets, by_partition.schema)
 
 
-def _checked_topics(place: RoundPlace) -> Mapping[str, int | None]:
+def _checked_topics(position: RoundPosition) -> Mapping[str, int | None]:
     """The topic with the number of its partitions, where records stand in those of their tokens."""
-    return {place.topic: place.partitions}
+    return {position.topic: position.partitions}
 
 
 def _without_result(call: Callable[[], None]) -> Callable[[], Summary]:

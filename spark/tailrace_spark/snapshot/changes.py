@@ -38,7 +38,7 @@ _UUID_EPOCH: Final = 0x01B21DD213814000
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
+class _Indices:
     """Where a column's value, write time and TTL stand in a row; None: they are not told."""
 
     column: Column
@@ -63,8 +63,8 @@ class ReadChanges:
         self._table = table
         self._key = [index[column.name_bytes, "value"] for column in table.partition_key]
         self._clustering = [index[column.name_bytes, "value"] for column in table.clustering]
-        self._static = [_places(column, index) for column in table.static]
-        self._regular = [_places(column, index) for column in table.regular]
+        self._static = [_indices_of(column, index) for column in table.static]
+        self._regular = [_indices_of(column, index) for column in table.regular]
         self._types = [column.type for column in table.partition_key]
         self._source = Source("", datacenter, Position(0, 0, 0), 0, 1, Origin.SNAPSHOT)
         self.last_key: bytes | None = None
@@ -78,26 +78,26 @@ class ReadChanges:
         following.last_key, following.last_token = last_key, 0 if last_key is None else token(last_key)
         return following
 
-    def changes(self, columns: Sequence[Values], asked: int) -> Iterator[Change]:
+    def changes(self, columns: Sequence[Values], requested_at: int) -> Iterator[Change]:
         """The changes of a page that was asked for at this time, microseconds since the epoch."""
-        source = replace(self._source, seen=asked // 1000)
+        source = replace(self._source, seen=requested_at // 1000)
         for row in zip(*columns, strict=True):
             key = join_key(self._types, [row[position] or b"" for position in self._key])
             if key != self.last_key:
                 self.last_key, self.last_token = key, token(key)
-                static = _Cells(asked)
+                static = _Cells(requested_at)
                 static.add(row, self._static)
                 if static.any:
                     yield self._change(key, None, None, static, source)
             clustering = tuple([row[position] for position in self._clustering])
             if None in clustering:  # the partition has static columns only
                 continue
-            cells = _Cells(asked)
+            cells = _Cells(requested_at)
             cells.add(row, self._regular)
             if self._table.is_counter and not cells.any:
                 continue
             # Without a cell that lives a row is there by its marker.
-            marker = None if cells.any else Marker(asked - GRACE_MICROS)
+            marker = None if cells.any else Marker(requested_at - GRACE_MICROS)
             yield self._change(key, clustering, marker, cells, source)
 
     def _change(
@@ -123,16 +123,16 @@ class ReadChanges:
         return replace(change, digest=change_digest(change))
 
 
-def _places(column: Column, index: dict[tuple[bytes, Kind], int]) -> _Places:
+def _indices_of(column: Column, index: dict[tuple[bytes, Kind], int]) -> _Indices:
     name = column.name_bytes
-    return _Places(column, index[name, "value"], index.get((name, "writetime")), index.get((name, "ttl")))
+    return _Indices(column, index[name, "value"], index.get((name, "writetime")), index.get((name, "ttl")))
 
 
 class _Cells:
-    """The cells of a row, and the deletions of its collections, read at `asked`."""
+    """The cells of a row, and the deletions of its collections, read at `requested_at`."""
 
-    def __init__(self, asked: int) -> None:
-        self._asked = asked
+    def __init__(self, requested_at: int) -> None:
+        self._requested_at = requested_at
         self.cells: list[Cell] = []
         self.deletions: list[ColumnDeletion] = []
 
@@ -141,35 +141,35 @@ class _Cells:
         """Whether there is one."""
         return bool(self.cells)
 
-    def add(self, row: Values, places: Sequence[_Places]) -> None:
+    def add(self, row: Values, indices: Sequence[_Indices]) -> None:
         """Those of these columns that are not null."""
-        for cell_places in places:
-            value = row[cell_places.value]
+        for column_indices in indices:
+            value = row[column_indices.value]
             if value is None:
                 continue
-            written = None if cell_places.writetime is None else row[cell_places.writetime]
-            ttl = None if cell_places.ttl is None else row[cell_places.ttl]
-            if cell_places.column.type.kind == "counter":
-                context = context_of_total(int.from_bytes(value, "big", signed=True), self._asked)
-                self._put(cell_places.column, None, self._asked - GRACE_MICROS, None, context)
-            elif cell_places.column.type.multicell:
-                self._elements(cell_places.column, value, written, ttl)
+            written = None if column_indices.writetime is None else row[column_indices.writetime]
+            ttl = None if column_indices.ttl is None else row[column_indices.ttl]
+            if column_indices.column.type.kind == "counter":
+                context = context_of_total(int.from_bytes(value, "big", signed=True), self._requested_at)
+                self._put(column_indices.column, None, self._requested_at - GRACE_MICROS, None, context)
+            elif column_indices.column.type.multicell:
+                self._elements(column_indices.column, value, written, ttl)
             else:
-                self._put(cell_places.column, None, _number(written), _number(ttl), value)
+                self._put(column_indices.column, None, _number(written), _number(ttl), value)
 
     def _replaced(self, cql_type: CqlType, times: Sequence[int | None]) -> int:
         """The write time up to which a whole collection replaces what the log has of it."""
         if cql_type.kind != "list":  # elements have the paths that the log has
-            return self._asked - GRACE_MICROS - 1
+            return self._requested_at - GRACE_MICROS - 1
         # What is newer than the newest element of the answer is not in it, and comes by the log. Times that are far
         # ahead are those of writers who chose them: what is written later is older than they are.
-        newest = [time for time in times if time is not None and time <= self._asked + GRACE_MICROS]
-        return max(newest, default=self._asked - 1)
+        newest = [time for time in times if time is not None and time <= self._requested_at + GRACE_MICROS]
+        return max(newest, default=self._requested_at - 1)
 
     def _put(self, column: Column, path: bytes | None, written: int | None, ttl: int | None, value: bytes) -> None:
         # The seconds left, and not those that the cell was written with, which CQL does not show.
-        expires = None if ttl is None else self._asked // _MICROS + ttl
-        self.cells.append(Cell(column, path, self._asked if written is None else written, ttl, expires, value))
+        expires = None if ttl is None else self._requested_at // _MICROS + ttl
+        self.cells.append(Cell(column, path, self._requested_at if written is None else written, ttl, expires, value))
 
     def _elements(self, column: Column, value: bytes, written: bytes | None, ttl: bytes | None) -> None:
         is_list = column.type.kind == "list"
@@ -180,7 +180,7 @@ class _Cells:
         ttls = _numbers(ttl, len(elements))
         if is_list or written is None:
             # Nobody tells its elements from those of the log: what the log has from before is replaced as a whole.
-            self.deletions.append(ColumnDeletion(column, Deletion(last, self._asked // _MICROS)))
+            self.deletions.append(ColumnDeletion(column, Deletion(last, self._requested_at // _MICROS)))
             times = [last + 1] * len(elements)
         for element, element_written, element_ttl in zip(elements, times, ttls, strict=True):
             if element is not None:

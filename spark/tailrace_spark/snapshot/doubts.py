@@ -80,8 +80,10 @@ def statement_by_key(table: Table, columns: Sequence[str], *, static: bool) -> s
     return f"SELECT {names} FROM {source} WHERE {conditions}{limit}"  # noqa: S608 - all names are quoted
 
 
-def answer(doubt: Doubt, columns: Sequence[str], row: Sequence[bytes | None] | None, asked: int) -> Delivered | None:
-    """What is merged of a row that was read back at `asked` (microseconds): a `read` change; None: nothing.
+def answer(
+    doubt: Doubt, columns: Sequence[str], row: Sequence[bytes | None] | None, requested_at: int
+) -> Delivered | None:
+    """What is merged of a row that was read back at `requested_at` (microseconds): a `read` change; None: nothing.
 
     `row` has the bytes of these columns; None: SELECT returns no row.
     """
@@ -94,14 +96,14 @@ def answer(doubt: Doubt, columns: Sequence[str], row: Sequence[bytes | None] | N
         by_name = {column.name: column for column in change.table.columns}
         cells = tuple(
             [
-                _counter(by_name[name], value, doubt.written, asked)
+                _counter(by_name[name], value, doubt.written, requested_at)
                 for name, value in zip(columns, row, strict=True)
                 if value is not None and name in by_name
             ]
         )
     elif all(value is None for value in row):
         # Of what is written or deleted while it is read the log tells, with a later time.
-        marker = Marker(asked - GRACE_MICROS)
+        marker = Marker(requested_at - GRACE_MICROS)
     if marker is None and not cells:
         return None
     read = Change(
@@ -113,11 +115,13 @@ def answer(doubt: Doubt, columns: Sequence[str], row: Sequence[bytes | None] | N
         static=change.static,
         marker=marker,
         cells=cells,
-        source=replace(_SEEN, seen=asked // 1000),
+        source=replace(_SEEN, seen=requested_at // 1000),
     )
     read = replace(read, digest=change_digest(read))
     return replace(doubt.delivered, change=read, others=(), images=None)
 
 
-def _counter(column: Column, value: bytes, written: int, asked: int) -> Cell:
-    return Cell(column, None, written, None, None, context_of_total(int.from_bytes(value, "big", signed=True), asked))
+def _counter(column: Column, value: bytes, written: int, requested_at: int) -> Cell:
+    return Cell(
+        column, None, written, None, None, context_of_total(int.from_bytes(value, "big", signed=True), requested_at)
+    )

@@ -63,56 +63,58 @@ class Records:
 class _Columns:
     """The columns of one kind of row: their plan, and where in a page's row their values and times stand."""
 
-    def __init__(self, writer: RecordWriter, columns: tuple[Column, ...], places: dict[tuple[bytes, str], int]) -> None:
+    def __init__(
+        self, writer: RecordWriter, columns: tuple[Column, ...], indices: dict[tuple[bytes, str], int]
+    ) -> None:
         in_order = tuple(sorted(columns, key=_name))
         self.plan: RowPlan = writer.plan(in_order)
-        self.value = vec[i64]([places[column.name_bytes, "value"] for column in in_order])
-        self.written = vec[i64]([places.get((column.name_bytes, "writetime"), -1) for column in in_order])
-        self.ttl = vec[i64]([places.get((column.name_bytes, "ttl"), -1) for column in in_order])
+        self.value = vec[i64]([indices[column.name_bytes, "value"] for column in in_order])
+        self.written = vec[i64]([indices.get((column.name_bytes, "writetime"), -1) for column in in_order])
+        self.ttl = vec[i64]([indices.get((column.name_bytes, "ttl"), -1) for column in in_order])
 
 
 class PageRecords:
     """Writes the records of one task's pages, which come in order. `grace`: microseconds (`changes.GRACE_MICROS`).
 
-    `places` has the index of each selected column by its name and kind, `width` how many are selected.
+    `indices` has the index of each selected column by its name and kind, `width` how many are selected.
     """
 
     def __init__(
-        self, table: Table, encoder: Encoder, places: dict[tuple[bytes, str], int], datacenter: str, grace: int
+        self, table: Table, encoder: Encoder, indices: dict[tuple[bytes, str], int], datacenter: str, grace: int
     ) -> None:
         writer = RecordWriter(table, encoder)
         self._writer = writer
         self._types = tuple([column.type for column in table.partition_key])
-        self._key = vec[i64]([places[column.name_bytes, "value"] for column in table.partition_key])
-        self._clustering = vec[i64]([places[column.name_bytes, "value"] for column in table.clustering])
-        self._static = _Columns(writer, table.static, places)
-        self._regular = _Columns(writer, table.regular, places)
+        self._key = vec[i64]([indices[column.name_bytes, "value"] for column in table.partition_key])
+        self._clustering = vec[i64]([indices[column.name_bytes, "value"] for column in table.clustering])
+        self._static = _Columns(writer, table.static, indices)
+        self._regular = _Columns(writer, table.regular, indices)
         self._has_static = bool(table.static)
-        self._width: i64 = len(places)
-        self._start = vec[i64]([0] * len(places))
-        self._end = vec[i64]([0] * len(places))
+        self._width: i64 = len(indices)
+        self._start = vec[i64]([0] * len(indices))
+        self._end = vec[i64]([0] * len(indices))
         self._cells = RowCells()
         self._partition: Partition | None = None
         self._grace: i64 = grace
         self._datacenter = datacenter.encode()
 
-    def records(self, data: bytes, asked: i64) -> Records:
+    def records(self, data: bytes, requested_at: i64) -> Records:
         """Those of a page (`page.read_columns` has its form) that was asked for at this time, in microseconds.
 
         Raises TruncatedError where the bytes end too early.
         """
         records = Records()
-        source = self._source(asked)
+        source = self._source(requested_at)
         rows = i64(read_i32_be(data, 0))
         offset: i64 = 4
         row: i64 = 0
         while row < rows:
             offset = self._find(data, offset)
-            self._row(records, data, asked, source)
+            self._row(records, data, requested_at, source)
             row += 1
         return records
 
-    def _source(self, asked: i64) -> bytes:
+    def _source(self, requested_at: i64) -> bytes:
         """The record's last field: contracts.md section 3, `source`."""
         out = BytesWriter()
         write_text(out, b"")
@@ -120,7 +122,7 @@ class PageRecords:
         for field_value in (0, 0, 0, 0, 1, _ORIGIN):  # epoch, segment, offset, index, count, origin
             write_long(out, field_value)
         out.append(u8(1))
-        write_long(out, asked // 1000)
+        write_long(out, requested_at // 1000)
         write_long(out, 0)
         return out.getvalue()
 
@@ -146,13 +148,13 @@ class PageRecords:
             column += 1
         return offset
 
-    def _row(self, records: Records, data: bytes, asked: i64, source: bytes) -> None:
+    def _row(self, records: Records, data: bytes, requested_at: i64, source: bytes) -> None:
         key = self._key_of(data)
         partition = self._partition
         if partition is None or partition.key != key:
             partition = self._partition = self._writer.partition(key)
             if self._has_static:
-                self._fill(data, self._static, asked)
+                self._fill(data, self._static, requested_at)
                 if self._cells.count:
                     self._put(records, partition, data, self._static.plan, None, source)
         clustering: list[bytes | None] = []
@@ -160,12 +162,12 @@ class PageRecords:
             if self._start[column] == NULL:  # the partition has static columns only
                 return
             clustering.append(data[self._start[column] : self._end[column]])
-        self._fill(data, self._regular, asked)
+        self._fill(data, self._regular, requested_at)
         for column in self._clustering:
             self._cells.add_clustering(self._start[column], self._end[column])
         if not self._cells.count:  # without a cell that lives a row is there by its marker
             self._cells.marked = True
-            self._cells.row_written = asked - self._grace
+            self._cells.row_written = requested_at - self._grace
         self._put(records, partition, data, self._regular.plan, clustering, source)
 
     def _key_of(self, data: bytes) -> bytes:
@@ -174,7 +176,7 @@ class PageRecords:
             return data[self._start[value_index] : self._end[value_index]]
         return join_key(self._types, [data[self._start[column] : self._end[column]] for column in self._key])
 
-    def _fill(self, data: bytes, columns: _Columns, asked: i64) -> None:
+    def _fill(self, data: bytes, columns: _Columns, requested_at: i64) -> None:
         cells = self._cells
         cells.clear()
         column: i64 = 0
@@ -183,7 +185,7 @@ class PageRecords:
             value_index = columns.value[column]
             start = self._start[value_index]
             if start != NULL:
-                written: i64 = asked
+                written: i64 = requested_at
                 time = columns.written[column]
                 if time >= 0 and self._start[time] != NULL:
                     written = i64(read_i64_be(data, self._start[time]))
@@ -192,7 +194,7 @@ class PageRecords:
                 time = columns.ttl[column]
                 if time >= 0 and self._start[time] != NULL:
                     ttl = i64(read_i32_be(data, self._start[time]))
-                    expires = asked // _MICROS + ttl
+                    expires = requested_at // _MICROS + ttl
                 index = cells.add_cell(column, written, ttl, expires)
                 cells.start[index] = start
                 cells.end[index] = self._end[value_index]

@@ -184,7 +184,7 @@ class RangePublisher:
         changes = self._changes.after(progress.last_key)
         try:
             for page in self._reader.pages_of(rest, state):
-                records = [self._records.of(change) for change in changes.changes(page.columns, page.asked)]
+                records = [self._records.of(change) for change in changes.changes(page.columns, page.requested_at)]
                 progress = _advanced(progress, piece, page, records, changes)
                 transactions.commit(records, progress)
         except PageStateError as error:

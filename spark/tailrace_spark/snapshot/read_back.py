@@ -77,7 +77,7 @@ class _Reading:
     ) -> Iterator[Delivered]:
         page = self._page(statement, doubt.values, pending)
         row = [values[0] for values in page.columns[1:]] if page.rows else None
-        read = answer(doubt, columns, row, page.asked)
+        read = answer(doubt, columns, row, page.requested_at)
         if read is not None:
             yield read
 

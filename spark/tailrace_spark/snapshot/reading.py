@@ -33,13 +33,13 @@ class PageStateError(Exception):
 class Page:
     """Rows of Cassandra's bytes, their columns in the order selected, and where the next page begins; None: nowhere.
 
-    `asked`: when it was asked for, microseconds since the epoch.
+    `requested_at`: when it was asked for, microseconds since the epoch.
     """
 
     parsed: PageColumns
     octets: int
     next_page: bytes | None
-    asked: int
+    requested_at: int
 
     @property
     def columns(self) -> Sequence[Sequence[bytes | None]]:

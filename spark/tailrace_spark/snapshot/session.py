@@ -51,9 +51,9 @@ _UNREACHABLE: Final = (NoHostAvailable, Unavailable, ConnectionException, IsBoot
 class PendingPage:
     """A page that was asked for."""
 
-    def __init__(self, future: Any, asked: int) -> None:
+    def __init__(self, future: Any, requested_at: int) -> None:
         self._future = future
-        self._asked = asked
+        self._requested_at = requested_at
 
     def get(self) -> Page:
         """Wait for it. Raises PageError where asking again may help, ServiceError where it does not."""
@@ -62,7 +62,7 @@ class PendingPage:
         except Exception as error:
             raise _page_error(error) from error
         paging_state = self._future._paging_state  # noqa: SLF001 - ResultSet has it under a longer way
-        return Page(page, len(page.data), paging_state, self._asked)
+        return Page(page, len(page.data), paging_state, self._requested_at)
 
 
 class _Columns(ResultMessage):  # type: ignore[misc]  # the driver has no types

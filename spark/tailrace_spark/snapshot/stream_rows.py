@@ -47,7 +47,7 @@ _SCHEMA: Final = pa.schema(
 
 
 @dataclass(frozen=True, slots=True)
-class RoundPlace:
+class RoundPosition:
     """Where a round's records stand: their topic, and the first offset.
 
     `partitions`: of the topic, where records stand in the partition of their token; None: in that of their slot.
@@ -85,7 +85,7 @@ class RoundReader:
     release: tuple[int, int]
     datacenter: str
     slots: Sequence[Sequence[Piece]]
-    place: RoundPlace
+    position: RoundPosition
     tasks: Sequence[Sequence[int]]
     stays: bool = False
 
@@ -115,14 +115,14 @@ class RoundReader:
 
     def _batch(self, records: Records, schema_id: bytes, slot: int) -> pa.RecordBatch:
         count = len(records.tokens)
-        if self.place.partitions is None:
+        if self.position.partitions is None:
             partitions = [slot] * count
         else:
-            partitions = [self.place.partition(token, slot) for token in records.tokens]
-        first = self.place.first
+            partitions = [self.position.partition(token, slot) for token in records.tokens]
+        first = self.position.first
         columns = (
             [Op.READ.value] * count, records.tokens, records.written, records.ttl, records.expires, records.digests,
-            [self.place.topic] * count, partitions, [first + row_bits for row_bits in records.numbers],
+            [self.position.topic] * count, partitions, [first + row_bits for row_bits in records.numbers],
             [schema_id] * count,
             # As if it was published when it was written: a row that is old is no late change.
             [written // 1000 for written in records.written], records.values, [slot] * count, [None] * count,

@@ -41,8 +41,8 @@ class TaskRecords:
     def of(self, page: Page) -> Records:
         """The records of a page."""
         if self._pages is not None:
-            return self._pages.records(page.parsed.data, page.asked)
-        return records_of(self._changes.changes(page.columns, page.asked), self._encoder)
+            return self._pages.records(page.parsed.data, page.requested_at)
+        return records_of(self._changes.changes(page.columns, page.requested_at), self._encoder)
 
 
 def records_of(changes: Iterable[Change], encoder: Encoder) -> Records:

@@ -55,7 +55,7 @@ def read(settings: SnapshotSettings, table: Table) -> list[Change]:
             page = source.request(statement(table, selected), TokenRange(), PAGE_ROWS, state, None).get()
             changes += [
                 decode(encoder.value(change), {encoder.schema_id: entry})
-                for change in reader.changes(page.columns, page.asked)
+                for change in reader.changes(page.columns, page.requested_at)
             ]
             state, more = page.next_page, page.next_page is not None
     return changes

@@ -45,7 +45,7 @@ class Rounds:
 
     @contextmanager
     def _read(self, spark: SparkSession, reader: RoundReader) -> Iterator[ReadRound]:
-        event = self.before.pop(reader.place.number, None)
+        event = self.before.pop(reader.position.number, None)
         if event is not None:
             event()
         self.readers.append(reader)

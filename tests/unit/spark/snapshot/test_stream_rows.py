@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.tokens import partition
 from tailrace_spark.snapshot.page_records import ROW_BITS
-from tailrace_spark.snapshot.stream_rows import RoundPlace, distinct_offsets
+from tailrace_spark.snapshot.stream_rows import RoundPosition, distinct_offsets
 
 
 def test_rounds_have_offsets_of_their_own_and_records_the_partition_of_their_slot_or_token() -> None:
-    first, second = RoundPlace("t@1", 0, None), RoundPlace("t@1", 1, None)
+    first, second = RoundPosition("t@1", 0, None), RoundPosition("t@1", 1, None)
     assert (first.first, first.end) == (0, second.first)
     assert second.end == 2 << ROW_BITS
     assert first.partition(-(2**63), 3) == 3
-    assert RoundPlace("t", 0, 5).partition(2**62, 3) == partition(2**62, 5)
+    assert RoundPosition("t", 0, 5).partition(2**62, 3) == partition(2**62, 5)
 
 
 places = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=40)

@@ -92,9 +92,9 @@ def test_a_page_by_plans_is_the_page_by_changes(of: Table, data: st.DataObject) 
     for number in range(2):  # the second page goes on in the first one's last partition
         rows = data.draw(rows_of(of, selected))
         page = PageColumns(page_of(rows), len(selected))
-        asked = ASKED + number
-        written = by_plans.of(Page(page, 0, None, asked))
-        other = records_of(by_changes.changes(page.all(), asked), encoder)
+        requested_at = ASKED + number
+        written = by_plans.of(Page(page, 0, None, requested_at))
+        other = records_of(by_changes.changes(page.all(), requested_at), encoder)
         for name in FIELDS:
             assert getattr(written, name) == getattr(other, name), name
 
