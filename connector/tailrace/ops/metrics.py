@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -67,6 +67,7 @@ def exposition(health: Health, now: float) -> bytes:
     """What /metrics answers for this moment of the board's clock."""
     registry = CollectorRegistry()
     registry.register(_Moment(health, now))
+    ProcessCollector(registry=registry)
     return generate_latest(registry)
 
 

@@ -10,7 +10,15 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -46,6 +54,7 @@ class StreamMetrics:
         self._query: QueryProgress = _nothing
         self._ends: Ends | None = None
         self.registry.register(_InfoMetrics(self._report))
+        ProcessCollector(registry=self.registry)
         self._batches = Counter("tailrace_stream_batches", "Micro-batches written to the sink.", registry=self.registry)
         self._executors = Gauge(
             "tailrace_stream_executors", "1 where tasks on executors wrote the last batch.", registry=self.registry

@@ -21,7 +21,9 @@ DASHBOARDS = sorted((MONITORING / "dashboards").glob("*.json"))
 
 def documented() -> dict[str, set[str]]:
     """The labels of each metric of docs/metrics.md, which other tests hold against the code."""
-    rows = re.findall(r"^\| `(tailrace\w+)(?:\{([\w,]+)\})?` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.M)
+    rows = re.findall(
+        r"^\| `((?:tailrace|process)_\w+)(?:\{([\w,]+)\})?` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.M
+    )
     metrics = {name: {*labels.split(","), "instance", "job"} for name, labels, _ in rows}
     for name, labels, kind in rows:
         if kind == "histogram":
@@ -39,7 +41,7 @@ def queries(board: Path) -> list[str]:
 
 def require_known(expression: str) -> None:
     """Each metric is documented, and no label is asked for that none of the query's metrics has."""
-    names = re.findall(r"\btailrace_\w+", expression)
+    names = re.findall(r"\b(?:tailrace|process)_\w+", expression)
     assert set(names) <= METRICS.keys(), expression
     labels = set().union(*(METRICS[name] for name in names))
     grouped = [

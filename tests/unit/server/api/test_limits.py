@@ -17,6 +17,7 @@ from tailrace_server.api.limits import MOST_NAMES, RateLimit
 from tailrace_server.api.metrics import ServerMetrics
 from tailrace_server.meta.keys import Role
 from tailrace_server.operations.remote import RemoteOperations
+from tests.support.process_metrics import process_metrics
 from tests.unit.server.api.conftest import Served, serving
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -130,4 +131,4 @@ def test_every_metric_is_documented() -> None:
     metrics = ServerMetrics()
     metrics.answered(200)
     names = re.findall(r"^# TYPE (\w+) ", metrics.text().decode(), re.MULTILINE)
-    assert sorted(listed) == sorted(name for name in names if not name.endswith("_created"))
+    assert sorted([*listed, *process_metrics()]) == sorted(name for name in names if not name.endswith("_created"))
