@@ -101,6 +101,21 @@ BREAKAGES: Final = (
         ),
     ),
     Breakage(
+        name="a-round-is-read-before-it-is-noted",
+        promise="a round is noted before it is read",
+        file=RUN,
+        old="            self._keep(self.value.put(snapshot))\n        self._read_and_write(",
+        new="            self._value = self.value.put(snapshot)\n        self._read_and_write(",
+        needs=Needs.NODE,
+        reds=(
+            Red(
+                STREAM,
+                "test_a_round_is_read_again_as_it_was_planned_though_a_node_has_joined_since",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
         name="a-row-is-lost-with-its-last-cell",
         promise="a row that a snapshot has read exists as in Cassandra",
         file="spark/tailrace_spark/snapshot/doubts.py",

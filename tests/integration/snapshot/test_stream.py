@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner
@@ -30,7 +31,6 @@ from tailrace_spark.sinks.files.sink_type import FILES
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.snapshot.progress import State
-from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.snapshot.session import Ring
 from tests.integration.snapshot.following import KEYS, Place, Writes, done, running
 from tests.oracle.comparison import Downstream, Followed, ask, differences
@@ -314,35 +314,38 @@ def test_a_sink_that_appends_gets_each_row_once_though_a_crash_hides_that_it_has
     assert max(rows.values()) <= 2  # of a static row its key alone
 
 
-def test_a_round_is_read_again_as_it_was_planned_though_the_ring_is_cut_otherwise_since(
+@pytest.mark.promise("snapshots.once", "snapshots.resumes")
+def test_a_round_is_read_again_as_it_was_planned_though_a_node_has_joined_since(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.create("cut_otherwise")
+    place.create("joined")
     section = FilesSinkSettings(path=str(tmp_path / "files"), format="jsonl")
-    settings = place.settings("cut_otherwise", "only", limits=MANY)
+    # Both tasks of a round read a quarter of the ring, and so rows.
+    settings = place.settings("joined", "only", limits={"ranges": 4, "range_mebibytes": 1, "concurrent_ranges": 2})
     written, ring = SnapshotRun._written, SnapshotContext.ring
 
     def dying(self: SnapshotRun, *arguments: Any) -> None:
         del self, arguments
         raise RuntimeError("killed before the round is noted as written")
 
-    def cut_otherwise(self: SnapshotContext, table: Table) -> Ring:
-        """As if a node had joined: the first range of the ring ends earlier."""
+    def ring_of_two(self: SnapshotContext, table: Table) -> Ring:
+        """As if a node had taken over the second half: one of the two tasks is for it now."""
         before = ring(self, table)
-        first, replicas = before.owned[0]
-        middle = first.start + min(first.width // 2, 1 << 58)
-        owned = ((TokenRange(first.start, middle), replicas), (TokenRange(middle, first.end), replicas))
-        return replace(before, owned=(*owned, *before.owned[1:]))
+        half = len(before.owned) // 2
+        taken = [(token_range, (str(UUID(int=1)), *replicas)) for token_range, replicas in before.owned[half:]]
+        return replace(before, owned=(*before.owned[:half], *taken))
 
     for ends in (dying, written):
         monkeypatch.setattr(SnapshotRun, "_written", ends)
         sink: Any = FILES.open("files", section, Surroundings(place.prefix))
         with closing(sink), pytest.raises(RuntimeError, match="killed") if ends is dying else nullcontext():
             place.stream(sink, settings).run()
-        monkeypatch.setattr(SnapshotContext, "ring", cut_otherwise)
+        monkeypatch.setattr(SnapshotContext, "ring", ring_of_two)
     records = [record for file in CommittedFiles(FileStore.of(section)).files() for record in _records(tmp_path, file)]
-    selected = place.run("SELECT k, c FROM KS.cut_otherwise")
-    assert len(records) == len({(row.k, row.c) for row in selected}) + len(range(0, KEYS, 3))  # and static rows
+    copied = Counter((record["key"]["k"], record["key"].get("c")) for record in records)
+    rows = {(row.k, row.c) for row in place.run("SELECT k, c FROM KS.joined")}
+    static = {(key, None) for key in range(0, KEYS, 3)}
+    assert copied == Counter(rows | static)
 
 
 def _records(directory: Path, file: Any) -> list[dict[str, Any]]:
