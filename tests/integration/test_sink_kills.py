@@ -222,7 +222,9 @@ class Killed:
     def stream(self, **more: Any) -> StreamProcess:
         """One, not started."""
         section = self._target.section
-        return StreamProcess(self._place, self._kafka, self._prefix, section, stream=self._settings, **more)
+        stream = StreamProcess(self._place, self._kafka, self._prefix, section, stream=self._settings, **more)
+        stream.patience = 900.0  # of what is read at once behind all the kills, where much else runs too
+        return stream
 
     def die_at(self, step: Step, nth: int) -> None:
         """A stream that ends itself at a step."""
@@ -244,7 +246,6 @@ class Killed:
         """Write the last rows, and have a stream bring all to its end; how many changes there were."""
         self.feed.publish(self.source.last())
         with self.stream() as running:
-            running.patience = 900.0  # of what is read at once behind all the kills
             running.until(lambda: self._target.rows() == self.source.rows())
             assert running.stop() == 0, running.words()
         assert self._target.rows() == self.source.rows()
@@ -254,7 +255,7 @@ class Killed:
 
 @pytest.mark.promise("sinks.killed")
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("way", TARGETS.values(), ids=TARGETS)
 def test_every_sink_outlives_kills(
     target: Target, kafka: LocalKafka, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -277,7 +278,7 @@ def test_every_sink_outlives_kills(
 
 @pytest.mark.promise("sinks.killed")
 @pytest.mark.long
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("way", TARGETS.values(), ids=TARGETS)
 def test_every_sink_outlives_kills_by_tasks(
     target: Target, kafka: LocalKafka, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
