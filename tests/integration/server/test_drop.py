@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,7 +17,7 @@ from tailrace_common.settings import settings_from
 from tailrace_server.operations.asking import Asked
 from tailrace_spark.sinks.registry import sink_of
 from tests.integration.feed import Feed
-from tests.integration.server.servers import Site
+from tests.integration.server.servers import ServerProcess, Site
 from tests.integration.test_kafka_sink import Topics
 from tests.integration.test_stream_kills import ITEMS, LOG
 from tests.unit.spark.sinks.contract import Database
@@ -56,10 +58,10 @@ def test_what_was_written_is_dropped(tmp_path: Path, kafka: LocalKafka, prefix: 
         server.until(lambda: "shop_items" in copy.names() and bool(events.records()), _SECONDS)
         refused = site.run("cancel", "copy", "--drop-target")
         assert (refused.returncode, "give --yes if that is meant" in refused.stderr) == (2, True)
-        [dropped] = site.tailrace("cancel", "copy", "--drop-target", "--yes")
+        dropped = asked_again(site, server, "cancel", "copy", "--drop-target", "--yes")
         assert (dropped["state"], dropped["dropped"]) == ("cancelled", ["shop_items"])
         assert [name for name in copy.names() if name.startswith("shop_")] == []
-        [dropped] = site.tailrace("sql", "DROP SUBSCRIPTION events WITH TARGET")
+        dropped = asked_again(site, server, "sql", "DROP SUBSCRIPTION events WITH TARGET")
         assert dropped["dropped"] == [topic]
         assert events.records() == []
         site.subscribe("again", "shop.items", url)
@@ -68,3 +70,17 @@ def test_what_was_written_is_dropped(tmp_path: Path, kafka: LocalKafka, prefix: 
         assert server.stop() == 0, server.words()
     feed.close()
     copy.engine.dispose()
+
+
+def asked_again(site: Site, server: ServerProcess, *words: str) -> dict[str, Any]:
+    """What a command prints, which is to be given again while a worker is still at a batch."""
+    answers: list[dict[str, Any]] = []
+
+    def done() -> bool:
+        answer = site.run(*words)
+        assert answer.returncode == 0 or "is still at a batch: ask again" in answer.stderr, answer.stderr
+        answers.extend(map(json.loads, answer.stdout.splitlines()))
+        return bool(answers)
+
+    server.until(done, _SECONDS)
+    return answers[0]
