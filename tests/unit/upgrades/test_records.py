@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,11 @@ def test_what_a_later_version_wrote_is_refused(name: str) -> None:
     with pytest.raises(TailraceError) as refused:
         kind.read(json.dumps({**members, kind.version: 99}))
     assert "99" in str(refused.value)
+
+
+def test_the_examples_of_the_topics_page_are_what_is_written() -> None:
+    page = RECORDED[0].parents[3].joinpath("docs", "reference", "topics.md").read_text("utf-8")
+    examples = re.findall(r"<!-- record: (\S+) -->.*?```json\n(.*?)```", page, re.DOTALL)
+    assert len(examples) >= 7
+    for name, text in examples:
+        assert json.loads(text) == json.loads(KINDS[name].write()), name
