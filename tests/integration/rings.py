@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("tailrace.test")
 RING_DELAY_SECONDS: Final = 5
-NODE: Final = CassandraSettings(heap_mib=256, ring_delay_ms=RING_DELAY_SECONDS * 1000, jmx_port=0, cluster_name="ring")
+NODE: Final = CassandraSettings(
+    heap_mib=256, ring_delay_ms=RING_DELAY_SECONDS * 1000, jmx_port=0, cluster_name="ring", start_seconds=600
+)
 
 Ranges = list[tuple[int, int, frozenset[str]]]
 """(after, up to, addresses of the replicas) of every token range."""

@@ -24,7 +24,8 @@ class CassandraSettings:
     `release` is one of RELEASES; those but 5.0 are there so that what they write can be tested.
     `port` and `storage_port` 0: a free one. `seeds` empty: the node itself; all nodes of a ring share `storage_port`.
     `tokens` empty: `num_tokens` random ones. `jmx_port` None: no JMX, and no `nodetool`; 0: a free port. `yaml` is
-    laid over cassandra.yaml, key by key; `jvm` follows the other JVM options.
+    laid over cassandra.yaml, key by key; `jvm` follows the other JVM options. `start_seconds`: how long it may take
+    until it serves CQL.
     """
 
     release: str = "5.0"
@@ -43,6 +44,7 @@ class CassandraSettings:
     ring_delay_ms: int = 100
     yaml: Mapping[str, object] = field(default_factory=dict)
     jvm: tuple[str, ...] = ()
+    start_seconds: float = 120.0
 
 
 class LocalCassandra(LocalService):
@@ -109,6 +111,7 @@ class LocalCassandra(LocalService):
             address=settings.address,
             port=self._ports["cql"],
             ready_line="Startup complete",
+            start_seconds=settings.start_seconds,
         )
 
     def _command(self) -> tuple[str, ...]:
