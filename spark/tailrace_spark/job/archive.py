@@ -37,6 +37,8 @@ _COMPILED_GROUP: Final = "tailrace__mypyc"
 _METADATA: Final = frozenset({"METADATA", "entry_points.txt"})
 _SPARKS_OWN: Final = frozenset({"pyspark", "py4j", "setuptools"})
 _LEFT_OUT: Final = frozenset({"__pycache__", "tests", "include"})
+# An archive is made more often than it is sent far: level 6 takes three times the time for an eighth less bytes.
+_COMPRESSION: Final = 1
 # What has been loaded when everything that tasks of ours import is there.
 _LIST: Final = (
     "import importlib, json, sys\n"
@@ -71,7 +73,7 @@ def write_archive(file: Path, without: Collection[str] = (), sinks: Collection[s
     chosen = {name: dist for name, dist in distributions.items() if name not in {_plain(name) for name in without}}
     files = 0
     try:
-        with tarfile.open(file, "w:gz", compresslevel=6) as archive:
+        with tarfile.open(file, "w:gz", compresslevel=_COMPRESSION) as archive:
             for path, inside in _files(chosen):
                 archive.add(path, inside, recursive=False)
                 files += 1
