@@ -101,6 +101,7 @@ def test_the_session(tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPat
                 assert [row["operation"] for row in rows] == [
                     "reset", "resume", "alter", "pause", "subscribe", "subscribe"
                 ]  # fmt: skip
+        survivor.until(lambda: is_left(site, "lake"), _SECONDS)
         copies.insert(COUNT + 20, COUNT + 21)
         survivor.until(lambda: copies.equal("warehouse"), _SECONDS)
         survivor.until(lambda: site.states()["warehouse"]["stage"] == "log", _SECONDS)
@@ -114,6 +115,13 @@ def ranges(site: Site) -> int:
     """How many ranges of the warehouse's snapshot are done."""
     with site.operations() as operations:
         return sum(int(table["ranges"]) for table in operations.details("warehouse")["snapshots"])
+
+
+def is_left(site: Site, name: str) -> bool:
+    """Whether no worker has a cancelled subscription any more: until then it may write."""
+    with site.operations() as operations:
+        [row] = [row for row in operations.all(cancelled=True) if row["name"] == name]
+    return row["state"] == "cancelled" and row["owner"] is None
 
 
 def owner(site: Site, first: int) -> int:
