@@ -100,16 +100,34 @@ def copy(
         yield Copy(cassandra, session, keyspace_name, url, sink)
 
 
-def filled(copy: Copy) -> Copy:
-    """A table with static columns and collections, and its copy."""
-    copy.run("CREATE TABLE KS.t (k int, c int, s text STATIC, v text, w int, m map<text, int>, PRIMARY KEY (k, c))")
+TABLE = "CREATE TABLE KS.t (k int, c int, s text STATIC, v text, w int, m map<text, int>, PRIMARY KEY (k, c))"
+
+
+def write_source(run: Callable[[str], object]) -> None:
+    """Make the table, with 20 static rows and 60 others, all at write time 1000."""
+    run(TABLE)
     for key in range(20):
-        copy.run(f"UPDATE KS.t USING TIMESTAMP 1000 SET s = 's{key}' WHERE k = {key}")
+        run(f"UPDATE KS.t USING TIMESTAMP 1000 SET s = 's{key}' WHERE k = {key}")
         for line in range(3):
-            copy.run(
+            run(
                 f"INSERT INTO KS.t (k, c, v, w, m) VALUES ({key}, {line}, 'v{line}', {line}, {{'a': 1, 'b': 2}}) "
                 "USING TIMESTAMP 1000"
             )
+
+
+def write_unseen(run: Callable[[str], object]) -> None:
+    """Change it in each way that a stream could lose, at write time 2000."""
+    run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k = 1 AND c = 0")
+    run("DELETE w, m['a'] FROM KS.t USING TIMESTAMP 2000 WHERE k = 2 AND c = 1")
+    run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 3 AND c = 2")
+    run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 4")
+    run("INSERT INTO KS.t (k, c, v) VALUES (50, 1, 'x') USING TIMESTAMP 2000")
+    run("UPDATE KS.t USING TIMESTAMP 2000 SET s = 'other' WHERE k = 5")
+
+
+def filled(copy: Copy) -> Copy:
+    """A table with static columns and collections, and its copy."""
+    write_source(copy.run)
     copy.deliver(copy.changes())
     return copy
 
@@ -129,12 +147,7 @@ def test_equal_rows_do_not_differ_and_nothing_is_waited_for(copy: Copy) -> None:
 def test_each_kind_of_difference_is_told_with_key_and_columns_and_repaired(copy: Copy) -> None:
     filled(copy)
     # The stream has lost these; the times are older than the grace.
-    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k = 1 AND c = 0")
-    copy.run("DELETE w, m['a'] FROM KS.t USING TIMESTAMP 2000 WHERE k = 2 AND c = 1")
-    copy.run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 3 AND c = 2")
-    copy.run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 4")
-    copy.run("INSERT INTO KS.t (k, c, v) VALUES (50, 1, 'x') USING TIMESTAMP 2000")
-    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET s = 'other' WHERE k = 5")
+    write_unseen(copy.run)
     # Somebody has changed what readers see.
     assert copy.execute("DELETE FROM KS_t__rows WHERE k = 6 AND c = 1") == 1
     expected = {

@@ -24,9 +24,7 @@ from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.snapshot.reading import Clock
 from tests.integration.agents import cql, create_keyspace
-from tests.integration.snapshot.test_compare import run_here, told
-
-TABLE = "CREATE TABLE KS.t (k int, c int, s text STATIC, v text, w int, m map<text, int>, PRIMARY KEY (k, c))"
+from tests.integration.snapshot.test_compare import TABLE, run_here, told, write_source, write_unseen
 
 
 @dataclass
@@ -56,14 +54,7 @@ class Copy:
 
     def fill(self) -> None:
         """Rows, static columns and collections at the source, and all of them in the copy."""
-        self.run(TABLE)
-        for key in range(20):
-            self.run(f"UPDATE KS.t USING TIMESTAMP 1000 SET s = 's{key}' WHERE k = {key}")
-            for line in range(3):
-                self.run(
-                    f"INSERT INTO KS.t (k, c, v, w, m) VALUES ({key}, {line}, 'v{line}', {line}, {{'a': 1, 'b': 2}}) "
-                    "USING TIMESTAMP 1000"
-                )
+        write_source(self.run)
         comparison = self.comparison()
         pieces = comparison._survey.pieces(comparison._settings)
         changes = [row.change for row in source_rows(comparison.source, pieces, 1)]
@@ -98,12 +89,7 @@ def test_a_table_of_another_cluster_is_compared_and_repaired(copy: Copy) -> None
     compared = copy.comparison().compare()
     assert (compared.rows, compared.differences) == (80, {})
     # The stream has lost these.
-    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k = 1 AND c = 0")
-    copy.run("DELETE w, m['a'] FROM KS.t USING TIMESTAMP 2000 WHERE k = 2 AND c = 1")
-    copy.run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 3 AND c = 2")
-    copy.run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 4")
-    copy.run("INSERT INTO KS.t (k, c, v) VALUES (50, 1, 'x') USING TIMESTAMP 2000")
-    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET s = 'other' WHERE k = 5")
+    write_unseen(copy.run)
     # Somebody has written there.
     copy.run("INSERT INTO CP.t (k, c, v) VALUES (7, 9, 'theirs') USING TIMESTAMP 3000")
     expected = {
