@@ -23,6 +23,36 @@ CRASHES: Final = "unit/spark/sinks/opensearch/test_crashes.py"
 
 BREAKAGES: Final = (
     Breakage(
+        name="files-tell-by-a-change-what-of-its-mutation-is-committed",
+        promise="a mutation is committed whole, wherever batches end and whatever dies",
+        file="spark/tailrace_spark/sinks/files/outlet.py",
+        old="if not self.take(record.first_id):",
+        new="if not self.take(record.record_id):",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/sinks/files/test_transactions.py",
+                "test_each_mutation_is_committed_whole_and_once",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
+        name="a-request-ends-within-a-mutation",
+        promise="a mutation is in one request",
+        file="spark/tailrace_spark/sinks/http/outlet.py",
+        old=" and (record.transaction is None or record.transaction.ends):",
+        new=":",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/sinks/http/test_transactions.py",
+                "test_requests_and_dead_letters_have_mutations_whole",
+                ASSERTED,
+            ),
+        ),
+    ),
+    Breakage(
         name="a-stream-knows-no-ring-delay",
         promise="what was written behind a truncation stays, whichever host tells of that first",
         file="spark/tailrace_spark/sinks/registry.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from tailrace_server.model.errors import ConflictError
 from tailrace_server.model.subscription import (
@@ -16,6 +17,8 @@ from tailrace_server.model.subscription import (
     State,
     Subscription,
 )
+
+_TRANSACTIONS: Final = "transactions"
 
 Transition = Callable[[Subscription], Subscription]
 
@@ -42,6 +45,11 @@ def altered(subscription: Subscription, sink: SinkSummary, shape: Shape) -> Subs
         raise ConflictError(
             f"{subscription.reference} writes into a sink of type {subscription.sink.type}, and another type "
             "is another target: cancel it, or subscribe under another name"
+        )
+    if bool(sink.shown.get(_TRANSACTIONS)) != bool(subscription.sink.shown.get(_TRANSACTIONS)):
+        raise ConflictError(
+            f"{subscription.reference}: sink.{_TRANSACTIONS} stays as it was subscribed with: where the one way of "
+            "reading ends and the other begins, a mutation would lack changes. Subscribe under another name"
         )
     state = State.PAUSED if subscription.state is State.PAUSED else State.ACTIVE
     new = replace(subscription, sink=sink, shape=shape, state=state, reason="", action="", attempts=0)

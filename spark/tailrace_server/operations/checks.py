@@ -116,8 +116,8 @@ def _logs_changes(settings: Settings, request: Request) -> bool:
 
 
 def _sink(settings: Settings, request: Request) -> Check:
-    section, _ = section_of(settings, request.table, request.name, request.settings, request.shape)
-    chosen = settings.model_copy(update={"sink": {request.name: section}})
+    section, stream = section_of(settings, request.table, request.name, request.settings, request.shape)
+    chosen = settings.model_copy(update={"sink": {request.name: section}, "stream": stream})
     try:
         return check_sink(request.name, section, chosen)
     except TailraceError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from tailrace_schemas.change import Change
@@ -44,12 +44,37 @@ class RecordId:
 
 
 @dataclass(frozen=True, slots=True)
+class Transaction:
+    """Where a change stands among those of one mutation's update of its table.
+
+    `id` has 16 bytes, the mutation digest (docs/contracts.md 3): equal in the copies of all replicas. `index` counts
+    from 0. `count` is None where changes of the update are missing, since nobody could decode them. `begins` is the
+    offset of the first one's record; `ends` is true of the last one that is there.
+    """
+
+    id: bytes
+    index: int
+    count: int | None
+    begins: int
+    ends: bool
+
+    def to_json(self) -> dict[str, object]:
+        """`id` as hexadecimal digits, `index` and `count`."""
+        return {"id": self.id.hex(), "index": self.index, "count": self.count}
+
+
+def first_of(record_id: RecordId, transaction: Transaction | None) -> RecordId:
+    """The record by which all of a change's transaction is told to be written or not: its first, else its own."""
+    return record_id if transaction is None else replace(record_id, offset=transaction.begins)
+
+
+@dataclass(frozen=True, slots=True)
 class Delivered:
     """One change, as it was read from its place, and its stream; None where Spark could not tell its token.
 
     Of two definitions of a table the newer has the larger `announced`, the schema's offset in `.schemas`. `others` are
     the streams for more write times of the change, in microseconds: those that an UpdateSink asks by. `message` is the
-    record's value, for a dead letter. `images` are there where a sink was asked for them.
+    record's value, for a dead letter. `images` and `transaction` are there where a sink was asked for them.
     """
 
     record_id: RecordId
@@ -59,6 +84,7 @@ class Delivered:
     others: tuple[tuple[int, Assignment], ...] = ()
     message: bytes = field(default=b"", repr=False)
     images: Imaged | None = None
+    transaction: Transaction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +92,19 @@ class DeadLetter:
     """One record that cannot be merged: where it is, why, and its bytes, where whoever sets it aside has them.
 
     `change` is its JSON form (docs/change-json.md) where it could be decoded and the store is read by people: no reader
-    of ours needs it.
+    of ours needs it. `transaction` is the change's, where it has one.
     """
 
     record_id: RecordId
     reason: str
     message: bytes = field(default=b"", repr=False)
     change: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
+    transaction: Transaction | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def first_id(self) -> RecordId:
+        """As `first_of`."""
+        return first_of(self.record_id, self.transaction)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:

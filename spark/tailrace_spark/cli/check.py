@@ -11,6 +11,7 @@ from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.job.checkpoint_files import LocalFiles
+from tailrace_spark.job.whole_updates import require_whole
 from tailrace_spark.sinks.registry import setting_of, sink_of
 
 
@@ -63,6 +64,7 @@ def check_sink(name: str, section: SinkSettings, settings: Settings) -> Check:
     try:
         sink = sink_of(settings, name)
         try:
+            require_whole(settings.stream, sink.capabilities)
             sink.reach()
         finally:
             sink.close()

@@ -22,6 +22,7 @@ from tailrace_spark.source.kafka import read_some, with_head
 from tailrace_spark.source.table_updates import WholeUpdates, with_streams
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.tasks.updates import update_reading
 
 _REST_RECORDS: Final = 2_000
 _BY_OFFSET: Final = [(name, "ascending") for name in ("topic", "partition", "offset")]
@@ -76,14 +77,14 @@ class BatchRecords:
         """A function that gives the pieces of a part as the sink takes them, as often as it is called."""
         capabilities, early = self._sink.capabilities, self._settings.stream.accept_early
         complete = self._with_values(records)
-        if (update_sink := capabilities.whole_updates) is None:
+        if (reading := update_reading(capabilities, {})) is None:
             ordered = complete.sort_by(_BY_OFFSET) if capabilities.ordered else complete
             return partial(self._shaped, self._completed(partial(pieces, ordered, self._schemas, early=early)))
         by_offset = complete.sort_by(_BY_OFFSET)
 
         def decoded(batch: Any) -> Iterator[Piece]:
             for piece in pieces(batch, self._schemas, early=early):
-                yield with_streams(piece, table, update_sink.write_times)
+                yield with_streams(piece, table, reading.write_times)
 
         def read_on(partition: KafkaPartition, offset: int) -> tuple[Iterable[Piece], int | None]:
             heads = with_head(read_some(self._spark, self._settings, partition, offset, _REST_RECORDS))
@@ -93,7 +94,7 @@ class BatchRecords:
             return decoded(first), first.column("offset")[-1].as_py() + 1 if unread else None
 
         updates = WholeUpdates(partial(decoded, by_offset), ends_of(by_offset), read_on)
-        return lambda: updates
+        return lambda: reading.finished(updates)
 
     def _completed(self, read: Callable[[], Iterable[Piece]]) -> Callable[[], Iterable[Piece]]:
         """With what the log leaves open."""

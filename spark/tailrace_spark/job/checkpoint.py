@@ -33,18 +33,20 @@ class Job:
 
     `store` is a digest that tells it from others where its name for people does not (`store_of`).
     `one_copy`: whether copies are left out, which changes what Spark keeps; for how long may change.
+    `transactions`: whether updates go whole, so that a batch has changes from behind its end.
     """
 
     prefix: str
     sink: str = ""
     one_copy: bool = False
     store: str = ""
+    transactions: bool = False
 
 
-def job_of(settings: Settings, sink: str, store: str) -> Job:
+def job_of(settings: Settings, sink: str, store: str, *, transactions: bool = False) -> Job:
     """The job that these settings are of, into the store that `sink` and `store` name as for Job."""
     one_copy = settings.stream.one_copy_seconds is not None
-    return Job(prefix=settings.topics.prefix, sink=sink, store=store, one_copy=one_copy)
+    return Job(prefix=settings.topics.prefix, sink=sink, store=store, one_copy=one_copy, transactions=transactions)
 
 
 def store_of(identity: str) -> str:
@@ -61,6 +63,8 @@ def require_own(files: Files, checkpoint: str, job: Job) -> None:
     fields = asdict(job)
     if not job.store:
         del fields["store"]
+    if not job.transactions:
+        del fields["transactions"]  # of which earlier versions knew nothing
     note = json.dumps({"format": FORMAT, **fields})
     if note != text:
         files.write(_NOTE, note)
@@ -150,4 +154,10 @@ def _compare(note: dict[str, Any], checkpoint: str, job: Job) -> None:
         noted_mode = "with" if note.get("one_copy") else "without"
         raise SettingsError(
             f"{subject} was written {noted_mode} stream.one_copy_seconds, and what Spark keeps differs: {remedy}"
+        )
+    if bool(note.get("transactions")) != job.transactions:
+        noted_mode = "with" if note.get("transactions") else "without"
+        raise SettingsError(
+            f"{subject} was written {noted_mode} transactions of the sink, and a mutation at its end would lack "
+            f"changes or have them twice: {remedy}"
         )

@@ -45,13 +45,14 @@ from tailrace_spark.job.spark_quiet import quiet_stop
 from tailrace_spark.job.sweeper import Sweeper
 from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.job.upkeep import Upkeep
+from tailrace_spark.job.whole_updates import require_whole
 from tailrace_spark.shaping import masks_of, newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots
 from tailrace_spark.source.dedupe import one_copy
 from tailrace_spark.source.kafka import read_messages, reads_topic, with_head
 from tailrace_spark.tasks.job import TaskRunner, TaskSettings
-from tailrace_spark.tasks.updates import UpdateReading
+from tailrace_spark.tasks.updates import update_reading
 
 log = logging.getLogger("tailrace_spark")
 
@@ -108,9 +109,8 @@ class Stream:
         self._source = dict(source or {})
         self._metrics = metrics or StreamMetrics()
         self._shape = shape_of(settings.stream, sink, spark)
-        if self._shape is not None and sink.capabilities.whole_updates is not None:
-            setting = "stream.where" if settings.stream.where else "stream.columns"
-            raise SettingsError(f"{setting} is not for log tables: they repeat each update as it was written")
+        self._transactions = sink.capabilities.transactions
+        require_whole(settings.stream, sink.capabilities)
         self._writing = threading.Lock()
         self._sink_lock = threading.Lock()
         self._query: StreamingQuery | None = None
@@ -165,9 +165,7 @@ class Stream:
         if tasks is None:
             return None
         mixed = stream.one_copy_seconds is not None
-        updates: UpdateReading | None = None
-        if (update_sink := sink.capabilities.whole_updates) is not None:
-            updates = UpdateReading(update_sink.write_times, self._settings.kafka.reveal())
+        updates = update_reading(sink.capabilities, self._settings.kafka.reveal())
         prefix, early = self._settings.topics.prefix, stream.accept_early
         task_settings = TaskSettings(prefix, masks_of(stream), early, mixed=mixed, updates=updates)
         runner = TaskRunner(self._spark, task_settings)
@@ -212,7 +210,8 @@ class Stream:
         checkpoint = self._settings.stream.checkpoint
         if self._lock is None and isinstance(self._files, LocalFiles):
             self._lock = lock_checkpoint(self._files.folder, checkpoint, now=time.time())
-        require_own(self._files, checkpoint, job_of(self._settings, self._location, self._store))
+        job = job_of(self._settings, self._location, self._store, transactions=self._transactions)
+        require_own(self._files, checkpoint, job)
         write_promptly(self._spark, self._files)
 
     def _check_shape(self) -> None:

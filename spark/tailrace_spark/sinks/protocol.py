@@ -42,7 +42,8 @@ class Capabilities:
 
     `ordered`: it wants the changes of a micro-batch by topic, then partition, then offset. So each key's changes come
     in their order, and a batch that comes again comes in the same order. `logs_changes`: it keeps each change as it was
-    written, and makes no rows of them. So a filter may leave a change out by what it writes.
+    written, and makes no rows of them. So a filter may leave a change out by what it writes. `transactions`: it is
+    given updates whole, as an UpdateSink is, and each change with its transaction.
     """
 
     sweeping: SweepingSink | None = None
@@ -56,6 +57,7 @@ class Capabilities:
     droppable: DroppableSink | None = None
     ordered: bool = False
     logs_changes: bool = False
+    transactions: bool = False
 
 
 class ReachableSink(Sink, Protocol):

@@ -110,7 +110,7 @@ class _PartitionRecords:
         if writer.updates is None:
             return decoded
         updates = PartitionUpdates(writer.updates, self._partition, table, writer.schemas.value, writer.early)
-        return updates.whole(decoded, lambda: self._end)
+        return writer.updates.finished(updates.whole(decoded, lambda: self._end))
 
     def _decoded(self, table: StreamTable) -> Iterator[Piece]:
         writer, (topic, partition) = self._writer, self._partition

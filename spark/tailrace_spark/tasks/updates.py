@@ -11,11 +11,13 @@ import pyarrow as pa
 from tailrace_common.kafka import PartitionReader, Record
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.change import Change
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.protocol import Capabilities, DriverOnlyError
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.source.table_updates import Updates, WriteTimes, with_streams
+from tailrace_spark.source.transactions import with_transactions
 from tailrace_spark.streams.lookup import StreamTable
 
 _RECORDS: Final = pa.schema(
@@ -28,10 +30,31 @@ _RECORDS: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class UpdateReading:
-    """How tasks put updates together: `write_times` are the sink's (UpdateSink), `kafka` is librdkafka's."""
+    """How updates are put together: `write_times` are the sink's (UpdateSink), `kafka` is librdkafka's, for tasks.
+
+    `transactions`: each change gets its transaction.
+    """
 
     write_times: WriteTimes
     kafka: Mapping[str, Scalar] = field(repr=False)
+    transactions: bool = False
+
+    def finished(self, pieces_of: Iterable[Piece]) -> Iterator[Piece]:
+        """Pieces with whole updates, as the sink takes them."""
+        return with_transactions(pieces_of) if self.transactions else iter(pieces_of)
+
+
+def update_reading(capabilities: Capabilities, kafka: Mapping[str, Scalar]) -> UpdateReading | None:
+    """How updates are put together for a sink; None for one that takes changes one by one."""
+    if (update_sink := capabilities.whole_updates) is not None:
+        return UpdateReading(update_sink.write_times, kafka)
+    return UpdateReading(_no_times, kafka, transactions=True) if capabilities.transactions else None
+
+
+def _no_times(change: Change) -> tuple[int, ...]:
+    """The stream that a change has already is enough. At the module's level, as tasks pickle it."""
+    del change
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

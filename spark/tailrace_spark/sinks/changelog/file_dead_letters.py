@@ -32,8 +32,10 @@ class StoredDeadLettersSink(ChangeLogSink):
         imaging: Imaging | None = None,
         opener: PartitionOpener | None = None,
         planner: ImagingPlanner | None = None,
+        *,
+        transactions: bool = False,
     ) -> None:
-        super().__init__(outlet, imaging)
+        super().__init__(outlet, imaging, transactions=transactions)
         self._store = store
         self._planner = planner
         self._opener = opener if imaging is None or planner is not None else None

@@ -30,8 +30,8 @@ class ReplayableLogSink(ChangeLogSink):
     """As ChangeLogSink. What is written again has its own place and write times, and no images: the rows of before and
     after are those of another time."""
 
-    def __init__(self, outlet: ReplayableOutlet, imaging: Imaging | None = None) -> None:
-        super().__init__(outlet, imaging)
+    def __init__(self, outlet: ReplayableOutlet, imaging: Imaging | None = None, *, transactions: bool = False) -> None:
+        super().__init__(outlet, imaging, transactions=transactions)
         self._replayable = outlet
 
     @property
@@ -56,8 +56,8 @@ class ProgressOutlet(ReplayableOutlet, Protocol):
 class ProgressLogSink(ReplayableLogSink):
     """As ReplayableLogSink, and a ProgressSink."""
 
-    def __init__(self, outlet: ProgressOutlet, imaging: Imaging | None = None) -> None:
-        super().__init__(outlet, imaging)
+    def __init__(self, outlet: ProgressOutlet, imaging: Imaging | None = None, *, transactions: bool = False) -> None:
+        super().__init__(outlet, imaging, transactions=transactions)
         self._progress = outlet
 
     @property

@@ -13,7 +13,15 @@ from tailrace_schemas.change import Change, record_times
 from tailrace_schemas.change_json import ChangeJson, plain
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import (
+    DeadLetter,
+    Delivered,
+    Piece,
+    RecordId,
+    Summary,
+    Transaction,
+    first_of,
+)
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.json_plan import JsonPlan
@@ -50,8 +58,8 @@ class OutgoingRecord:
     """One change as it goes out: its place, its stream, and the form that makes its Avro record, and JSON of it.
 
     What a store makes of it is `value`, or its text, `json`. `message` is Kafka's value that it was read from, for a
-    dead letter. `images` are there where the sink was asked for them (docs/images.md). All raise what the form does
-    where the change cannot be written.
+    dead letter. `images` and `transaction` are there where the sink was asked for them (docs/images.md,
+    docs/transactions.md). All raise what the form does where the change cannot be written.
     """
 
     record_id: RecordId
@@ -60,6 +68,7 @@ class OutgoingRecord:
     form: RecordForm
     message: bytes = b""
     images: Imaged | None = None
+    transaction: Transaction | None = None
     _record: dict[str, object] | None = field(default=None, init=False, repr=False, compare=False)
     _json: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -69,6 +78,11 @@ class OutgoingRecord:
         if self._record is None:
             self._record = self.form.change.record(self.change)
         return self._record
+
+    @property
+    def first_id(self) -> RecordId:
+        """The record by which all of its transaction is told to be out or not: the transaction's first, or its own."""
+        return first_of(self.record_id, self.transaction)
 
     @property
     def written(self) -> int:
@@ -84,6 +98,7 @@ class OutgoingRecord:
             **stream_value(self.assignment),
             **{name: plain(value) for name, value in self.record.items()},
             **({} if self.images is None else self.images.value()),
+            **({} if self.transaction is None else {"transaction": self.transaction.to_json()}),
         }
 
     @property
@@ -93,8 +108,14 @@ class OutgoingRecord:
             text = None
             if self.images is None:
                 text = self.form.plan.text(self.record_id, self.change, self.assignment)
-            self._json = encoded(self.value) if text is None else text.encode()
+            self._json = encoded(self.value) if text is None else self._marked(text)
         return self._json
+
+    def _marked(self, text: str) -> bytes:
+        """The text of a change, with its transaction as the last member."""
+        if self.transaction is None:
+            return text.encode()
+        return text[:-1].encode() + b',"transaction":' + encoded(self.transaction.to_json()) + b"}"
 
 
 class Batch(Protocol):
@@ -150,19 +171,20 @@ class Imaging(Protocol):
 class ChangeLogSink:
     """A sink of any outlet: every change goes out as its JSON form, in the order of the places.
 
-    With `imaging`, each has its row images. Of a redelivered batch an outlet leaves out what it has written; or
-    each record has its (topic, partition, offset), and readers leave it out.
+    With `imaging`, each has its row images; with `transactions`, it is given those. Of a redelivered batch an outlet
+    leaves out what it has written; or each record has its (topic, partition, offset), and readers leave it out.
     """
 
-    def __init__(self, outlet: Outlet, imaging: Imaging | None = None) -> None:
+    def __init__(self, outlet: Outlet, imaging: Imaging | None = None, *, transactions: bool = False) -> None:
         self._outlet = outlet
         self._imaging = imaging
+        self._transactions = transactions
         self._forms = RecordForms()
 
     @property
     def capabilities(self) -> Capabilities:
         """It wants its changes in order; with images it makes rows of them."""
-        return Capabilities(ordered=True, logs_changes=self._imaging is None)
+        return Capabilities(ordered=True, logs_changes=self._imaging is None, transactions=self._transactions)
 
     def reach(self) -> None:
         """As the outlet's, and the database of images."""
@@ -199,18 +221,17 @@ class ChangeLogSink:
 
     def _put(self, batch: Batch, delivered: Delivered, refused: dict[str, str]) -> None:
         """Put a change, or set it aside; `refused` gets why, by table."""
-        message, images = delivered.message, delivered.images
+        message, images, transaction = delivered.message, delivered.images, delivered.transaction
         try:
             form = self._forms.of(delivered.change.table)
-            batch.put(
-                OutgoingRecord(delivered.record_id, delivered.change, delivered.assignment, form, message, images)
-            )
+            record_id, change = delivered.record_id, delivered.change
+            batch.put(OutgoingRecord(record_id, change, delivered.assignment, form, message, images, transaction))
         except BaseException as error:
             if not is_of_table(error):
                 raise
             reason = reason_of(error)
             refused[str(delivered.change.table)] = reason
-            batch.set_aside(DeadLetter(delivered.record_id, reason, message))
+            batch.set_aside(DeadLetter(delivered.record_id, reason, message, transaction=transaction))
 
     def close(self) -> None:
         """Close the outlet, and the store of images."""

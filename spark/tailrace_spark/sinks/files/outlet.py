@@ -154,7 +154,7 @@ class FilesBatch(Batch):
         self._refused: dict[int, tuple[Table, str]] = {}
 
     def put(self, record: OutgoingRecord) -> None:
-        if not self.take(record.record_id):
+        if not self.take(record.first_id):
             return
         change, day = record.change, day_of(record_times(record.change)[0])
         if (refused := self._refused.get(id(change.table))) is not None:
@@ -170,7 +170,7 @@ class FilesBatch(Batch):
                 self._flush(open_file)
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if self.take(letter.record_id):
+        if self.take(letter.first_id):
             self._letters.append(letter)
 
     def take(self, record_id: RecordId) -> bool:
@@ -234,7 +234,9 @@ class FilesBatch(Batch):
             if not is_of_table(error):
                 raise
             if len(records) == 1:
-                self.set_aside(DeadLetter(records[0].record_id, reason_of(error), records[0].message))
+                [record] = records
+                letter = DeadLetter(record.record_id, reason_of(error), record.message, transaction=record.transaction)
+                self.set_aside(letter)
                 return 0
             middle = len(records) // 2
             return self._written(file, records[:middle]) + self._written(file, records[middle:])

@@ -7,12 +7,12 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tailrace_common.sections.images import ImagesSection
 from tailrace_common.sections.s3 import StoredSettings
 from tailrace_common.sections.section import Positive
+from tailrace_common.sections.transactions import TransactionsSection
 
 
-class FilesSinkSettings(StoredSettings, ImagesSection):
+class FilesSinkSettings(StoredSettings, TransactionsSection):
     """Files of changes by table and day, Parquet or JSON lines, on local disks or S3: docs/sinks/files.md."""
 
     type: Literal["files"] = Field(default="files", description="What kind of sink this is")
@@ -29,4 +29,6 @@ class FilesSinkSettings(StoredSettings, ImagesSection):
     def _check_images(self) -> Self:
         if self.images is not None and self.format != "jsonl":
             raise ValueError('images stand in JSON only: set format = "jsonl"')
+        if self.transactions and self.format != "jsonl":
+            raise ValueError('transactions stand in JSON only: set format = "jsonl"')
         return self

@@ -22,8 +22,10 @@ from tailrace_spark.sinks.shared_directory import mark_of, require_files
 class FilesSink(ProgressLogSink):
     """As ProgressLogSink, and a TaskSink where changes have no row images: these are merged in one process."""
 
-    def __init__(self, outlet: ReplayableFilesOutlet, imaging: Imaging | None = None) -> None:
-        super().__init__(outlet, imaging)
+    def __init__(
+        self, outlet: ReplayableFilesOutlet, imaging: Imaging | None = None, *, transactions: bool = False
+    ) -> None:
+        super().__init__(outlet, imaging, transactions=transactions)
         self._files = outlet
         self._has_images = imaging is not None
         self._attempt: str | None = None

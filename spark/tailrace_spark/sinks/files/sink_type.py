@@ -15,7 +15,8 @@ def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> Reach
     from tailrace_spark.sinks.files.store import FileStore
     from tailrace_spark.sinks.images.planning import images_for
 
-    return FilesSink(ReplayableFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around).store)
+    outlet, images = ReplayableFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around)
+    return FilesSink(outlet, images.store, transactions=settings.transactions)
 
 
 FILES: Final = SinkType(

@@ -75,14 +75,18 @@ class HttpOutlet:
         return self._answered[identity]
 
     def _answer(self, records: Sequence[OutgoingRecord], body: bytes, identity: str) -> DeadLetters:
-        """What was refused of a request. One that is refused as a whole goes in halves, until it is known of which."""
+        """What was refused of a request. One that is refused as a whole goes in halves, until it is known of which.
+
+        A transaction is refused as a whole.
+        """
         try:
             self._sender.send(body, identity)
         except RefusedError as error:
-            if len(records) == 1:
-                record = records[0]
-                return (DeadLetter(record.record_id, str(error), record.message, record.value),)
-            middle = len(records) // 2
+            middle = _middle(records)
+            if middle == 0:
+                return tuple(
+                    DeadLetter(record.record_id, str(error), record.message, record.value) for record in records
+                )
             return self._send(records[:middle]) + self._send(records[middle:])
         return ()
 
@@ -96,6 +100,12 @@ class HttpOutlet:
         self._sender.stop()
         self._threads.shutdown(cancel_futures=True)
         self._sender.close()
+
+
+def _middle(records: Sequence[OutgoingRecord]) -> int:
+    """Where a request is cut into two: between two transactions, as near to its middle as can be; 0: nowhere."""
+    cuts = [index for index in range(1, len(records)) if records[index].first_id != records[index - 1].first_id]
+    return min(cuts, key=lambda index: abs(index - len(records) // 2), default=0)
 
 
 @dataclass(slots=True)
@@ -129,7 +139,7 @@ class _Requests(Batch):
         lane.size += len(record.json)
         if key is None:
             self._flush()
-        elif self._outlet.is_full(lane):
+        elif self._outlet.is_full(lane) and (record.transaction is None or record.transaction.ends):
             self._send(lane)
 
     def set_aside(self, letter: DeadLetter) -> None:

@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
-from tailrace_common.sections.images import ImagesSection
 from tailrace_common.sections.section import Positive, Seconds
+from tailrace_common.sections.transactions import TransactionsSection
 
 ClientError = Annotated[int, Field(ge=400, le=499)]
 
 
-class HttpSinkSettings(ImagesSection):
+class HttpSinkSettings(TransactionsSection):
     """Changes in batches, posted as JSON to an address of yours: docs/sinks/http.md."""
 
     type: Literal["http"] = Field(default="http", description="What kind of sink this is")

@@ -20,7 +20,8 @@ def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> Reacha
     letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
     outlet = HttpOutlet(HttpSender(name, settings), settings, letters)
     images = images_for(name, settings, around)
-    return StoredDeadLettersSink(outlet, letters, images.store, HttpOpener(name, settings), images.planner)
+    opener, transactions = HttpOpener(name, settings), settings.transactions
+    return StoredDeadLettersSink(outlet, letters, images.store, opener, images.planner, transactions=transactions)
 
 
 HTTP: Final = SinkType(

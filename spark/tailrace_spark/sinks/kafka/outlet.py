@@ -245,7 +245,7 @@ class KafkaBatch(Batch):
         self._rows = self._letters = 0
 
     def put(self, record: OutgoingRecord) -> None:
-        if self.is_out(record.record_id):
+        if self.is_out(record.first_id):
             return
         largest = self._target.largest_record
         records: list[KafkaRecord] = []
@@ -289,7 +289,7 @@ class KafkaBatch(Batch):
         return made(self._target.topic_of(record.change.table), record.change, record.record_id, record.images)
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if not self.is_out(letter.record_id):
+        if not self.is_out(letter.first_id):
             self.letter(letter)
 
     def letter(self, letter: DeadLetter) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.properties.passthrough import LibrdkafkaSettings, RegistrySettings, Scalar
-from tailrace_common.sections.images import ImagesSection
 from tailrace_common.sections.section import Positive
 from tailrace_common.sections.template import require_template
+from tailrace_common.sections.transactions import TransactionsSection
 
 _MIB: Final = 1 << 20
 
@@ -26,7 +26,7 @@ class SinkKafkaSettings(LibrdkafkaSettings):
     examples: ClassVar[Mapping[str, Scalar]] = {"bootstrap.servers": "other-kafka:9092"}
 
 
-class KafkaSinkSettings(ImagesSection):
+class KafkaSinkSettings(TransactionsSection):
     """Changes into topics of a Kafka cluster, each once."""
 
     type: Literal["kafka"] = Field(default="kafka", description="What kind of sink this is")
@@ -100,6 +100,8 @@ class KafkaSinkSettings(ImagesSection):
             raise ValueError('format = "debezium" needs images, the database that keeps what they are made from')
         if self.format == "debezium" and self.cloudevents != "none":
             raise ValueError('cloudevents is for format = "change"')
+        if self.transactions and (self.format, self.encoding) != ("change", "json"):
+            raise ValueError('transactions are for format = "change" with encoding = "json"')
         if self.encoding == "avro":
             self._check_avro()
         return self

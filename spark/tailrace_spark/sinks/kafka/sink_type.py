@@ -44,7 +44,7 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     outlet = PlanningKafkaOutlet(config, target, registry=_registry(name, settings))
     images = images_for(name, settings, around)
     opener = KafkaOpener(name, settings, config, target)
-    return KafkaLogSink(outlet, images.store, opener, images.planner)
+    return KafkaLogSink(outlet, images.store, opener, images.planner, transactions=settings.transactions)
 
 
 @dataclass(frozen=True, slots=True)

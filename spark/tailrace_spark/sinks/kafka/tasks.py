@@ -175,8 +175,10 @@ class KafkaLogSink(ReplayableLogSink):
         imaging: Imaging | None = None,
         opener: Opener[KafkaTaskOutlet] | None = None,
         planner: ImagingPlanner | None = None,
+        *,
+        transactions: bool = False,
     ) -> None:
-        super().__init__(outlet, imaging)
+        super().__init__(outlet, imaging, transactions=transactions)
         self._planning = outlet
         self._planner = planner
         self._opener = opener if imaging is None or planner is not None else None

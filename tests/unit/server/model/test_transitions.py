@@ -84,6 +84,15 @@ def test_another_type_of_sink_is_another_target() -> None:
         transitions.altered(subscription(), SinkSummary(type="kafka", target="t"), Shape())
 
 
+def test_transactions_stay_as_they_were_subscribed_with() -> None:
+    with_them = SinkSummary(type="http", target="http://h", shown={"transactions": True})
+    without = SinkSummary(type="http", target="http://h", shown={"url": "http://h"})
+    for sink, other in ((with_them, without), (without, with_them)):
+        with pytest.raises(ConflictError, match=r"shop\.orders/w: sink\.transactions stays as it was subscribed with"):
+            transitions.altered(subscription(sink=sink), other, Shape())
+        assert transitions.altered(subscription(sink=sink), sink, Shape(where="id > 1")).shape.where == "id > 1"
+
+
 def test_a_failing_one_that_is_resumed_is_tried_at_once() -> None:
     failing: Subscription = transitions.failed(subscription(), "down", "start it")
     assert (failing.revision, transitions.resumed(failing).revision) == (0, 1)

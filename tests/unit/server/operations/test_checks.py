@@ -142,6 +142,24 @@ def test_a_sink_is_tried_and_a_fault_points_at_its_setting(subscriptions: Subscr
     assert (other["state"], other["notes"]) == ("active", [])
 
 
+@pytest.mark.parametrize(
+    ("shape", "setting"),
+    [
+        ({"where": "id > 1"}, "where"),
+        ({"columns": {"email": "drop"}}, "columns"),
+        ({"stream": {"one_copy_seconds": 60}}, "one_copy_seconds"),
+    ],
+)
+def test_what_takes_mutations_apart_is_refused(
+    subscriptions: Subscriptions, tmp_path: Path, shape: dict[str, Any], setting: str
+) -> None:
+    settings = settings_from({"kafka": {"bootstrap.servers": "127.0.0.1:1"}}, "test")
+    operations = DirectOperations(subscriptions, settings, "tester", examined)
+    sink = {"type": "files", "path": str(tmp_path), "format": "jsonl", "transactions": True}
+    with pytest.raises(RefusedRequestError, match=rf"stream\.{setting} is not for a sink with transactions"):
+        operations.subscribe(Asked(table="shop.orders", name="lake", sink=sink, **shape))
+
+
 def fields(asked: Asked) -> dict[str, Any]:
     return {name: getattr(asked, name) for name in ("table", "name", "sink", "where")}
 

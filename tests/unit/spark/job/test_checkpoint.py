@@ -54,6 +54,7 @@ def test_an_older_format_is_noted_anew(files: LocalFiles) -> None:
         ({"prefix": "q"}, "of the topics of q, not of p: set another stream.checkpoint"),
         ({"sink": "sqlite:////y.db"}, "of the sink sqlite:////y.db, not of sqlite:////x.db.* remove tailrace/stream"),
         ({"one_copy": True}, "written with stream.one_copy_seconds"),
+        ({"transactions": True}, "written with transactions of the sink"),
     ],
 )
 def test_another_jobs_is_refused_and_left_alone(files: LocalFiles, other: dict[str, object], words: str) -> None:
