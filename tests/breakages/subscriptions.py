@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages.breakage import Breakage, Needs, Red
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 LEASES: Final = "spark/tailrace_server/meta/leases.py"
 SUBSCRIPTIONS: Final = "spark/tailrace_server/meta/subscriptions.py"
@@ -14,6 +14,7 @@ WORKED: Final = "unit/server/worker/test_worker.py"
 PAGE_ACCESS: Final = "unit/server/web/test_access.py"
 SERVED: Final = "unit/server/api/test_api.py"
 TOKENS: Final = "unit/server/oidc/test_tokens.py"
+SIGN_IN: Final = "unit/server/web/test_signing_in.py"
 DROPPED: Final = "unit/server/operations/test_dropping.py"
 LIMITS: Final = "unit/server/api/test_limits.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
@@ -239,10 +240,30 @@ BREAKAGES: Final = (
         name="tokens-for-other-audiences-count",
         promise="a token counts if the issuer has signed it for this server",
         file="spark/tailrace_server/oidc/tokens.py",
-        old='                aud={"essential": True, "value": settings.audience},\n',
+        old='                aud={"essential": True, "value": audience},\n',
         new='                aud={"essential": True},\n',
         needs=Needs.NOTHING,
         reds=(Red(TOKENS, "test_a_token_is_refused_with_a_reason[of another audience]", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="an-answer-to-somebody-else-counts",
+        promise="nobody is signed in by an answer to an attempt of another browser",
+        file="spark/tailrace_server/oidc/sign_in.py",
+        old='if not compare_digest(answer.get("state", "").encode(), flow.state.encode()):',
+        new='if not answer.get("state"):',
+        needs=Needs.NOTHING,
+        reds=(Red(SIGN_IN, "test_nobody_is_signed_in_by_an_answer_to_somebody_else", "belongs to another attempt"),),
+    ),
+    Breakage(
+        name="an-id-token-of-another-attempt-counts",
+        promise="an ID token counts for the attempt that it answers",
+        file="spark/tailrace_server/oidc/tokens.py",
+        old="if not isinstance(answered, str) or not compare_digest(answered.encode(), nonce.encode()):",
+        new="if not isinstance(answered, str):",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(SIGN_IN, "test_an_id_token_that_does_not_count[changed0-answers another request to sign in]", ASSERTED),
+        ),
     ),
     Breakage(
         name="tokens-never-end",

@@ -13,6 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from tailrace_server.api.limits import RateLimit
 from tailrace_server.api.metrics import ServerMetrics
 from tailrace_server.meta.keys import ApiKeys, Caller, Role, is_api_key
+from tailrace_server.oidc.sign_in import SignIn
 from tailrace_server.oidc.tokens import RefusedTokenError, Tokens
 from tailrace_server.operations.operations import Operations
 
@@ -28,10 +29,14 @@ _bearer: Final = HTTPBearer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """By what callers are known, and how often each may ask. Without `keys` everybody may do everything."""
+    """By what callers are known, and how often each may ask. Without `keys` everybody may do everything.
+
+    `sign_in` is the page's, by an issuer.
+    """
 
     keys: ApiKeys | None
     tokens: Tokens | None = None
+    sign_in: SignIn | None = None
     limit: RateLimit | None = None
     metrics: ServerMetrics = field(default_factory=ServerMetrics)
 

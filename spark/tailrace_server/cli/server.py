@@ -27,6 +27,7 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_spark.job.session import SparkOnce
 
 if TYPE_CHECKING:
+    from tailrace_server.oidc.sign_in import SignIn
     from tailrace_server.oidc.tokens import Tokens
 
 log = logging.getLogger("tailrace_server")
@@ -102,9 +103,11 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
         log.warning("the HTTP API refuses everybody: there is no key yet; `tailrace api-keys add NAME` makes one")
     scheme = "http" if chosen.tls_certificate_file is None else "https"
     with ExitStack() as stack:
+        tokens, sign_in = (None, None) if chosen.oidc is None else stack.enter_context(_issuer(chosen.oidc))
         access = Access(
             keys=keys if chosen.authentication else None,
-            tokens=None if chosen.oidc is None else stack.enter_context(_tokens(chosen.oidc)),
+            tokens=tokens,
+            sign_in=sign_in,
             limit=RateLimit(chosen.requests_per_second, chosen.requests_burst, time.monotonic),
         )
         site = site_of(
@@ -125,14 +128,16 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
 
 
 @contextmanager
-def _tokens(settings: OidcSettings) -> Iterator[Tokens]:
-    """While inside, tokens of the issuer are told apart."""
+def _issuer(settings: OidcSettings) -> Iterator[tuple[Tokens, SignIn | None]]:
+    """While inside, tokens of the issuer are told apart, and browsers may sign in by it."""
     from tailrace_server.oidc.discovery import Discovery  # servers without an issuer need no client of HTTP
     from tailrace_server.oidc.keys import IssuerKeys
+    from tailrace_server.oidc.sign_in import SignIn
     from tailrace_server.oidc.tokens import Tokens
 
     with Discovery(settings) as issuer:
-        yield Tokens(settings, IssuerKeys(issuer.keys, settings.keys_seconds, time.monotonic), time.time)
+        tokens = Tokens(settings, IssuerKeys(issuer.keys, settings.keys_seconds, time.monotonic), time.time)
+        yield tokens, None if settings.client_id is None else SignIn(settings, issuer, tokens, time.time)
 
 
 def _work(settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, stop: threading.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hmac import compare_digest
 from typing import Any, Final
 
 from joserfc import jwt
@@ -52,8 +53,22 @@ class Tokens:
         self._registry.max_header_length = _LONGEST_HEAD
 
     def caller(self, token: str) -> Caller:
-        """Whose it is. Raises RefusedTokenError, and ServiceError where the issuer's keys cannot be had."""
-        claims = self._claims(token)
+        """Whose a bearer token is. Raises RefusedTokenError, and ServiceError where the issuer's keys cannot be had."""
+        return self._holder(self._claims(token, self._settings.audience))
+
+    def signed_in(self, token: str, client_id: str, nonce: str) -> Caller:
+        """Who signed in by an ID token, which answers a request with this nonce. Raises as `caller`."""
+        claims = self._claims(token, client_id)
+        answered = claims.get("nonce")
+        if not isinstance(answered, str) or not compare_digest(answered.encode(), nonce.encode()):
+            raise RefusedTokenError("answers another request to sign in")
+        # OpenID Connect Core, 3.1.3.7: of several audiences `azp` says who asked.
+        several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+        if claims.get("azp", None if several else client_id) != client_id:
+            raise RefusedTokenError("was issued for another client")
+        return self._holder(claims)
+
+    def _holder(self, claims: Mapping[str, Any]) -> Caller:
         subject = claim(claims, self._settings.subject_claim)
         if not isinstance(subject, str) or not subject or not subject.isprintable():
             raise RefusedTokenError("names no subject (server.oidc.subject_claim)")
@@ -65,7 +80,7 @@ class Tokens:
             raise RefusedTokenError("has no role here (server.oidc.role_claim, roles)", 403)
         return Caller(f"subject {subject}", max(roles, key=list(Role).index))
 
-    def _claims(self, token: str) -> Mapping[str, Any]:
+    def _claims(self, token: str, audience: str) -> Mapping[str, Any]:
         settings = self._settings
         skew = round(settings.clock_skew_seconds)
         try:
@@ -74,7 +89,7 @@ class Tokens:
                 now=int(self._clock()),
                 leeway=skew,
                 iss={"essential": True, "value": settings.issuer},
-                aud={"essential": True, "value": settings.audience},
+                aud={"essential": True, "value": audience},
                 exp={"essential": True},
             ).validate(claims)
         except UnsupportedAlgorithmError:

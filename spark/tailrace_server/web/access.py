@@ -41,10 +41,11 @@ class Doorkeeper:
     def __init__(self, sessions: Sessions, access: Access) -> None:
         self._sessions = sessions
         self.keys = access.keys
+        self.sign_in = None if access.keys is None else access.sign_in
         self._access = access
 
     def admit_stranger(self, request: Request) -> None:
-        """Count a wrong key. Raises HTTPException 429 where that are too many of one address."""
+        """Count a wrong key, or an issuer's answer. Raises HTTPException 429 where that are too many of one address."""
         self._access.admit(f"address {host_of(request)}")
 
     def visitor(self, request: Request) -> Visitor:
@@ -59,6 +60,9 @@ class Doorkeeper:
     def _caller(self, request: Request, session: Session) -> Caller | None:
         if self.keys is None:
             return Caller(f"{ANYBODY}@{host_of(request)}", Role.ADMIN)
+        if (subject := session.subject) is not None:
+            is_ours = self.sign_in is not None and self.sign_in.by == subject.by
+            return Caller(subject.name, Role(subject.role)) if is_ours else None
         holder = None if session.digest is None else self.keys.holder(session.digest)
         return None if holder is None else Caller(f"key {holder.name}", holder.role)
 

@@ -18,7 +18,7 @@ from tailrace_server.api.access import PREFIX
 from tailrace_server.api.app import STATUS
 from tailrace_server.meta.history import History
 from tailrace_server.meta.keys import digest_of
-from tailrace_server.web import changing, editing, looking, reading
+from tailrace_server.web import changing, editing, issuer, looking, reading
 from tailrace_server.web.access import SignInError, form_of, require_token
 from tailrace_server.web.guard import Guard
 from tailrace_server.web.rendering import STATIC, THEME_COOKIE, THEMES, Renderer, local_path, redirect
@@ -62,6 +62,7 @@ def pages(site: Site) -> FastAPI:
     renderer = Renderer(site)
     app.mount("/static", StaticFiles(directory=STATIC))
     _signing(app, site, renderer)
+    issuer.routes(app, site, renderer)
     editing.routes(app, site, renderer)  # before those with a name in the address
     reading.routes(app, site, renderer)
     changing.routes(app, site, renderer)
@@ -77,7 +78,9 @@ def _signing(app: FastAPI, site: Site, renderer: Renderer) -> None:
 
     @app.get("/login")
     def login(request: Request, to: str = "") -> Response:
-        return renderer.page(request, site.doors.visitor(request), "login.html", to=local_path(to), wrong=False)
+        return renderer.page(
+            request, site.doors.visitor(request), "login.html", to=local_path(to), wrong=False, refused=""
+        )
 
     @app.post("/login")
     def signed_in(request: Request, form: Form) -> Response:
@@ -88,7 +91,7 @@ def _signing(app: FastAPI, site: Site, renderer: Renderer) -> None:
         digest = digest_of(form.get("key", "").strip())
         if site.doors.keys.holder(digest) is None:
             site.doors.admit_stranger(request)
-            return renderer.page(request, visitor, "login.html", 401, to=target, wrong=True)
+            return renderer.page(request, visitor, "login.html", 401, to=target, wrong=True, refused="")
         answer = redirect(target)
         renderer.set_cookie(request, answer, site.sessions.new(digest))
         return answer

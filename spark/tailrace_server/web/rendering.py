@@ -43,6 +43,7 @@ class Renderer:
             version=site.version,
             cluster=site.settings.topics.prefix,
             signs_in=site.doors.keys is not None,
+            issuer=None if site.doors.sign_in is None else site.doors.sign_in.host,
             chart_width=WIDTH,
             chart_height=HEIGHT,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,10 @@ from tailrace_server.api.listening import listening
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.oidc.discovery import Discovery
+from tailrace_server.oidc.keys import IssuerKeys
+from tailrace_server.oidc.sign_in import SignIn
+from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.operations import DirectOperations
 from tailrace_server.sealing import Sealer
 from tailrace_server.web.app import install
@@ -87,12 +91,16 @@ def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
     """A server with these settings of [server]."""
     given = {"key_file": str(tmp_path / "server.key"), "most_body_bytes": MOST_BYTES, "port": free_port(), **server}
     settings: Settings = settings_from({"server": given}, "test")
-    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database, ExitStack() as stack:
         database.prepare()
         subscriptions, keys = Subscriptions(database, Sealer(settings.server.key_file)), ApiKeys(database)
         clock = Clock()
         limit = RateLimit(settings.server.requests_per_second, settings.server.requests_burst, clock)
-        access = Access(keys=keys if settings.server.authentication else None, limit=limit)
+        sign_in = None
+        if (oidc := settings.server.oidc) is not None:
+            issuer = stack.enter_context(Discovery(oidc))
+            sign_in = SignIn(oidc, issuer, Tokens(oidc, IssuerKeys(issuer.keys, 600, clock), clock), clock)
+        access = Access(keys=keys if settings.server.authentication else None, sign_in=sign_in, limit=limit)
         site = site_of(settings, database, subscriptions, "1.2.3", access, clock)
         app = application(site.operations, access, MOST_BYTES, "1.2.3")
         install(app, site)
