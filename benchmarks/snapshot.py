@@ -52,7 +52,7 @@ def main(rows: int = ROWS, cqlsh: str | None = None) -> None:
     with TemporaryDirectory() as directory, LocalCassandra(Path(directory) / "cassandra", NODE) as node:
         with cql(node, seconds=120) as session:
             create_keyspace(session, "bench")
-            _fill(session, rows)
+            fill(session, rows)
             node.nodetool("flush", "bench")
             print(f"{rows:,} rows of 8 columns, {PARTITION} in a partition, {describe()}\n")
             print(f"{'':<52}{'rows/s':>10}{'CPU s per million':>20}")
@@ -73,11 +73,14 @@ def main(rows: int = ROWS, cqlsh: str | None = None) -> None:
         _line(f"tailrace-snapshot in Spark, local[2], {ROUNDS} rounds", _spark(options), rows, own=False)
 
 
-def _fill(session: Session, rows: int) -> None:
-    session.execute(ORDERS)
+def fill(session: Session, rows: int, keyspace: str = "bench") -> None:
+    """Make the table and write its rows."""
+    session.execute(ORDERS.replace("bench.", f"{keyspace}."))
     insert = session.prepare(
-        "INSERT INTO bench.orders (customer, number, amount, cents, lines, note, placed, weight) "
-        "VALUES (?, ?, 12.50, ?, ?, ?, '2026-01-01', ?)"
+        (
+            "INSERT INTO bench.orders (customer, number, amount, cents, lines, note, placed, weight) "
+            "VALUES (?, ?, 12.50, ?, ?, ?, '2026-01-01', ?)"
+        ).replace("bench.", f"{keyspace}.")
     )
 
     def batches() -> Iterator[tuple[BatchStatement, None]]:

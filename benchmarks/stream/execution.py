@@ -57,6 +57,7 @@ _SINKS: Final[Mapping[str, Callable[[str], Sink]]] = {
     "files": lambda path: FilesSink(_files(FilesSinkSettings(path=path))),
 }
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> None:
@@ -175,26 +176,32 @@ def _files(settings: FilesSinkSettings) -> ReplayableFilesOutlet:
 
 def cpu_by_kind(roots: Collection[int]) -> dict[str, float]:
     """Seconds of CPU so far of these processes and all below them, by kind; of those that have ended too."""
-    processes = {process.pid: process for process in _processes()}
-    ours = set(roots)
-    while more := {pid for pid, process in processes.items() if process.parent in ours} - ours:
-        ours |= more
     seconds: defaultdict[str, float] = defaultdict(float)
-    for pid in ours & processes.keys():
-        seconds[_kind(processes[pid])] += processes[pid].cpu
+    for process in processes_below(roots):
+        seconds[_kind(process)] += process.cpu
     return {kind: seconds[kind] for kind in KINDS}
 
 
-class _Process(NamedTuple):
-    """A process; `cpu` is in seconds, with that of ended children where these are of the same kind."""
+def processes_below(roots: Collection[int]) -> list[Process]:
+    """These processes and all below them."""
+    running = {process.pid: process for process in processes()}
+    ours = set(roots)
+    while more := {pid for pid, process in running.items() if process.parent in ours} - ours:
+        ours |= more
+    return [running[pid] for pid in ours & running.keys()]
+
+
+class Process(NamedTuple):
+    """A process; `cpu` is in seconds, of ended children too where these are of the same kind, `memory` in bytes."""
 
     pid: int
     parent: int
     command: str
     cpu: float
+    memory: int
 
 
-def _kind(process: _Process) -> str:
+def _kind(process: Process) -> str:
     if process.pid == os.getpid():
         return "driver's Python"
     kinds = {
@@ -208,7 +215,8 @@ def _kind(process: _Process) -> str:
     return next((kind for mark, kind in kinds.items() if mark in process.command), "")
 
 
-def _processes() -> Iterator[_Process]:
+def processes() -> Iterator[Process]:
+    """All that run."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -219,7 +227,8 @@ def _processes() -> Iterator[_Process]:
             continue
         own, children = (sum(map(int, fields[start : start + 2])) / _TICKS for start in (11, 13))
         collects = "postgres" in command or "pyspark.daemon" in command
-        yield _Process(int(entry.name), int(fields[1]), command, own + (children if collects else 0.0))
+        cpu = own + (children if collects else 0.0)
+        yield Process(int(entry.name), int(fields[1]), command, cpu, int(fields[21]) * _PAGE)
 
 
 def postmaster() -> int:

@@ -42,6 +42,7 @@ from tests.integration.test_stream_kills import (
 from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream, Followed
 from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
+from tests.postgres import new_database
 from tests.unit.spark.sinks.change_log_contract import Outside, once, place_of, require_order
 from tests.unit.spark.sinks.delta.stores import DeltaStored
 from tests.unit.spark.sinks.files.test_outlet import local
@@ -113,6 +114,25 @@ class Logged:
         require_order(records)
 
 
+class Imaged(Logged):
+    """A change log with row images: the last image of each key is its row, and each begins where the last ended."""
+
+    def rows(self) -> list[Row]:
+        shown: dict[int, Mapping[str, Any]] = {}
+        for record in once(self._outside.records()):
+            assert record["images"] is not None, record
+            for image in record["images"]:  # those in `expired` are of keys that other partitions may have
+                key = image["key"]["id"]
+                if IDS <= key < 2 * IDS:  # it expires
+                    continue
+                assert image["before"] == shown.get(key), record
+                if image["after"] is None:
+                    del shown[key]
+                else:
+                    shown[key] = image["after"]
+        return [(key, row.get("v"), row.get("w")) for key, row in sorted(shown.items())]
+
+
 def section_of(settings: BaseModel, **more: object) -> Section:
     """What was set, as the settings' file has it."""
     told = {name: getattr(settings, name) for name in ("type", *sorted(settings.model_fields_set))}
@@ -159,6 +179,16 @@ def _kafka(ground: Ground) -> Target:
     return Logged(section, topics, ground.place)
 
 
+def _images(ground: Ground) -> Target:
+    """A Kafka sink whose rows before each change are in PostgreSQL, where tasks make images."""
+    topics = Topics(ground.kafka)
+    section = {
+        "type": "kafka", "topic": f"{topics.prefix}-out.{{table}}", "dead_letters": topics.target.dead_letters,
+        "kafka": dict(topics.config), "images": new_database(),
+    }  # fmt: skip
+    return Imaged(section, topics, ground.place)
+
+
 def _http(ground: Ground) -> Target:
     posted = Posted(ground.directory(), batch_records=20)
     ground.stack.callback(posted.endpoint.close)
@@ -177,6 +207,7 @@ TARGETS: Final[Mapping[str, Way[Target]]] = {
     "iceberg, history": Way(sink="iceberg", server=lambda: package("pyiceberg"), new=_iceberg_history),
     "files": Way(sink="files", server=lambda: package("pyarrow"), new=_files),
     "kafka": Way(sink="kafka", server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}", new=_kafka),
+    "images": Way(sink="kafka", server=lambda: f"Kafka {jar_version('kafka', 'kafka-server')}", new=_images),
     "http": Way(sink="http", server=lambda: "http.server", new=_http),
     "rabbitmq": Way(
         sink="rabbitmq",

@@ -72,24 +72,33 @@ class Source:
         return list(self.session.execute(statement.replace("KS.", f"{self.keyspace}.")))
 
 
-@pytest.fixture(params=["5.0", pytest.param("4.1", marks=pytest.mark.long)])
-def source(
-    request: pytest.FixtureRequest, means: Means, tmp_path: Path, keyspace_name: str, spark: SparkSession
-) -> Iterator[Source]:
-    with contextlib.ExitStack() as stack:
-        if request.param == "5.0":
-            node = request.getfixturevalue("cassandra")
-        elif means is Means.CONTAINERS:
-            pytest.skip("other versions are run as child processes")
-        else:
-            node = stack.enter_context(LocalCassandra(tmp_path / "node", CassandraSettings(release=request.param)))
-        session = stack.enter_context(cql(node, seconds=60))
+@pytest.fixture(
+    scope="module",
+    params=["5.0", pytest.param("4.1", marks=pytest.mark.long), pytest.param("6.0", marks=pytest.mark.long)],
+)
+def node(
+    request: pytest.FixtureRequest, means: Means, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalCassandra]:
+    if request.param == "5.0":
+        yield request.getfixturevalue("cassandra")
+    elif means is Means.CONTAINERS:
+        pytest.skip("other versions are run as child processes")
+    else:
+        settings = CassandraSettings(release=request.param)
+        with LocalCassandra(tmp_path_factory.mktemp("node") / "node", settings) as other:
+            yield other
+
+
+@pytest.fixture
+def source(node: LocalCassandra, keyspace_name: str, spark: SparkSession) -> Iterator[Source]:
+    with cql(node, seconds=60) as session:
         # The driver's own reading in Python: its compiled one fails at lists with nulls, as TTLs of elements are.
         session.client_protocol_handler = _ProtocolHandler
         create_keyspace(session, keyspace_name)
-        stack.callback(session.execute, f"DROP KEYSPACE {keyspace_name}")
         register(spark)
-        yield Source(node, session, keyspace_name, spark, request.param == "5.0")
+        release = session.execute("SELECT release_version FROM system.local").one()[0]
+        yield Source(node, session, keyspace_name, spark, not release.startswith("4."))
+        session.execute(f"DROP KEYSPACE {keyspace_name}")
 
 
 def in_order(row: Mapping[str, Any]) -> tuple[Any, str]:
