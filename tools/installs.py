@@ -31,6 +31,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "http": ("tailrace_spark.sinks.http.client",),
     "opensearch": ("tailrace_spark.sinks.opensearch.client",),
     "mysql": ("pymysql",),
+    "otel": ("tailrace_common.tracing.otlp",),
     "rabbitmq": ("tailrace_spark.sinks.rabbitmq.client",),
 }
 _UV: Final = (sys.executable, "-m", "uv")

@@ -279,10 +279,9 @@ BREAKAGES: Final = (
         name="what-was-sent-is-kept",
         promise="memory is bounded while Kafka takes nothing",
         file="connector/tailrace/agent/transaction.py",
-        old="            self._publisher.send_all(records)\n",
+        old="            self._tally.add(records)\n",
         new=(
-            "            self._publisher.send_all(records)\n"
-            '            self._sent = [*getattr(self, "_sent", ()), *records]\n'
+            '            self._tally.add(records)\n            self._sent = [*getattr(self, "_sent", ()), *records]\n'
         ),
         needs=Needs.NODE,
         session="agent",

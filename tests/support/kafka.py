@@ -10,6 +10,7 @@ from uuid import UUID
 from tailrace.history.records import HistoryRecord
 from tailrace.publish.record import Record
 from tailrace.state.resume import Resume
+from tailrace_common.tracing.spans import Headers
 from tailrace_schemas.errors import FencedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal
@@ -50,6 +51,7 @@ class MemoryKafka:
     topics: dict[str, int] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
     notes: list[tuple[Internal, bytes, bytes]] = field(default_factory=list)
+    headers: list[Headers] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,9 @@ class MemoryPublisher:
         self._check()
         self._open.append(record)
 
-    def send_all(self, records: Iterable[Record]) -> None:
-        """Each of them."""
+    def send_all(self, records: Iterable[Record], headers: Headers = ()) -> None:
+        """Each of them; `headers` are kept beside."""
+        self._kafka.headers.append(headers)
         for record in records:
             self.send(record)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
@@ -73,3 +73,14 @@ class Tombstone:
     partition: int
     key: bytes
     value: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WithHeaders:
+    """A record with headers, names and values."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]]

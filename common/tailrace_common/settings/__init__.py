@@ -25,6 +25,7 @@ from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.sections.snapshot import SnapshotLimits
 from tailrace_common.sections.stream import StreamSettings
+from tailrace_common.sections.traces import TracesSettings
 from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, AnySinkSettings
 from tailrace_common.settings.sources import load_into, read_into
 from tailrace_schemas.errors import SettingsError
@@ -260,6 +261,7 @@ class Settings(BaseModel):
     stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
     server: ServerSettings = Field(default=ServerSettings(), description=ServerSettings.__doc__)
     snapshot: SnapshotLimits = Field(default=SnapshotLimits(), description=SnapshotLimits.__doc__)
+    traces: TracesSettings = Field(default=TracesSettings(), description=TracesSettings.__doc__)
     sink: dict[str, AnySinkSettings] = Field(
         default={"local": SINK_TYPES[DEFAULT_TYPE].model_validate({})} if DEFAULT_TYPE in SINK_TYPES else {},
         description="Where streams write, by name.",

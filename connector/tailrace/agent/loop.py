@@ -67,15 +67,19 @@ class Agent:
             _LOG.info("publishing as host %s from position %s", self._host, resume.position or "the first segment")
             with closing(parts.capture(resume)) as capture:
                 node = Source(self._host, self._datacenter, NO_POSITION, 0, 0)
-                session = Session(parts, self._limits, publisher, capture, resume, node, self._losses)
-                parts.health.recover("held")
-                while not parts.stop():
-                    session.step()
-                    self._slowness.tell()
-                    self._losses.look()
-                    if session.proven:
-                        self._outage.over()
-                        parts.health.ready(True)
-                    if session.committed:
-                        backoff.reset()
-                session.finish()
+                with closing(Session(parts, self._limits, publisher, capture, resume, node, self._losses)) as session:
+                    self._run_session(session, backoff)
+
+    def _run_session(self, session: Session, backoff: Backoff) -> None:
+        parts = self._parts
+        parts.health.recover("held")
+        while not parts.stop():
+            session.step()
+            self._slowness.tell()
+            self._losses.look()
+            if session.proven:
+                self._outage.over()
+                parts.health.ready(True)
+            if session.committed:
+                backoff.reset()
+        session.finish()

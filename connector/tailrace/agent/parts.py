@@ -20,6 +20,7 @@ from tailrace.state.parked import Parked
 from tailrace.state.resume import Quarantined, Resume, SegmentKey
 from tailrace.state.spans import Span
 from tailrace_common.kafka import Pace
+from tailrace_common.tracing.spans import Headers, TraceSpan
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
@@ -94,7 +95,7 @@ class Publisher(Protocol):
 
     def start(self) -> Resume: ...
 
-    def send_all(self, records: Sequence[Record]) -> None: ...
+    def send_all(self, records: Sequence[Record], headers: Headers = ()) -> None: ...
 
     def note(self, topic: Internal, key: bytes, value: bytes) -> None: ...
 
@@ -144,6 +145,7 @@ class Parts:
     `wait` sleeps until something happens, for at most the given seconds. `stop` says whether to end after the current
     transaction. `selecting` judges a schema history: whether segments that were retained because no table was selected
     may be released (agent.selecting). All publishers share `pace`.
+    `trace` begins the span of a transaction, where that one is traced.
     """
 
     cluster: str
@@ -159,6 +161,7 @@ class Parts:
     stop: Callable[[], bool]
     selecting: Callable[[SchemaHistory], bool] = lambda _: False
     pace: Pace
+    trace: Callable[[], TraceSpan | None] = lambda: None
 
     def pause(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
         """Wait, at most so long, until `over` or `stop`; DDL is read on, as segments come and go meanwhile."""

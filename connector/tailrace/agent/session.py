@@ -56,7 +56,9 @@ class Session:
         self._capture = capture
         self._losses = losses
         self._lot = ParkingLot(resume.parked, limits.parked)
-        self._transaction = Transaction(publisher, limits, parts.health, parts.clock, parts.milliseconds, parts.pace)
+        self._transaction = Transaction(
+            publisher, limits, parts.health, parts.clock, parts.milliseconds, parts.pace, parts.trace
+        )
         self._notes = CommitNotes(parts, limits, node.host, losses)
         self._commits = Commits(parts, limits, capture, self._transaction, self._lot, self._notes, resume)
         self._translation = Translation(parts, limits, node, capture, self._lot, self._commits.commit_open)
@@ -78,6 +80,10 @@ class Session:
     def proven(self) -> bool:
         """Whether publishing works, as far as there was something to publish."""
         return self.committed or not self._transaction.open
+
+    def close(self) -> None:
+        """Give up what is not committed."""
+        self._transaction.close()
 
     def finish(self) -> None:
         """Commit what is open, and how far it came."""

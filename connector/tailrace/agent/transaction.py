@@ -12,6 +12,7 @@ from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record, Tally
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import Pace
+from tailrace_common.tracing.spans import Attributes, TraceSpan
 from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.topics import Internal
 
@@ -23,7 +24,7 @@ class Transaction:
 
     As long as each fills up, the next may be twice as large, and as old, within the limits. A commit costs more than
     the changes in it. It has no more bytes than Kafka takes in time, as `pace` has learned.
-    `clock` is monotonic, in seconds, `milliseconds` wall-clock time.
+    `clock` is monotonic, in seconds, `milliseconds` wall-clock time. `trace` begins the span of one that has changes.
     """
 
     def __init__(
@@ -34,7 +35,10 @@ class Transaction:
         clock: Callable[[], float],
         milliseconds: Callable[[], int],
         pace: Pace,
+        trace: Callable[[], TraceSpan | None] = lambda: None,
     ) -> None:
+        self._trace = trace
+        self._span: TraceSpan | None = None
         self._milliseconds = milliseconds
         self._pace = pace
         self._lag_measured: dict[str, float] = {}
@@ -98,7 +102,9 @@ class Transaction:
         """Some records of a mutation, which is not at its end before `end_mutation`."""
         if records:
             self._begin()
-            self._publisher.send_all(records)
+            if not self._tally.records:
+                self._span = self._trace()
+            self._publisher.send_all(records, () if self._span is None else self._span.headers)
             self._tally.add(records)
 
     def end_mutation(self, mutations: int = 1) -> None:
@@ -120,9 +126,29 @@ class Transaction:
         self._health.published(self._tally.by_topic())
         self._measure_lag()
         self._health.committed(resume.position)
+        if self._span is not None:
+            self._span.end(self._described(resume))
+            self._span = None
         self._began, self._mutations, self._tally = None, 0, Tally()
         self._committed = True
         return changes
+
+    def close(self) -> None:
+        """Give up what is open, which the publisher does not commit any more."""
+        span, self._span = self._span, None
+        if span is not None:
+            span.end({}, "given up: published again from the last commit on")
+
+    def _described(self, resume: Resume) -> Attributes:
+        """What its span says of it: names by OpenTelemetry's conventions for messaging, as far as these have any."""
+        return {
+            "messaging.system": "kafka",
+            "messaging.operation.type": "send",
+            "messaging.batch.message_count": self._tally.records,
+            "tailrace.mutations": self._mutations,
+            "tailrace.topics": sorted(self._tally.by_topic()),
+            "tailrace.position": str(resume.position),
+        }
 
     def _measure_lag(self) -> None:
         """Seconds from the write to the commit of each topic's last change, at most once a second for a topic."""

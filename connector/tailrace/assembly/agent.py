@@ -55,6 +55,8 @@ from tailrace.topology.thread import KeeperThread
 from tailrace_common.kafka import Pace
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.tracing.opening import tracing
+from tailrace_common.tracing.spans import TraceSpan
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.ring import RingError
 from tailrace_schemas.table import Table
@@ -233,6 +235,7 @@ class AgentStart:
             stop=self.stop,
             selecting=self._selecting(node, router),
             pace=pace,
+            trace=self._trace(node),
         )
         limits = Limits(
             changes=settings.agent.transaction_changes,
@@ -243,6 +246,13 @@ class AgentStart:
             dead_letter_payloads=settings.agent.dead_letter_payloads,
         )
         return Agent(parts, node.host, node.datacenter, limits)
+
+    def _trace(self, node: LocalNode) -> Callable[[], TraceSpan | None]:
+        """What begins the spans of transactions; nothing where the settings ask for none."""
+        traces, cluster = self.settings.traces, self.settings.cluster.name or node.cluster
+        about = {"tailrace.cluster": cluster, "tailrace.host": node.host, "tailrace.datacenter": node.datacenter}
+        tracer = self.stack.enter_context(tracing(traces.endpoint, "tailrace-agent", about, traces.sample_ratio))
+        return (lambda: None) if tracer is None else partial(tracer.begin, "tailrace.publish")
 
     def _publisher(self, node: LocalNode, topics: KafkaTopics, tenure: Tenure, pace: Pace) -> KafkaPublisher:
         topics.refresh_limits(INTERNAL_TOPICS)  # a refusal of theirs for its size ended the last one, perhaps

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.tracing.spans import TRACEPARENT
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.job.counts import ends_of
@@ -60,7 +61,10 @@ class BatchRecords:
         few = bounded.coalesce(self._spark.sparkContext.defaultParallelism)
         records = few.toArrow()
         assigned = assigned_here(records, table, self._settings.topics.prefix)
-        return assigned.append_column("size", records.column("size"))
+        for name in ("size", TRACEPARENT):
+            if name in records.column_names:
+                assigned = assigned.append_column(name, records.column(name))
+        return assigned
 
     def refresh_schemas(self) -> None:
         """Read `.schemas` to its end: decoding reads on only for an id that it lacks, not for one announced again.

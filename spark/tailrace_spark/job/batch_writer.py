@@ -29,6 +29,7 @@ from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import DriverOnlyError, Sink
 from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.tasks.record_counts import traces_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -128,6 +129,7 @@ class BatchWriter:
             tables=tables,
             left_out=counts.left_out,
             execution="executors",
+            traces=counts.traces,
         )
 
     def _on_driver(self, blocked: Blockage, frame: DataFrame, limit: int, table: StreamTable) -> Progress:
@@ -142,6 +144,7 @@ class BatchWriter:
             marks=marks_of(records.column("marks")),
             tables=progress_of(records, time.time()),
             left_out={} if self._shape is None else dict(self._shape.left_out),
+            traces=traces_of(records),
         )
 
     def _in_parts(self, blocked: Blockage, records: Any, table: StreamTable) -> Summary:

@@ -55,6 +55,7 @@ class Progress:
 
     `left_out` counts the changes that filters left out, by table. `blocked_seconds` is how long the stream was blocked
     on the batch, `blocked_by` has each reason once, as the log does. `execution` says where it was written.
+    `traces` are values of the records' header `traceparent`, of a stream that follows traces.
     """
 
     batch: int
@@ -67,6 +68,7 @@ class Progress:
     blocked_by: tuple[str, ...] = ()
     seconds: float = 0.0
     execution: Execution = "driver"
+    traces: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         marks = "".join(f", {count} {mark}" for mark, count in sorted(self.marks.items()))

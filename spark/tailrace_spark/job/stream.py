@@ -44,6 +44,7 @@ from tailrace_spark.job.snapshot_run import SnapshotThread
 from tailrace_spark.job.spark_quiet import quiet_stop
 from tailrace_spark.job.sweeper import Sweeper
 from tailrace_spark.job.topic_watch import TopicWatch
+from tailrace_spark.job.traces import BatchTraces
 from tailrace_spark.job.upkeep import Upkeep
 from tailrace_spark.job.whole_updates import require_whole
 from tailrace_spark.shaping import masks_of, newest, shape_of
@@ -119,6 +120,7 @@ class Stream:
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
         self._sweeper = Sweeper(sink, self._sink_lock, self._metrics)
         self._retry = Retry(self._metrics, self._stop.wait, lambda words: show_status(self._query, words))
+        self._traces = BatchTraces(settings.traces, name, location)
         self._connect(sink, notes)
 
     def _connect(self, sink: Sink, notes: Notes | None) -> None:
@@ -197,7 +199,8 @@ class Stream:
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
         options = {**_STRICT, **self._bounds(), **self._source}
-        frame = with_head(read_messages(self._spark, self._settings, options=options, without=self._watch.stopped))
+        stopped, traced = self._watch.stopped, self._traces.on
+        frame = with_head(read_messages(self._spark, self._settings, options=options, without=stopped, traced=traced))
         frame = frame if copies is None else one_copy(frame, copies)
         writer = observed(frame).writeStream.queryName(self._name).foreachBatch(self._take)
         writer = writer.option("checkpointLocation", stream.checkpoint)
@@ -320,6 +323,7 @@ class Stream:
             self._lock = None
         self._schemas.close()
         self._generations.close()
+        self._traces.close()
         if self._upkeep is not None:
             self._upkeep.close()
 
@@ -336,7 +340,8 @@ class Stream:
     def _written(self, frame: DataFrame, batch: int) -> bool:
         """Whether the batch was written before the stream was told to stop."""
         try:
-            self._report(self._writer.write(frame, batch))
+            began = time.time_ns()
+            self._report(self._writer.write(frame, batch), began)
         except StoppedError:
             return False
         except Exception as error:
@@ -344,7 +349,8 @@ class Stream:
             raise
         return True
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: Progress, began: int) -> None:
+        self._traces.wrote(progress, began)
         if progress.records:
             log.info("%s", progress)
         self._metrics.wrote(progress)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
 from tailrace_common.settings import Settings
+from tailrace_common.tracing.spans import TRACEPARENT
 from tailrace_schemas.avro import PREFIX_SCHEMA
 from tailrace_schemas.avro.frames import BODY_SQL, SCHEMA_ID_SQL
 from tailrace_schemas.errors import SettingsError
@@ -34,6 +35,9 @@ _NO_SOURCE: Final = (
     "spark-submit's --jars, or by tailrace_spark.job.session.spark_session"
 )
 
+# `get`: without such a header null, where an index out of bounds is an error in ANSI mode.
+_TRACEPARENT_SQL: Final = f"CAST(get(filter(headers, h -> h.key = '{TRACEPARENT}'), 0).value AS STRING)"
+
 PERMISSIVE = {"mode": "PERMISSIVE"}
 """A record that is no Avro of ours gives nulls; it must not stop the others."""
 
@@ -44,6 +48,8 @@ def read_messages(
     topics: str | None = None,
     options: Mapping[str, str] | None = None,
     without: Collection[str] = (),
+    *,
+    traced: bool = False,
 ) -> DataFrame:
     """A stream of Kafka's records: topic, partition, offset, timestamp, value.
 
@@ -51,7 +57,7 @@ def read_messages(
     agents' own topics under the prefix, such as `.schemas`, are left out even if it matches them, and so are those of
     `without`. Topics that appear later are read from their beginning. `options` are those of Spark's Kafka source, such
     as startingTimestamp or maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read, and no
-    records without a value.
+    records without a value. `traced` adds the column `traceparent`: a record's header of that name, else null.
 
     The session's plans hide secrets of the options from then on. On Spark 4.1.0 to 4.1.2 it reads Kafka by the first
     version of the source, whose restarts are sound. Nothing else of it changes. Raises SettingsError where it has no
@@ -68,6 +74,7 @@ def read_messages(
         **_PROMPT,
         **java_options(settings.kafka.reveal(), stream.kafka.reveal()),
         **(options or {}),
+        **({"includeHeaders": "true"} if traced else {}),
         "kafka.isolation.level": "read_committed",
     }
     try:
@@ -75,7 +82,8 @@ def read_messages(
     except AnalysisException as error:
         raise SettingsError(f"{_NO_SOURCE}: {str(error).partition(chr(10))[0]}") from error
     changes = records.where("value IS NOT NULL")  # else it is there for its transaction's mark (docs/contracts.md 4)
-    return changes.select("topic", "partition", "offset", "timestamp", "value")
+    names = [F.expr(_TRACEPARENT_SQL).alias(TRACEPARENT)] if traced else []
+    return changes.select("topic", "partition", "offset", "timestamp", "value", *names)
 
 
 def reads_topic(spark: SparkSession, settings: Settings) -> Callable[[str], bool]:
@@ -126,7 +134,10 @@ def _read(spark: SparkSession, settings: Settings, starts: Mapping[str, Mapping[
 
 
 def with_head(messages: DataFrame) -> DataFrame:
-    """The records with their schema's id and the first six fields of the change (docs/contracts.md 3), else nulls."""
+    """The records with their schema's id and the first six fields of the change (docs/contracts.md 3), else nulls.
+
+    A column `traceparent` stays.
+    """
     head = messages.withColumn("head", from_avro(F.expr(BODY_SQL), PREFIX_SCHEMA, PERMISSIVE))
     return head.select(
         *[F.col(f"head.{name}").alias(name) for name in ("op", "token", "written", "ttl", "expires", "digest")],
@@ -136,6 +147,7 @@ def with_head(messages: DataFrame) -> DataFrame:
         F.expr(SCHEMA_ID_SQL).alias("schema_id"),
         F.unix_millis("timestamp").alias("published"),
         "value",
+        *[name for name in messages.columns if name == TRACEPARENT],
     )
 
 

@@ -22,13 +22,14 @@ SCHEMA: Final = f"{COLUMN} binary"
 class RecordCounts:
     """Counts of records: all, by mark, and by "keyspace.table"; there too the newest write time in microseconds.
 
-    `left_out` counts by table what filters left out.
+    `left_out` counts by table what filters left out. `traces` are values of the records' header `traceparent`.
     """
 
     records: int = 0
     marks: Mapping[str, int] = field(default_factory=dict)
     tables: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
+    traces: frozenset[str] = frozenset()
 
     def __add__(self, other: RecordCounts) -> RecordCounts:
         marks, tables = dict(self.marks), dict(self.tables)
@@ -38,7 +39,7 @@ class RecordCounts:
             earlier_count, earlier_newest = tables.get(table, (0, newest))
             tables[table] = earlier_count + count, max(earlier_newest, newest)
         left_out = dict(Counter(self.left_out) + Counter(other.left_out))
-        return RecordCounts(self.records + other.records, marks, tables, left_out)
+        return RecordCounts(self.records + other.records, marks, tables, left_out, self.traces | other.traces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from tailrace_spark.tasks.outcome import (
     failed,
     row_of,
 )
-from tailrace_spark.tasks.record_counts import all_owned, counts_of
+from tailrace_spark.tasks.record_counts import all_owned, counts_of, traces_of
 from tailrace_spark.tasks.runs import partition_runs
 from tailrace_spark.tasks.schemas import TaskSchemas
 from tailrace_spark.tasks.updates import PartitionUpdates, UpdateReading
@@ -121,7 +121,7 @@ class _PartitionRecords:
             count = writer.partitions[topic]
             if count is not None and not all_owned(records, partition, count):
                 raise _SharedKeysError
-            self.counts += counts_of(records)
+            self.counts += replace(counts_of(records), traces=traces_of(batch))
             self._end = pc.max(records.column("offset")).as_py() + 1
             if writer.filters is not None:
                 records, letters, left_out = passing(records, batch.column(VERDICT), writer.filters, schemas)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace_common.tracing.spans import MOST_PARENTS, TRACEPARENT
 from tailrace_spark.tasks.outcome import RecordCounts
 
 _SIGN = np.uint64(1 << 63)
@@ -27,6 +28,13 @@ def counts_of(records: pa.Table) -> RecordCounts:
         for row in changes.aggregate([("written", "count"), ("written", "max")]).to_pylist()
     }
     return RecordCounts(records.num_rows, marks, tables)
+
+
+def traces_of(records: pa.Table | pa.RecordBatch) -> frozenset[str]:
+    """The different values of the column `traceparent`, where there is one: the first MOST_PARENTS in order."""
+    if TRACEPARENT not in records.schema.names:
+        return frozenset()
+    return frozenset(sorted(pc.unique(records.column(TRACEPARENT)).drop_null().to_pylist())[:MOST_PARENTS])
 
 
 def all_owned(records: pa.Table, partition: int, partitions: int) -> bool:

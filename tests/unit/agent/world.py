@@ -16,6 +16,7 @@ from tailrace.publish.routing import Router
 from tailrace.publish.selection import Selection
 from tailrace.schema.live import LiveSchema
 from tailrace_common.kafka import Pace
+from tailrace_common.tracing.spans import TraceSpan
 from tailrace_schemas.avro import decode, entry_from_record
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.table import Table
@@ -48,6 +49,7 @@ class World:
     selection: Selection = field(default_factory=Selection)
     release_unselected: bool = False
     pace: Pace | None = None
+    trace: Callable[[], TraceSpan | None] = lambda: None
 
     def live(
         self, faults: Faults | None = None, *, idle_waits: int = 3, on_wait: Callable[[], None] | None = None
@@ -80,6 +82,7 @@ class World:
             stop=lambda: waited >= idle_waits,
             selecting=SelectionWatch(self.selection, router, self.health, release_unselected=self.release_unselected),
             pace=self.pace or Pace(10, 600, self.clock),
+            trace=self.trace,
         )
         Agent(parts, "h1", "dc1", self.limits).run()
 

@@ -1,0 +1,126 @@
+"""A change's trace from a node's log to a database, as an OpenTelemetry receiver gets it from agent and stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sa
+from cassandra.cluster import Session
+from confluent_kafka import Consumer, TopicPartition
+
+from tailrace.local import LocalCassandra, LocalKafka
+from tailrace_common.kafka import TopicReader
+from tailrace_common.settings import Settings
+from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
+from tests.postgres import new_database
+from tests.support.otlp import OtlpReceiver, attributes_of, ids_in, ids_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 200
+
+
+@pytest.fixture
+def receiver() -> Iterator[OtlpReceiver]:
+    """A receiver of the test's own."""
+    with OtlpReceiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def session(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str) -> Iterator[Session]:
+    """A node with a table of the test's own, and the prefix's agent to begin at this instant."""
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        start_here(session, cassandra, kafka, prefix, keyspace_name)
+        session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text) WITH cdc = true")
+        yield session
+
+
+def headers_of(kafka: LocalKafka, topic: str) -> list[list[tuple[str, bytes]]]:
+    """The headers of every committed record."""
+    config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
+    with TopicReader(config, topic, beginning=True) as reader:
+        places = [(number, record.offset) for number, record in reader.read_to_end() if record.value is not None]
+    consumer = Consumer({**config, "group.id": topic, "isolation.level": "read_committed"})
+    headers: list[list[tuple[str, bytes]]] = []
+    with closing(consumer):
+        consumer.assign([TopicPartition(topic, number, 0) for number in {number for number, _ in places}])
+        while len(headers) < len(places):
+            for message in consumer.consume(len(places), 30):
+                assert message.error() is None
+                if message.value() is not None:
+                    pairs: Any = message.headers()  # its stub has a list of texts there
+                    headers.append(list(pairs or []))
+    return headers
+
+
+@pytest.mark.parametrize("execution", ["driver", "executors"])
+def test_a_change_is_followed_from_the_log_to_the_sink(
+    cassandra: LocalCassandra,
+    kafka: LocalKafka,
+    spark: SparkSession,
+    session: Session,
+    receiver: OtlpReceiver,
+    prefix: str,
+    keyspace_name: str,
+    tmp_path: Path,
+    execution: str,
+) -> None:
+    topic = f"{prefix}.{keyspace_name}.t"
+    traces = {"endpoint": receiver.endpoint, "sample_ratio": 1.0}
+    settings = settings_for(cassandra, kafka, prefix, keyspace_name)
+    with AgentProcess(tmp_path, {**settings, "traces": traces}) as agent:
+        agent.until_ready()
+        for key in range(ROWS):
+            session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (%s, 'v')", (key,))
+        agent.until(lambda: agent.count("changes") >= ROWS)
+        agent.until_covered()
+        assert agent.stop() == 0, agent.words()
+    assert ints(published(kafka, prefix, topic)) == Counter(range(ROWS))
+    spans = {ids_of(span): span for span in receiver.named("tailrace.publish")}
+    counts = Counter(ids_in(value) for [(_, value)] in headers_of(kafka, topic))
+    sent = {ids: attributes_of(span)["messaging.batch.message_count"] for ids, span in spans.items()}
+    assert {ids: sent[ids] for ids in counts} == counts
+    assert all(span.status.code == 0 for span in spans.values())
+
+    url = new_database()
+    stream = {"checkpoint": str(tmp_path / "checkpoint"), "execution": execution}
+    followed = Settings.model_validate(
+        {"kafka": settings["kafka"], "topics": settings["topics"], "stream": stream, "traces": traces}
+    )
+    with closing(SqlSink(url)) as sink:
+        Stream(spark, followed, sink, name=f"traced-{execution}", location="a database").run(availableNow=True)
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        keys = connection.execute(sa.text(f"SELECT k FROM {keyspace_name}_t")).scalars().all()
+    engine.dispose()
+    assert Counter(keys) == Counter(range(ROWS))
+
+    batches, changes = receiver.named("tailrace.batch"), receiver.named("tailrace.batch.changes")
+    assert {attributes_of(batch)["tailrace.execution"] for batch in batches} == {execution}
+    links = {(link.trace_id.hex(), link.span_id.hex()) for batch in batches for link in batch.links}
+    followed_on = {(span.trace_id.hex(), span.parent_span_id.hex()) for span in changes}
+    assert followed_on == links
+    assert links <= set(counts)
+    assert len(links) >= min(len(counts), 128)
+    assert {service for service, _ in receiver.spans} == {"tailrace-agent", "tailrace-stream"}
+
+
+def test_without_traces_records_have_no_headers(
+    cassandra: LocalCassandra, kafka: LocalKafka, session: Session, prefix: str, keyspace_name: str, tmp_path: Path
+) -> None:
+    with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace_name)) as agent:
+        agent.until_ready()
+        session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (1, 'v')")
+        agent.until(lambda: agent.count("changes") >= 1)
+        assert agent.stop() == 0, agent.words()
+    assert headers_of(kafka, f"{prefix}.{keyspace_name}.t") == [[]]
