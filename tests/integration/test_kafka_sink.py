@@ -29,7 +29,9 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import jar_version
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver
+from tests.unit.spark.sinks.in_tasks import LogInTasks
 from tests.unit.spark.sinks.test_documents import write_by_page
+from tests.unit.tables import table
 
 
 class Dying:
@@ -203,6 +205,50 @@ def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -
     with TopicReader(config, f"{prefix}.sink-dead-letters", beginning=True) as reader:
         [(_, letter)] = reader.read_to_end()
     assert "more than the sink's largest_record, 1024" in json.loads(letter.value or b"")["reason"]
+
+
+ORDERS: Final = table(
+    {"country": "text", "id": "int"}, regular={"v": "text"}, keyspace="shop", name="orders", table_id=UUID(int=8)
+)
+
+
+@pytest.mark.parametrize("by_tasks", [False, True])
+def test_values_of_keys_name_topics(kafka: LocalKafka, prefix: str, by_tasks: bool) -> None:
+    """Each change is in its key's topic once, a truncation in all that are there; there are no more than allowed."""
+    section = {
+        "topic": "{prefix}-by.{table}.{key.country}", "partitions": 3, "most_topics": 2,
+        "dead_letters": f"{prefix}-by.orders.x",
+    }  # fmt: skip
+    settings = Settings.model_validate(
+        {"kafka": {"bootstrap.servers": kafka.bootstrap}, "sink": {"out": {"type": "kafka", **section}}}
+    )
+    config, log, topic = settings.kafka.reveal(), Log(ORDERS), Topic("t.shop.orders")
+    truncation = Change(
+        op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
+    )
+    first = topic.piece(*(log.insert((country, 1), (), 1, v="a") for country in ("DE", "a.b", "x")))
+    wipe = topic.piece(truncation)
+    last = topic.piece(*(log.insert((country, 2), (), 9, v="b") for country in ("DE", "fr", "gb")))
+    with closing(open_sink("out", settings.sink["out"], prefix, kafka=config)) as opened:
+        sink = LogInTasks(opened) if by_tasks else opened
+        rows = [sink.write([piece]).rows for piece in (first, wipe, last, first)]
+    assert rows == [2, 2, 1, 0]
+    by_topic: dict[str, list[tuple[str, int]]] = {}
+    for name in sorted(TopicMaker(config).partitions()):
+        if name.startswith(f"{prefix}-by.") and name != section["dead_letters"]:
+            with TopicReader(config, name, beginning=True) as reader:
+                values = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
+            changes = sorted((one["op"], (one["key"] or {}).get("id", 0)) for one in values)
+            by_topic[name.removeprefix(f"{prefix}-by.orders.")] = changes
+    rest = [("insert", 1), ("truncate", 0)]
+    assert by_topic == {"DE": [rest[0], ("insert", 2), rest[1]], "a-2e-b": rest}
+    with TopicReader(config, str(section["dead_letters"]), beginning=True) as reader:
+        letters = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
+    reasons = sorted(one["reason"] for one in letters if "reason" in one)
+    assert [reason.partition(",")[0] for reason in reasons] == [
+        "a value of its key makes the name of one of the sink's own topics",
+        *["its key would make one more topic than the sink's most_topics"] * 2,
+    ]
 
 
 def test_the_example_of_its_page_writes(topics: Topics, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from tailrace_common.sections.section import Section
@@ -22,3 +24,8 @@ class SinkSettings(Section):
     def identity(self) -> str:
         """What tells its store from others; not to be shown, as it may have a token."""
         return self.location
+
+    @property
+    def routed_by(self) -> Mapping[str, tuple[str, ...]]:
+        """By the name of a setting, the columns of the partition key whose values it puts into names."""
+        return {}

@@ -5,6 +5,9 @@ from __future__ import annotations
 from string import Formatter
 from typing import Final
 
+KEY_COLUMN: Final = "key."
+"""In braces in front of a column of the partition key: `{key.country}`."""
+
 _SAMPLES: Final = {"number": 0}
 
 
@@ -26,3 +29,30 @@ def require_template(text: str, *names: str, needed: str | None = None) -> str:
     if needed is not None and needed not in {name for name, _ in fields}:
         raise ValueError(f"must contain {{{needed}}}")
     return text
+
+
+def require_route(text: str, *names: str) -> str:
+    """As `require_template`; in its braces may also stand columns of the partition key, as {key.country}."""
+    try:
+        pieces = [(literal, name, form or conversion) for literal, name, form, conversion in Formatter().parse(text)]
+    except ValueError:
+        pieces = [("", "", "")]
+    plain = ""
+    for literal, name, form in pieces:
+        plain += literal.replace("{", "{{").replace("}", "}}")
+        if name is not None and (form or not name.startswith(KEY_COLUMN) or name == KEY_COLUMN):
+            plain += f"{{{name}{f':{form}' if form else ''}}}"
+    try:
+        require_template(plain, *names)
+    except ValueError:
+        listed = ", ".join(f"{{{name}}}" for name in names)
+        raise ValueError(
+            f"may contain {listed} and columns of the partition key, as {{key.country}}, and no other braces"
+        ) from None
+    return text
+
+
+def key_columns(text: str) -> tuple[str, ...]:
+    """The columns of the partition key that a template names, each once."""
+    names = [name for _, name, _, _ in Formatter().parse(text) if name is not None and name.startswith(KEY_COLUMN)]
+    return tuple(dict.fromkeys(name.removeprefix(KEY_COLUMN) for name in names))

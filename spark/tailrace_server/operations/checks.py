@@ -7,12 +7,14 @@ import fnmatch
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Final
 
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import SettingsError, TailraceError
+from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_server.model.subscription import Request
 from tailrace_server.operations.conditions import ConditionError, names_of, require_columns
@@ -20,6 +22,7 @@ from tailrace_server.operations.operations import IN_PART, SOURCE
 from tailrace_server.operations.sections import section_of
 from tailrace_spark.cli.check import check_sink
 from tailrace_spark.shaping import masks_of, newest
+from tailrace_spark.sinks.changelog.routes import require_key_columns
 from tailrace_spark.sinks.registry import sink_of
 
 WHERE: Final = "where"
@@ -45,6 +48,7 @@ def _source(settings: Settings, request: Request) -> Iterator[Check]:
     matches = matching(request, tables)
     yield from columns_checked(request, matches)
     yield from shapes_checked(request, matches, settings, written=_logs_changes(settings, request))
+    yield from routes_checked(request, matches, settings)
 
 
 def matching(request: Request, tables: Sequence[Table]) -> list[Table]:
@@ -87,6 +91,20 @@ def shapes_checked(request: Request, matches: Sequence[Table], settings: Setting
         _, stream = section_of(settings, request.table, request.name, request.settings, request.shape)
         if (masks := masks_of(stream)) is not None:
             yield from _fit("columns", matches, masks.check)
+
+
+def routes_checked(request: Request, matches: Sequence[Table], settings: Settings) -> Iterator[Check]:
+    """Whether the columns by which the sink's names are filled in are in the tables' partition keys."""
+    section, stream = section_of(settings, request.table, request.name, request.settings, request.shape)
+    masks = masks_of(stream)
+    for setting, columns in section.routed_by.items():
+        if columns:
+            name = f"sink.{request.name}.{setting}"
+            yield from _fit(name, matches, partial(_require_route, setting, columns, masks))
+
+
+def _require_route(setting: str, columns: Sequence[str], masks: Masks | None, table: Table) -> None:
+    require_key_columns(table if masks is None else masks.table(table), setting, columns)
 
 
 def _fit(setting: str, matches: Sequence[Table], require: Callable[[Table], None]) -> Iterator[Check]:

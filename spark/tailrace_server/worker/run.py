@@ -220,7 +220,9 @@ class StreamRun:
             with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
                 schemas.refresh()
                 shape = shape_of(settings.stream, sink, spark)
-                unfit = unfit_tables(shape, schemas.values(), topics_pattern(subscription))
+                unfit = unfit_tables(
+                    shape, settings.sink[subscription.sink_name], schemas.values(), topics_pattern(subscription)
+                )
             for words in unfit.reasons.values():
                 log.warning("%s goes without a table: %s", subscription.reference, words)
         if unfit.reasons != subscription.left_out:

@@ -1,4 +1,4 @@
-"""The tables of a pattern that its filter and masks cannot be asked of: the others are not to wait for them."""
+"""The tables of a pattern that its filter, its masks or its sink's names do not fit: others do not wait."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tailrace_common.settings import SinkSettings
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.shaping import Shape, newest
+from tailrace_spark.sinks.changelog.routes import require_key_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +27,23 @@ class Unfit:
         return rf"(?!(?:{'|'.join(re.escape(topic) for topic in sorted(self.topics))})$){pattern}"
 
 
-def unfit_tables(shape: Shape | None, entries: Iterable[SchemaEntry], pattern: str) -> Unfit:
-    """Of the tables whose topics fit the pattern, those that do not fit the shape.
+def unfit_tables(shape: Shape | None, sink: SinkSettings, entries: Iterable[SchemaEntry], pattern: str) -> Unfit:
+    """Of the tables whose topics fit the pattern, those that fit neither the shape nor the sink's names by their keys.
 
     Raises SettingsError where none fits: then there is nothing to run.
     """
-    if shape is None:
+    if shape is None and not any(sink.routed_by.values()):
         return Unfit()
     read = [entry for entry in entries if re.fullmatch(pattern, entry.topic)]
     tables = newest(read)
     reasons: dict[str, str] = {}
     for announced, table in tables:
         try:
-            shape.check([(announced, table)])
+            if shape is not None:
+                shape.check([(announced, table)])
+            definition = table if shape is None else shape.definition(table) or table
+            for setting, columns in sink.routed_by.items():
+                require_key_columns(definition, setting, columns)
         except SettingsError as error:
             reasons[str(table)] = str(error)
     if reasons and len(reasons) == len(tables):

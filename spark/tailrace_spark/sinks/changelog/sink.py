@@ -25,6 +25,7 @@ from tailrace_spark.batch.delivery import (
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.json_plan import JsonPlan
+from tailrace_spark.sinks.changelog.routes import RouteError
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
@@ -226,6 +227,8 @@ class ChangeLogSink:
             form = self._forms.of(delivered.change.table)
             record_id, change = delivered.record_id, delivered.change
             batch.put(OutgoingRecord(record_id, change, delivered.assignment, form, message, images, transaction))
+        except RouteError as error:
+            batch.set_aside(DeadLetter(delivered.record_id, str(error), message, transaction=transaction))
         except BaseException as error:
             if not is_of_table(error):
                 raise

@@ -28,7 +28,7 @@ class RefusedError(Exception):
 
 
 class HttpSender:
-    """Posts bodies to the address of a section. Any thread may send; requests of one thread go in its order."""
+    """Posts bodies to addresses of a section's host. Any thread may send; requests of one thread go in its order."""
 
     def __init__(self, name: str, settings: HttpSinkSettings, *, backoff: Backoff | None = None) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for keys or certificates that are none."""
@@ -46,28 +46,30 @@ class HttpSender:
             limits=httpx2.Limits(max_connections=settings.lanes, max_keepalive_connections=settings.lanes),
         )
 
-    def reach(self) -> None:
-        """See that something answers there: OPTIONS, whatever comes back. Raises ServiceError."""
+    def reach(self, url: str) -> None:
+        """See that something answers at an address: OPTIONS, whatever comes back. Raises ServiceError."""
         try:
-            self._client.request("OPTIONS", self._settings.url)
+            self._client.request("OPTIONS", url)
         except httpx2.RequestError as error:
             raise ServiceError(f"{self._settings.location}: {_words(error)}") from error
 
-    def send(self, body: bytes, identity: str) -> None:
-        """Post a JSON body until it is taken. `identity` is the same for each time that the body is sent.
+    def send(self, url: str, body: bytes, identity: str) -> None:
+        """Post a JSON body to an address of the sink's host until it is taken.
+
+        `identity` is the same for each time that the body is sent.
 
         Raises RefusedError, and ServiceError after retry_seconds, while the breaker is open, or where the endpoint
         asks for more patience than that.
         """
         try:
-            self._retry.run(lambda: self._post(body, identity))
+            self._retry.run(lambda: self._post(url, body, identity))
         except RetryableError as error:
             raise ServiceError(f"{self._settings.location}: {error}") from error
         except OpenError as error:
             words = f"nothing is sent for {error.seconds:.0f} s more, after failures in a row"
             raise ServiceError(f"{self._settings.location}: {words}") from error
 
-    def _post(self, body: bytes, identity: str) -> None:
+    def _post(self, url: str, body: bytes, identity: str) -> None:
         pause = self._not_before - time.monotonic()
         if pause > 0:
             raise RetryableError(f"it asks to come again in {pause:.0f} s", pause)
@@ -78,7 +80,7 @@ class HttpSender:
             **signed_headers(self._keys, identity, int(time.time()), body),
         }
         try:
-            answer = self._client.post(self._settings.url, content=body, headers=headers)
+            answer = self._client.post(url, content=body, headers=headers)
         except httpx2.RequestError as error:
             self._breaker.failed()
             raise RetryableError(_words(error)) from error

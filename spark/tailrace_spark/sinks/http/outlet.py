@@ -7,18 +7,24 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import urlsplit
 from zlib import crc32
 
+from tailrace_schemas.change import Change
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.sinks.changelog.log_task import Letters, TaskLetters
+from tailrace_spark.sinks.changelog.routes import Route, RouteError, url_text
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.http.client import HttpSender, RefusedError
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 
 _HEAD: Final = b'{"changes":['
 _TAIL: Final = b"]}"
+_DOTS: Final = frozenset({".", ".."})
+# Values of keys may be many: so many addresses, and no more, have changes that wait for a request.
+_MOST_WAITING: Final = 1000
 
 DeadLetters = tuple[DeadLetter, ...]
 Answered = dict[str, DeadLetters]
@@ -35,13 +41,22 @@ class HttpOutlet:
         self._sender = sender
         self._settings = settings
         self._letters = letters
+        self._route = Route(settings.url, url_text)
         self._threads = ThreadPoolExecutor(settings.lanes, thread_name_prefix="tailrace-http")
         self._answered: Answered = {}
         self._answered_by: tuple[str, int] | None = None
 
     def reach(self) -> None:
         """See that something answers."""
-        self._sender.reach()
+        self._sender.reach(self._route.of_anything())
+
+    def url_of(self, change: Change) -> str:
+        """Where a change is posted. Raises RouteError, and TableRefusedError as Route does."""
+        url = self._route.of(change)
+        # Clients and servers resolve these, so that a value would choose another directory (RFC 3986, 5.2.4).
+        if self._route.varies and not _DOTS.isdisjoint(urlsplit(url).path.split("/")):
+            raise RouteError("a value of its key makes a step of the path that is . or .., which names another path")
+        return url
 
     def begin(self) -> Batch:
         return _Requests(self, self._settle)
@@ -54,40 +69,41 @@ class HttpOutlet:
             self._answered = {}
         return _Requests(self, letters.put)
 
-    def lanes(self) -> list[_Lane]:
-        """New lanes, empty."""
-        return [_Lane() for _ in range(self._settings.lanes)]
+    @property
+    def lanes(self) -> int:
+        """The number of lanes."""
+        return self._settings.lanes
 
     def is_full(self, lane: _Lane) -> bool:
         """Whether what waits in a lane makes a request."""
         settings = self._settings
         return len(lane.records) >= settings.batch_records or lane.size >= settings.batch_kibibytes << 10
 
-    def submit(self, records: Sequence[OutgoingRecord]) -> Future[DeadLetters]:
+    def submit(self, url: str, records: Sequence[OutgoingRecord]) -> Future[DeadLetters]:
         """Send one request in a thread; its result is what of it was refused. Raises ServiceError there."""
-        return self._threads.submit(self._send, records)
+        return self._threads.submit(self._send, url, records)
 
-    def _send(self, records: Sequence[OutgoingRecord]) -> DeadLetters:
+    def _send(self, url: str, records: Sequence[OutgoingRecord]) -> DeadLetters:
         body = _HEAD + b",".join(record.json for record in records) + _TAIL
         identity = hashlib.blake2b(body, digest_size=16).hexdigest()
         if identity not in self._answered:
-            self._answered[identity] = self._answer(records, body, identity)
+            self._answered[identity] = self._answer(url, records, body, identity)
         return self._answered[identity]
 
-    def _answer(self, records: Sequence[OutgoingRecord], body: bytes, identity: str) -> DeadLetters:
+    def _answer(self, url: str, records: Sequence[OutgoingRecord], body: bytes, identity: str) -> DeadLetters:
         """What was refused of a request. One that is refused as a whole goes in halves, until it is known of which.
 
         A transaction is refused as a whole.
         """
         try:
-            self._sender.send(body, identity)
+            self._sender.send(url, body, identity)
         except RefusedError as error:
             middle = _middle(records)
             if middle == 0:
                 return tuple(
                     DeadLetter(record.record_id, str(error), record.message, record.value) for record in records
                 )
-            return self._send(records[:middle]) + self._send(records[middle:])
+            return self._send(url, records[:middle]) + self._send(url, records[middle:])
         return ()
 
     def _settle(self, letters: Sequence[DeadLetter]) -> None:
@@ -110,8 +126,9 @@ def _middle(records: Sequence[OutgoingRecord]) -> int:
 
 @dataclass(slots=True)
 class _Lane:
-    """What waits for the next request, and the one under way: never two at once, so that keys keep their order."""
+    """What waits for the next request to an address, and the one under way: never two at once, for a key's order."""
 
+    url: str
     records: list[OutgoingRecord] = field(default_factory=list)
     size: int = 0
     sent: Future[DeadLetters] | None = None
@@ -124,17 +141,22 @@ class _Requests(Batch):
         """`settle` is called with the dead letters once all is out."""
         self._outlet = outlet
         self._settle = settle
-        self._lanes = outlet.lanes()
+        self._lanes: dict[tuple[str, int], _Lane] = {}
         self._letters: list[DeadLetter] = []
         self._records = 0
         self._refused = 0
 
     def put(self, record: OutgoingRecord) -> None:
-        key = record.change.key
+        key, url = record.change.key, self._outlet.url_of(record.change)
         self._records += 1
-        if key is None:  # of all keys: behind what was before it, ahead of what comes
+        # A truncation is of all keys: behind what was before it, ahead of what comes.
+        if key is None or (len(self._lanes) >= _MOST_WAITING and record.first_id == record.record_id):
             self._flush()
-        lane = self._lanes[crc32(key or b"") % len(self._lanes)]
+            self._lanes.clear()
+        lane_number = crc32(key or b"") % self._outlet.lanes
+        lane = self._lanes.get((url, lane_number))
+        if lane is None:
+            lane = self._lanes[url, lane_number] = _Lane(url)
         lane.records.append(record)
         lane.size += len(record.json)
         if key is None:
@@ -147,7 +169,7 @@ class _Requests(Batch):
 
     def _send(self, lane: _Lane) -> None:
         self._await(lane)
-        lane.sent = self._outlet.submit(tuple(lane.records))
+        lane.sent = self._outlet.submit(lane.url, tuple(lane.records))
         lane.records.clear()
         lane.size = 0
 
@@ -160,10 +182,10 @@ class _Requests(Batch):
 
     def _flush(self) -> None:
         """Until everything so far is answered."""
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             if lane.records:
                 self._send(lane)
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             self._await(lane)
 
     def commit(self) -> Summary:
@@ -173,7 +195,7 @@ class _Requests(Batch):
 
     def abandon(self) -> None:
         """Wait for the requests under way: none may arrive behind those of the next attempt."""
-        for lane in self._lanes:
+        for lane in self._lanes.values():
             if lane.sent is not None:
                 lane.sent.exception()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
 from tailrace_common.sections.section import Positive, Seconds
+from tailrace_common.sections.template import key_columns, require_route
 from tailrace_common.sections.transactions import TransactionsSection
 
 ClientError = Annotated[int, Field(ge=400, le=499)]
@@ -22,7 +24,8 @@ class HttpSinkSettings(TransactionsSection):
     url: str = Field(
         repr=False,
         examples=["https://example.org/changes"],
-        description="Address that batches are posted to, without credentials",
+        description="Address that batches are posted to, without credentials. Behind the host it may have "
+        "{keyspace}, {table} and columns of the partition key, as {key.country}",
     )
     bearer_token: SecretStr | None = Field(
         default=None, examples=["..."], description="Sent as Authorization: Bearer. Unset: no such header"
@@ -81,7 +84,9 @@ class HttpSinkSettings(TransactionsSection):
             raise ValueError("must begin with http:// or https:// and a host")
         if parts.username or parts.password or carries_user(value):
             raise ValueError("must be without user and password: give bearer_token_file")
-        return value
+        if "{" in parts.netloc or "}" in parts.netloc:
+            raise ValueError("may have braces behind its host alone: no value decides where changes go")
+        return require_route(value, "keyspace", "table")
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
@@ -98,3 +103,8 @@ class HttpSinkSettings(TransactionsSection):
     def identity(self) -> str:
         """What tells one endpoint from another; not to be shown."""
         return self.url.partition("?")[0]
+
+    @property
+    def routed_by(self) -> Mapping[str, tuple[str, ...]]:
+        """As SinkSettings says."""
+        return {"url": key_columns(self.url)}

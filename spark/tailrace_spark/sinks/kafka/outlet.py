@@ -19,6 +19,7 @@ from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import KafkaPartition, topic_component
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
+from tailrace_spark.sinks.changelog.routes import Route, RouteError
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, Registry
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, json_writer
@@ -37,6 +38,7 @@ _FENCED: Final = (
 _LONGEST_SECONDS: Final = 900
 _COMPACTED: Final = {"cleanup.policy": "compact"}
 _KEPT: Final = {"cleanup.policy": "delete"}
+_KEY_VALUE: Final = "[A-Za-z0-9_-]*"  # as topic_component writes any value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ class KafkaTarget:
     topic: str
     dead_letters: str
     partitions: int = 12
+    most_topics: int = 100
     whole_key: bool = False
     cloudevents: CloudEvents = "none"
     debezium: bool = False
@@ -75,10 +78,9 @@ class KafkaTarget:
         """The topic that says how far each sink of this prefix is."""
         return f"{self.prefix}.sink-progress"
 
-    def topic_of(self, table: Table) -> str:
-        """A table's topic."""
-        keyspace, name = topic_component(table.keyspace), topic_component(table.name)
-        return self.topic.format(prefix=self.prefix, keyspace=keyspace, table=name)
+    def route(self) -> Route:
+        """Of the topic of each change: a value has no dot in it, so it stays one part of the name."""
+        return Route(self.topic, topic_component, {"prefix": self.prefix})
 
 
 class KafkaOutlet:
@@ -101,6 +103,8 @@ class KafkaOutlet:
         self._pace = Pace(target.timeout, _LONGEST_SECONDS, time.monotonic)
         self._open_producer = open_producer or partial(transactions, pace=self._pace)
         self._topics = TopicMaker(config)
+        self._route = target.route()
+        self._own_topics = {target.progress, target.dead_letters}
         self._counts: dict[str, int] = {}
         self._refusals = Refusals()
         self._producer: KafkaTransactions | None = None
@@ -130,8 +134,13 @@ class KafkaOutlet:
 
     def drop(self, tables: Sequence[Table]) -> list[str]:
         """Delete the topics of tables; those that were there. Raises SettingsError, ServiceError."""
+        if self._route.by_key:
+            raise SettingsError(
+                f"sink.{self.target.name}: topics that values of keys name ({self.target.topic}) are not told from "
+                "those of others; delete them yourself, and keep the target here"
+            )
         self.abandon()
-        names = sorted({self.target.topic_of(table) for table in tables})
+        names = sorted({self._route.of_table(table) for table in tables})
         dropped = [name for name in names if self._topics.delete(name)]
         self._counts.clear()
         return dropped
@@ -190,13 +199,38 @@ class KafkaOutlet:
             self._refusals.note(topic, error)
             raise TableRefusedError(str(error)) from error
 
+    def topics_of(self, change: Change) -> list[str]:
+        """The topics of a change: of a truncation, where values of keys name topics, all that its table has by now.
+
+        Raises TableRefusedError where the route, or the limit of topics, does not let it have one; ServiceError.
+        """
+        if not self._route.by_key:
+            return [self._route.of(change)]
+        if change.key is None:
+            return sorted(self._made_by_keys(change.table))
+        topic = self._route.of(change)
+        if topic in self._own_topics:
+            raise RouteError(f"a value of its key makes the name of one of the sink's own topics, {topic}")
+        if topic not in self._counts:
+            existing = self._made_by_keys(change.table)
+            if topic not in existing and len(existing) >= self.target.most_topics:
+                raise RouteError(
+                    f"its key would make one more topic than the sink's most_topics, {self.target.most_topics}, allows"
+                )
+        return [topic]
+
+    def _made_by_keys(self, table: Table) -> set[str]:
+        """The topics of a table that there are."""
+        pattern = self._route.pattern(table, _KEY_VALUE)
+        return {name for name in self._topics.partitions() if pattern.fullmatch(name)} - self._own_topics
+
     @contextmanager
     def sending(self) -> Iterator[None]:
         """While inside, a topic of a table's that Kafka refuses is remembered: the batch comes again without it."""
         try:
             yield
         except RefusedError as error:
-            if error.topic not in (self.target.progress, self.target.dead_letters):
+            if error.topic not in self._own_topics:
                 self._refusals.note(error.topic, error)
             raise
 
@@ -254,7 +288,7 @@ class KafkaBatch(Batch):
                 records += self._events(record, self._outlet.events.expired)
                 records += self._events(record, self._outlet.events.events)
             else:
-                records.append(self._change(record))
+                records += [self._change(record, topic) for topic in self._outlet.topics_of(record.change)]
         except BaseException as error:
             if not is_of_table(error):
                 raise
@@ -269,16 +303,15 @@ class KafkaBatch(Batch):
                 self._producer.send(sent)
         self._rows += len(small)
 
-    def _change(self, record: OutgoingRecord) -> KafkaRecord:
+    def _change(self, record: OutgoingRecord, topic: str) -> KafkaRecord:
         """The change as one record; where its images make it too large, without them."""
         target, images, form = self._target, record.images, self._outlet.form
-        topic = target.topic_of(record.change.table)
         partition = record.record_id.partition % self._outlet.partitions(topic)
         headers = event_headers(record, form.content_type) if target.cloudevents == "binary" else ()
         sent = KafkaRecord(topic, partition, form.key(topic, record), form.value(topic, record), headers)
         if images is None or (images.images is None and not images.expired) or sent.size <= target.largest_record:
             return sent
-        return self._change(replace(record, images=Imaged(images.table, None)))
+        return self._change(replace(record, images=Imaged(images.table, None)), topic)
 
     def _events(
         self, record: OutgoingRecord, made: Callable[[str, Change, RecordId, Imaged], list[KafkaRecord]]
@@ -286,7 +319,8 @@ class KafkaBatch(Batch):
         """The events of its rows, each in the partition of its key's token, so that a key has one."""
         if record.images is None:
             raise SettingsError(f'sink.{self._target.name}: format = "debezium" needs `images`')
-        return made(self._target.topic_of(record.change.table), record.change, record.record_id, record.images)
+        [topic] = self._outlet.topics_of(record.change)
+        return made(topic, record.change, record.record_id, record.images)
 
     def set_aside(self, letter: DeadLetter) -> None:
         if not self.is_out(letter.first_id):

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.properties.passthrough import LibrdkafkaSettings, RegistrySettings, Scalar
 from tailrace_common.sections.section import Positive
-from tailrace_common.sections.template import require_template
+from tailrace_common.sections.template import key_columns, require_route
 from tailrace_common.sections.transactions import TransactionsSection
 
 _MIB: Final = 1 << 20
@@ -33,7 +33,11 @@ class KafkaSinkSettings(TransactionsSection):
     topic: str = Field(
         default="changes.{keyspace}.{table}",
         description="Topic of a table's changes; not below [topics] prefix in the same Kafka, where they would be read "
-        "again",
+        "again. Besides {prefix}, {keyspace} and {table} it may have columns of the partition key, as {key.country}",
+    )
+    most_topics: Positive = Field(
+        default=100,
+        description="Most topics that values of keys make; changes that would make more become dead letters",
     )
     partitions: Positive = Field(
         default=12,
@@ -92,7 +96,7 @@ class KafkaSinkSettings(TransactionsSection):
     @field_validator("topic")
     @classmethod
     def _check_topic(cls, value: str) -> str:
-        return require_template(value, "prefix", "keyspace", "table")
+        return require_route(value, "prefix", "keyspace", "table")
 
     @model_validator(mode="after")
     def _check_format(self) -> Self:
@@ -102,6 +106,8 @@ class KafkaSinkSettings(TransactionsSection):
             raise ValueError('cloudevents is for format = "change"')
         if self.transactions and (self.format, self.encoding) != ("change", "json"):
             raise ValueError('transactions are for format = "change" with encoding = "json"')
+        if self.format == "debezium" and key_columns(self.topic):
+            raise ValueError('format = "debezium" has a topic for each table: topic may name no columns of a key')
         if self.encoding == "avro":
             self._check_avro()
         return self
@@ -119,3 +125,8 @@ class KafkaSinkSettings(TransactionsSection):
         """Where it writes, for people."""
         servers = self.kafka.root.get("bootstrap.servers", "the stream's Kafka")
         return f"{servers}, topics {self.topic}"
+
+    @property
+    def routed_by(self) -> Mapping[str, tuple[str, ...]]:
+        """As SinkSettings says."""
+        return {"topic": key_columns(self.topic)}

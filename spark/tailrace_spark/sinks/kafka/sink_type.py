@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tailrace_common.properties.passthrough import Scalar
+from tailrace_common.sections.template import KEY_COLUMN
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.protocol import ReachableSink
@@ -31,6 +32,7 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
         topic=settings.topic,
         dead_letters=letters,
         partitions=settings.partitions,
+        most_topics=settings.most_topics,
         whole_key=settings.key == "primary",
         cloudevents=settings.cloudevents,
         debezium=settings.format == "debezium",
@@ -38,13 +40,29 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
         largest_record=settings.largest_record,
         timeout=settings.transaction_timeout_seconds,
     )
-    if not own_kafka and settings.topic.format(prefix=prefix, keyspace="k", table="t").startswith(f"{prefix}."):
-        raise SettingsError(f"sink.{name}.topic: {settings.topic} is below topics.prefix, and would be read again")
+    _require_apart(name, settings.topic, prefix, shared=not own_kafka)
     config = own_kafka or dict(around.kafka)
     outlet = PlanningKafkaOutlet(config, target, registry=_registry(name, settings))
     images = images_for(name, settings, around)
     opener = KafkaOpener(name, settings, config, target)
     return KafkaLogSink(outlet, images.store, opener, images.planner, transactions=settings.transactions)
+
+
+def _require_apart(name: str, topic: str, prefix: str, *, shared: bool) -> None:
+    """Raise SettingsError where changes would go among the topics that a stream of this prefix reads or keeps.
+
+    `shared`: they go to the source's own Kafka.
+    """
+    head, by_key, _ = topic.partition("{" + KEY_COLUMN)
+    begins = head.format(prefix=prefix, keyspace="k", table="t")
+    below = f"{prefix}."
+    if by_key and below.startswith(begins):
+        raise SettingsError(
+            f"sink.{name}.topic: {topic} lets values of keys choose how a topic's name begins. That could be "
+            f"{below}; put a name of your own in front"
+        )
+    if (shared or by_key) and begins.startswith(below):
+        raise SettingsError(f"sink.{name}.topic: {topic} is below topics.prefix, and would be read again")
 
 
 @dataclass(frozen=True, slots=True)

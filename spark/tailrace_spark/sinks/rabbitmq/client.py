@@ -312,9 +312,9 @@ def _declare(settings: RabbitmqSinkSettings) -> Iterator[tuple[str, Step]]:
 
 
 def _look(settings: RabbitmqSinkSettings) -> Iterator[tuple[str, Step]]:
-    """See that the exchange and its queues are there."""
+    """See that the exchange is there, and its queues where changes are spread over them."""
     yield f"exchange {settings.exchange}", _exchange(settings.exchange, passive=True)
-    for queue in settings.queue_names:
+    for queue in () if settings.routing_key is not None else settings.queue_names:
         yield f"queue {queue}", _queue(queue, passive=True)
 
 

@@ -10,6 +10,8 @@ from itertools import takewhile
 from typing import Final
 
 from tailrace_spark.batch.delivery import RecordId
+from tailrace_spark.sinks.changelog.routes import Route as KeyRoute
+from tailrace_spark.sinks.changelog.routes import RouteError
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, key_of
 
 _LONGEST_KEY: Final = 255  # a short string of AMQP 0-9-1, in bytes
@@ -21,11 +23,15 @@ Route = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message: what is the same, however often it comes. `timestamp`: seconds since the epoch."""
+    """One message: what is the same, however often it comes. `timestamp`: seconds since the epoch.
+
+    Of one `lane` one message at a time is under way.
+    """
 
     identity: str
     record_id: RecordId
     route: Route
+    lane: str
     type: str
     timestamp: int | None
     headers: Mapping[str, str | int]
@@ -56,9 +62,17 @@ def timestamp(record: OutgoingRecord) -> int | None:
     return seconds if 0 <= seconds <= _LATEST else None
 
 
-def messages_of(record: OutgoingRecord, exchange: str, queues: Sequence[str]) -> tuple[Message, ...]:
-    """A change as one message to the exchange; a truncation as one to each queue, all with the same id."""
+def messages_of(
+    record: OutgoingRecord, exchange: str, queues: Sequence[str], route: KeyRoute | None = None
+) -> tuple[Message, ...]:
+    """A change as one message to the exchange; a truncation as one to each queue, all with the same id.
+
+    With a `route` a truncation goes to the exchange too. Raises as Route does, and RouteError for too long a key.
+    """
     key = routing_key(record)
+    routes = [("", queue) for queue in queues] if key is None else [(exchange, key)]
+    if route is not None:
+        routes = [(exchange, _required(route.of(record.change)))]
     record_id = record.record_id
     headers: dict[str, str | int] = {
         "topic": record_id.topic,
@@ -66,29 +80,35 @@ def messages_of(record: OutgoingRecord, exchange: str, queues: Sequence[str]) ->
         "offset": record_id.offset,
         "table": str(record.change.table),
     }
-    routes = [("", queue) for queue in queues] if key is None else [(exchange, key)]
     return tuple(
         Message(
             identity=identity(record_id),
             record_id=record_id,
-            route=route,
+            route=to,
+            lane=to[1] if key is None else key,
             type=f"tailrace.change.{record.change.op.value}",
             timestamp=timestamp(record),
             headers=headers,
             body=record.json,
         )
-        for route in routes
+        for to in routes
     )
 
 
+def _required(key: str) -> str:
+    if len(key.encode()) > _LONGEST_KEY:
+        raise RouteError(f"its routing key would have more than {_LONGEST_KEY} bytes")
+    return key
+
+
 class Lanes:
-    """Messages that are not confirmed yet: of each route one at a time is under way, the others wait behind it.
+    """Messages that are not confirmed yet: of each lane one at a time is under way, the others wait behind it.
 
     For RabbitMQ may refuse one message and take the next: were both of one key under way, they would change places.
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[Route, deque[Message]] = {}
+        self._lanes: dict[str, deque[Message]] = {}
         self._sent: dict[int, Message] = {}
         self._count = 0
         self.size = 0
@@ -99,7 +119,7 @@ class Lanes:
 
     def add(self, message: Message) -> bool:
         """Take one in; whether it may be published now."""
-        lane = self._lanes.setdefault(message.route, deque())
+        lane = self._lanes.setdefault(message.lane, deque())
         lane.append(message)
         self._count += 1
         self.size += len(message.body)
@@ -124,12 +144,12 @@ class Lanes:
         done = self.refuse(tag, multiple=multiple)
         following: list[Message] = []
         for message in done:
-            lane = self._lanes[message.route]
+            lane = self._lanes[message.lane]
             lane.popleft()
             self._count -= 1
             self.size -= len(message.body)
             if lane:
                 following.append(lane[0])
             else:
-                del self._lanes[message.route]
+                del self._lanes[message.lane]
         return done, following

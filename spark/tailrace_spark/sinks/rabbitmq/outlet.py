@@ -10,6 +10,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.sinks.changelog.log_task import Letters, TaskLetters
+from tailrace_spark.sinks.changelog.routes import Route, word
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import messages_of
@@ -65,6 +66,7 @@ class _Messages(Batch):
         self._client = client
         self._settings = settings
         self._queues = settings.queue_names
+        self._route = None if settings.routing_key is None else Route(settings.routing_key, word)
         self._settle = settle
         self._letters: list[DeadLetter] = []
         self._rows = 0
@@ -78,10 +80,11 @@ class _Messages(Batch):
             words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"
             self._letters.append(DeadLetter(record.record_id, words, record.message, record.value))
             return
+        messages = messages_of(record, settings.exchange, self._queues, self._route)
         self._rows += 1
         if record.change.key is None:
             self._client.settle()
-        for message in messages_of(record, settings.exchange, self._queues):
+        for message in messages:
             self._client.publish(message)
         if record.change.key is None:
             self._client.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tailrace_common.secrets import carries_user, origin
 from tailrace_common.sections.images import ImagesSection
 from tailrace_common.sections.section import Positive, Seconds
-from tailrace_common.sections.template import require_template
+from tailrace_common.sections.template import key_columns, require_route, require_template
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _LONGEST_NAME: Final = 255  # a short string of AMQP 0-9-1, in bytes
@@ -39,6 +40,13 @@ class RabbitmqSinkSettings(ImagesSection):
         description="PEM file of the authorities to trust, with amqps. Unset: the system's",
     )
     exchange: str = Field(default="tailrace.changes", description="Exchange of the changes")
+    routing_key: str | None = Field(
+        default=None,
+        examples=["{keyspace}.{table}.{key.country}"],
+        description="Routing key of a change, with {keyspace}, {table} and columns of the partition key. "
+        "Needs declare = false: an exchange of yours, of any type, to which alone changes go. "
+        "Unset: the partition key as JSON",
+    )
     queue: str = Field(
         default="{exchange}.{number}", description="Names of the queues behind it; {number} counts from 0"
     )
@@ -91,6 +99,17 @@ class RabbitmqSinkSettings(ImagesSection):
     def _check_queue(cls, value: str) -> str:
         return require_template(value, "exchange", "number", needed="number")
 
+    @field_validator("routing_key")
+    @classmethod
+    def _check_routing_key(cls, value: str | None) -> str | None:
+        return None if value is None else require_route(value, "keyspace", "table")
+
+    @model_validator(mode="after")
+    def _check_routing(self) -> Self:
+        if self.routing_key is not None and self.declare:
+            raise ValueError("routing_key needs declare = false: the exchange that is made for you hashes whole keys")
+        return self
+
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         if not self.exchange:
@@ -131,3 +150,8 @@ class RabbitmqSinkSettings(ImagesSection):
     def identity(self) -> str:
         """What tells one broker from another: as checkpoints of earlier versions note it, whatever its case."""
         return f"{self.url.rstrip('/')}, exchange {self.exchange}"
+
+    @property
+    def routed_by(self) -> Mapping[str, tuple[str, ...]]:
+        """As SinkSettings says."""
+        return {"routing_key": key_columns(self.routing_key or "")}

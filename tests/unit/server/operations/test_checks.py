@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -18,6 +19,7 @@ from tailrace_server.operations.checks import (
     columns_checked,
     examined,
     matching,
+    routes_checked,
     shapes_checked,
     tables_known,
     within,
@@ -173,3 +175,24 @@ def test_a_sink_that_never_answers_is_not_waited_for() -> None:
     check = within(lambda: Check("sink", end.wait(), ""), 0.05)
     end.set()
     assert not check.ok
+
+
+@pytest.mark.promise("subscription.checked")
+def test_a_route_names_columns_of_the_partition_key() -> None:
+    """Of a pattern tables that lack one are left out; masks are in force, as changes are routed behind them."""
+
+    def routed(url: str, *tables: Any, **shape: Any) -> list[tuple[str, bool, str]]:
+        asked = requests.request(table="shop.*", shape=Shape(**shape))
+        request = replace(asked, settings={"type": "http", "url": url})
+        return [(one.name, one.ok, one.detail) for one in routes_checked(request, tables, Settings())]
+
+    assert routed("https://h/{table}/{key.id}", ORDERS, ITEMS) == []
+    [(name, ok, words)] = routed("https://h/{key.day}", ORDERS)
+    assert (name, ok) == ("sink.warehouse.url", False)
+    assert words.startswith("shop.orders: url names {key.day}, which is not in its partition key. It may name {key.id}")
+    [(name, ok, words)] = routed("https://h/{key.Country}", ORDERS, ITEMS)
+    assert (name, ok) == ("sink.warehouse.url, in part", True)
+    assert words.startswith("shop.items will be left out")
+    renamed = {"Country": "rename land"}
+    assert routed("https://h/{key.land}", ORDERS, columns=renamed) == []
+    assert [ok for _, ok, _ in routed("https://h/{key.Country}", ORDERS, columns=renamed)] == [False]

@@ -14,10 +14,12 @@ from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import Table
 from tailrace_server.worker.unfit import Unfit, unfit_tables
 from tailrace_spark.shaping import Shape
+from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tests.unit.tables import table
 
 ORDERS = table({"id": "int"}, regular={"day": "date"}, keyspace="shop", name="orders")
 DAYS = table({"day": "date"}, regular={"v": "int"}, keyspace="shop", name="days")
+SINK = HttpSinkSettings(url="http://h/")
 PATTERN = r"tailrace\.shop\.[^.]*"
 
 
@@ -29,7 +31,7 @@ def entry(of: Table, number: int) -> SchemaEntry:
 @pytest.mark.promise("subscription.checked")
 def test_a_table_that_does_not_fit_is_left_out_with_its_topic() -> None:
     shape = Shape(None, Masks([Rule.parse("shop.*.day", "drop")]))
-    unfit = unfit_tables(shape, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN)
+    unfit = unfit_tables(shape, SINK, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN)
     assert list(unfit.reasons) == ["shop.days"]
     assert "rows are told apart by it" in unfit.reasons["shop.days"]
     without = unfit.without(PATTERN)
@@ -41,9 +43,16 @@ def test_a_table_that_does_not_fit_is_left_out_with_its_topic() -> None:
 def test_where_nothing_fits_there_is_nothing_to_run() -> None:
     shape = Shape(None, Masks([Rule.parse("shop.*.day", "drop")]))
     with pytest.raises(SettingsError, match="rows are told apart by it"):
-        unfit_tables(shape, [entry(DAYS, 1)], PATTERN)
-    assert unfit_tables(shape, [entry(DAYS, 1)], "other") == Unfit()
-    assert unfit_tables(None, [entry(DAYS, 1)], PATTERN) == Unfit()
+        unfit_tables(shape, SINK, [entry(DAYS, 1)], PATTERN)
+    assert unfit_tables(shape, SINK, [entry(DAYS, 1)], "other") == Unfit()
+    assert unfit_tables(None, SINK, [entry(DAYS, 1)], PATTERN) == Unfit()
+
+
+def test_a_table_without_the_column_that_routes_is_left_out() -> None:
+    sink = HttpSinkSettings(url="http://h/{table}/{key.day}")
+    unfit = unfit_tables(None, sink, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN)
+    assert list(unfit.reasons) == ["shop.orders"]
+    assert "url names {key.day}, which is not in its partition key" in unfit.reasons["shop.orders"]
 
 
 @given(topics=st.sets(st.from_regex(r"[a-z.\-_]{1,6}", fullmatch=True), max_size=5), data=st.data())

@@ -24,6 +24,7 @@ class Request:
     headers: Mapping[str, str]
     body: bytes
     changes: tuple[dict[str, Any], ...]
+    path: str = ""
 
     @property
     def identity(self) -> str:
@@ -56,7 +57,7 @@ class Endpoint:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer = endpoint._arrived({**self.headers}, body)
+                answer = endpoint._arrived({**self.headers}, body, self.path)
                 if isinstance(answer, str):
                     self.close_connection = True
                     return
@@ -85,11 +86,11 @@ class Endpoint:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}/changes"
 
-    def _arrived(self, headers: Mapping[str, str], body: bytes) -> Answer:
+    def _arrived(self, headers: Mapping[str, str], body: bytes, path: str) -> Answer:
         with self._lock:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
-            request = Request(len(self.requests), headers, body, tuple(json.loads(body)["changes"]))
+            request = Request(len(self.requests), headers, body, tuple(json.loads(body)["changes"]), path)
             self.requests.append(request)
         try:
             answer = self.answer(request)

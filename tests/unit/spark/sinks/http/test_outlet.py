@@ -14,6 +14,7 @@ from email.utils import format_datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -38,6 +39,7 @@ from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract,
 from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 from tests.unit.spark.sinks.in_tasks import LogInTasks
+from tests.unit.tables import table
 
 PROMPT = Backoff(first=0.001, longest=0.002, jitter=0.001)
 LOG = Log(PLAIN)
@@ -460,7 +462,7 @@ def test_an_endpoint_that_is_not_there_is_told_at_the_start() -> None:
         closing(HttpSender("x", settings)) as sender,
         pytest.raises(ServiceError, match=r":1: .*refused"),
     ):
-        sender.reach()
+        sender.reach(settings.url)
 
 
 def test_dead_letters_that_cannot_be_kept_hold_the_batch(tmp_path: Path) -> None:
@@ -495,3 +497,39 @@ def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str)
 def test_keys_and_certificates_are_looked_at_when_it_opens(given: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         HttpSender("there", HttpSinkSettings.model_validate({"url": "https://h/", **given}))
+
+
+ORDERS = table({"country": "text", "id": "int"}, regular={"v": "text"}, keyspace="shop", name="orders")
+
+
+def test_changes_go_to_the_address_of_their_key(posted: Callable[..., Posted]) -> None:
+    """In order per key, in the same requests when they come again; a truncation goes where no key does."""
+    one, log = posted(batch_records=2, lanes=2), Log(ORDERS)
+    one.settings = one.settings.model_copy(update={"url": f"{one.endpoint.url}/{{table}}/{{key.country}}"})
+    countries = ["DE", "a/b", "*", "?x#y", "DE"]
+    rows = [log.insert((countries[at % 5], at % 3), (), at, v="x") for at in range(60)]
+    truncation = Change(
+        op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
+    )
+    batch = [Topic("t.shop.orders").piece(*rows, truncation)]
+    with closing(one.sink()) as sink:
+        assert sink.write(batch) == Summary(61, 61, 0)
+    require_order(one.records())
+    for request in one.endpoint.requests:
+        step = request.path.removeprefix("/changes/orders/")
+        keys = {change["key"] and change["key"]["country"] for change in request.changes}
+        assert [step] == ["*" if key is None else quote(key, safe="") for key in keys]
+    ids = sorted(request.identity for request in one.endpoint.requests)
+    with closing(one.sink()) as sink:
+        sink.write(batch)
+    assert sorted(request.identity for request in one.endpoint.requests[len(ids) :]) == ids
+
+
+def test_a_key_that_names_another_directory_is_set_aside(posted: Callable[..., Posted]) -> None:
+    one, log = posted(), Log(ORDERS)
+    one.settings = one.settings.model_copy(update={"url": f"{one.endpoint.url}/{{key.country}}/x"})
+    rows = [log.insert((country, 1), (), 1, v="x") for country in ("..", "DE", ".", "...")]
+    with closing(one.sink()) as sink:
+        assert sink.write([Topic("t.shop.orders").piece(*rows)]) == Summary(4, 2, 2)
+    assert {request.path for request in one.endpoint.requests} == {"/changes/DE/x", "/changes/.../x"}
+    assert {"a step of the path" in letter["reason"] for letter in one.dead_letters()} == {True}

@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import RecordId
+from tailrace_spark.sinks.changelog.routes import Route, RouteError, word
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, RecordForm
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, messages_of, routing_key
@@ -96,8 +98,15 @@ def test_a_key_that_is_too_long_is_routed_by_a_digest() -> None:
 def message(number: int, key: str) -> Message:
     place = RecordId("t", 0, number)
     return Message(
-        identity=str(number), record_id=place, route=("e", key), type="", timestamp=None, headers={}, body=b"1234"
-    )
+        identity=str(number),
+        record_id=place,
+        route=("e", key),
+        lane=key,
+        type="",
+        timestamp=None,
+        headers={},
+        body=b"1234",
+    )  # fmt: skip
 
 
 @pytest.mark.promise("rabbitmq.order")
@@ -214,3 +223,16 @@ def test_a_sink_that_was_never_used_is_closed(tmp_path: Path) -> None:
     settings = RabbitmqSinkSettings.model_validate({"url": "amqp://127.0.0.1:1", "dead_letters": tmp_path / "l"})
     with closing(open_sink("x", settings, "p")) as sink:
         sink.close()
+
+
+def test_a_route_of_ones_own_exchange_and_each_key_in_its_lane() -> None:
+    """A truncation goes to the exchange too; of a route many keys are under way, of a key one message."""
+    route, log = Route("{keyspace}.{key.a}", word), Log(NAMED)
+    rows = [log.insert((name, number), (1,), 1, v="x") for name in ("d.e", "#") for number in (1, 2)]
+    messages = [one for row in rows for one in messages_of(record(row), "e", ["q0", "q1"], route)]
+    assert [message.route for message in messages] == [("e", "shop.d%2Ee")] * 2 + [("e", "shop.%23")] * 2
+    assert len({message.lane for message in messages}) == 4
+    truncation = record(replace(TRUNCATION, table=NAMED))
+    assert [one.route for one in messages_of(truncation, "e", ["q0", "q1"], route)] == [("e", "shop.*")]
+    with pytest.raises(RouteError, match="more than 255 bytes"):
+        messages_of(record(log.insert(("x" * 251, 1), (1,), 1, v="x")), "e", [], route)
