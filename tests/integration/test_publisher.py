@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__ forgets most
     AdminClient,
     AlterConfigOpType,
@@ -32,12 +32,14 @@ from tailrace.publish.record import Record
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import Sizes, TopicReader
 from tailrace_common.settings import TopicSettings
+from tailrace_common.tracing.spans import TRACEPARENT
 from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, SettingsError, TailraceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, encode_progress, progress_key
 from tailrace_schemas.topics import Internal
 
 Config = dict[str, bool | int | float | str]
+HEADERS = ((TRACEPARENT, f"00-{'1' * 32}-{'2' * 16}-01".encode()),)
 INTERNAL = (Internal.OFFSETS, Internal.SCHEMA_HISTORY, Internal.PROGRESS)
 
 
@@ -395,6 +397,22 @@ def test_without_transactions_everything_arrives(desk: Desk) -> None:
     assert desk.values()[6] in (1, 2), "those that Kafka had at the end of the first come twice"
     with TopicReader(desk.config, f"{desk.prefix}.progress", beginning=True) as reader:
         assert [record.value for _, record in reader.read_to_end()] == [b"5"]
+
+
+def test_a_record_for_which_the_header_has_no_room_has_none(desk: Desk) -> None:
+    """The table is not parked for the sake of a trace."""
+    limit = desk.topics.limit(desk.topic)
+    largest = b"0" * (limit - 128)  # as the router lets it pass
+    sizes = Sizes(largest=limit, limits=desk.topics.limits)
+    with closing(desk.publisher(sizes=sizes)) as publisher:
+        publisher.start()
+        publisher.send_all([Record(desk.topic, 0, None, value) for value in (b"1", largest, b"2")], HEADERS)
+        publisher.commit(at(1))
+    with closing(Consumer({**desk.config, "group.id": desk.prefix, "isolation.level": "read_committed"})) as consumer:
+        consumer.assign([TopicPartition(desk.topic, 0, 0)])
+        messages = [message for _ in range(3) if (message := consumer.poll(30)) is not None]
+    assert [len(message.value() or b"") for message in messages] == [1, len(largest), 1]
+    assert [message.headers() for message in messages] == [list(HEADERS), None, list(HEADERS)]
 
 
 @pytest.fixture(scope="module")
