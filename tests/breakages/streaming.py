@@ -116,7 +116,7 @@ BREAKAGES: Final = (
         name="a-topic-is-its-name",
         promise="a topic that was created again is read from its beginning",
         file="spark/tailrace_spark/job/topic_watch.py",
-        old='        self._ids: dict[str, str] = note.get("ids", {})\n',
+        old='        self._ids: dict[str, str] = {**(ids or {}), **note.get("ids", {})}\n',
         new="        self._ids: dict[str, str] = {}\n",
         needs=Needs.KAFKA,
         reds=(Red(LOST, "test_a_topic_created_again_is_read_from_its_beginning_where_losses_stop_nothing", ASSERTED),),

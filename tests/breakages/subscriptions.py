@@ -19,7 +19,37 @@ DROPPED: Final = "unit/server/operations/test_dropping.py"
 LIMITS: Final = "unit/server/api/test_limits.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
+SHARING: Final = "spark/tailrace_spark/job/sharing.py"
+SEATED: Final = "unit/spark/job/test_seats.py"
+
 BREAKAGES: Final = (
+    Breakage(
+        name="a-member-joins-a-reading-that-is-past-it",
+        promise="of subscriptions that read together each gets every change",
+        file=SHARING,
+        old="    return not behind(member, reading) and behind(reading, member) <= NEAR\n",
+        new="    return behind(reading, member) <= NEAR\n",
+        needs=Needs.NOTHING,
+        reds=(Red(SEATED, "test_nobody_joins_a_reading_that_is_past_it_or_has_ended", "is None"),),
+    ),
+    Breakage(
+        name="a-member-gets-what-it-has-read",
+        promise="of subscriptions that read together each gets every change",
+        file=SHARING,
+        old="    return offset >= firsts.get((topic, partition), 0)\n",
+        new="    return offset > firsts.get((topic, partition), 0)\n",
+        needs=Needs.NOTHING,
+        reds=(Red("unit/spark/job/test_sharing.py", "test_who_joins_gets_every_record_from_where_it_was_once", "=="),),
+    ),
+    Breakage(
+        name="all-wait-for-a-member-that-stands-still",
+        promise="of subscriptions that read together none waits for a sick one",
+        file="spark/tailrace_spark/job/seats.py",
+        old="                        self._close(seat, why)\n                    break\n",
+        new="                    break\n",
+        needs=Needs.NOTHING,
+        reds=(Red(SEATED, "test_who_stands_still_is_left_behind_and_the_others_go_on", "is not None"),),
+    ),
     Breakage(
         name="a-taken-over-snapshot-begins-again",
         promise="a worker that takes over goes on at the range of the snapshot",

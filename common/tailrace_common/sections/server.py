@@ -38,6 +38,11 @@ class ServerSettings(Section):
         default=30, description="A worker that is gone for so long loses its subscriptions to the others"
     )
     most_subscriptions: Positive = Field(default=50, description="Most subscriptions that one worker runs at a time")
+    share_reading: bool = Field(
+        default=False,
+        description="Read a topic once for all subscriptions of it that a worker runs, where they are equally far. "
+        "false: each reads it for itself",
+    )
     longest_pause_seconds: Seconds = Field(
         default=300, description="Longest pause between two tries of a subscription that fails"
     )

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
 
-from tailrace_common.kafka import PartitionEnds, StartOffsets
+from tailrace_common.kafka import StartOffsets
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, TailraceError
@@ -21,21 +21,28 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.progress import PartitionProgress
-from tailrace_server.model.subscription import ONLY
+from tailrace_server.model.subscription import INITIAL, ONLY
 from tailrace_server.worker.positions import beginning, source_options
+from tailrace_server.worker.readings import Place, Readings, reading_key
 from tailrace_server.worker.settings import stream_settings, topics_pattern
 from tailrace_server.worker.snapshots import MetaNotes
 from tailrace_server.worker.unfit import Unfit, unfit_tables
 from tailrace_spark.job.checkpoint import store_of
 from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import reason
+from tailrace_spark.job.handover import Handover
+from tailrace_spark.job.lag import Ends
+from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import PlannedOffsets
-from tailrace_spark.job.progress import Progress, Target, Trouble
+from tailrace_spark.job.offsets import Offsets, PlannedOffsets
+from tailrace_spark.job.progress import Target, Trouble
+from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Standing, behind
+from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import SINKS, sink_of
+from tailrace_spark.snapshot.read_back import ReadBack
 
 log = logging.getLogger("tailrace_server")
 
@@ -87,12 +94,54 @@ class Running(Protocol):
 StartRun = Callable[[Claim], Running]
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a subscription runs with, alone or with others."""
+
+    settings: Settings
+    sink: Sink
+    spark: SparkSession
+    target: Target
+    notes: MetaNotes
+
+    @property
+    def can_share(self) -> bool:
+        """Whether its sink and settings allow it to read with others."""
+        return self.settings.stream.snapshot != ONLY and can_share(self.settings, self.sink)
+
+    @property
+    def reads_tables(self) -> bool:
+        """Whether a snapshot is still to be read, which a stream of its own does."""
+        value = self.notes.read()
+        return value.current() is not None or (self.settings.stream.snapshot == INITIAL and not value.initial)
+
+    def read_back(self) -> ReadBack | None:
+        """What the log leaves open, of tables that were read."""
+        return read_back_of(self.settings, self.sink, self.notes.last.tables_read)
+
+    def at(self, checkpoint: str) -> Settings:
+        """The settings with another checkpoint."""
+        stream = self.settings.stream.model_copy(update={"checkpoint": checkpoint})
+        return self.settings.model_copy(update={"stream": stream})
+
+
 class StreamRun:
     """Runs one claim in a thread of its own. Nothing that it raises reaches another subscription."""
 
-    def __init__(self, claim: Claim, base: Settings, secrets: Callable[[], Mapping[str, Any]], leases: Leases,
-                 session: Callable[[], SparkSession]) -> None:  # fmt: skip
-        """`secrets` gives the sink's section, `session` a session of the worker's Spark for this subscription alone."""
+    def __init__(
+        self,
+        claim: Claim,
+        base: Settings,
+        secrets: Callable[[], Mapping[str, Any]],
+        leases: Leases,
+        session: Callable[[], SparkSession],
+        readings: Readings,
+        ends: Ends,
+    ) -> None:
+        """`secrets` gives the sink's section, `session` a session of the worker's Spark for this subscription alone.
+
+        `readings` are those of the worker, `ends` says where partitions end.
+        """
         self._claim = claim
         self._base = base
         self._secrets = secrets
@@ -102,7 +151,11 @@ class StreamRun:
         self._failure: Failure | None = None
         self._finished: str | None = None
         self._metrics = StreamMetrics()
-        self._ends = PartitionEnds(base.kafka.reveal())
+        self._readings = readings
+        self._place: Place | None = None
+        self._standing = Standing()
+        self._ends = ends
+        self._behind = 0
         self._next: dict[KafkaPartition, int] = {}
         self._saving = threading.Lock()
         self._wrote_once = False
@@ -126,7 +179,9 @@ class StreamRun:
         """As Running says."""
         if self._failure is not None:
             return self._failure
+        joined = self._place
         blocked = self._metrics.blocked or self._metrics.snapshot_blocked
+        blocked = blocked or (None if joined is None else joined.reading.blocked)
         return None if blocked is None else self._blocked(blocked)
 
     @property
@@ -181,34 +236,99 @@ class StreamRun:
 
     def _follow(self) -> None:
         """Open the sink, begin where the progress is, and run the stream until it is told to stop."""
-        subscription, token = self._claim.subscription, self._claim.token
-        folder = f"{self._base.server.checkpoints.rstrip('/')}/{subscription.sink_name}"
-        checkpoint = f"{folder}/{token}"
-        settings = stream_settings(self._base, subscription, self._secrets(), checkpoint)
-        name = subscription.sink_name
+        subscription = self._claim.subscription
+        name, folder = subscription.sink_name, self._folder()
+        settings = stream_settings(self._base, subscription, self._secrets(), f"{folder}/{self._claim.token}")
         section = settings.sink[name]
         with closing(sink_of(settings, name)) as sink:
             sink.reach()
             spark = self._session()
             settings = self._fitting(settings, sink, spark)
-            options = source_options(self._begin(settings))
+            self._begin(settings)
             checkpoints = files_in(spark, folder)
-            remove_earlier(checkpoints, token)
+            remove_earlier(checkpoints, self._claim.token)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             target = Target(
                 name, section.type, section.location, SINKS[section.type].document, store_of(section.identity)
             )
             self._metrics = StreamMetrics(target)
-            planned, notes = PlannedOffsets(spark, checkpoint), MetaNotes(self._leases, self._claim)
-            stream = Stream(
-                spark, settings, sink, stop=self._stop, metrics=self._metrics, location=target.location,
-                store=target.store, name=name, source=options, on_batch=lambda batch: self._wrote(batch, planned),
-                notes=notes,
-            )  # fmt: skip
-            stream.run()
+            parts = Parts(settings, sink, spark, target, MetaNotes(self._leases, self._claim))
+            self._in_turns(parts)
             if settings.stream.snapshot == ONLY and not self._stop.is_set():
-                self._finished = notes.complaint
-            remove_earlier(checkpoints, token + 1)
+                self._finished = parts.notes.complaint
+            remove_earlier(checkpoints, self._claim.token + 1)
+
+    def _folder(self) -> str:
+        return f"{self._base.server.checkpoints.rstrip('/')}/{self._claim.subscription.sink_name}"
+
+    def _in_turns(self, parts: Parts) -> None:
+        """With others where there are any, else alone; until it is told to stop."""
+        if not (self._base.server.share_reading and parts.can_share):
+            self._alone(parts, Handover(), None, 0)
+            return
+        key, handover, turn = reading_key(parts.settings), Handover(), 0
+        self._readings.enter(key)
+        try:
+            if not parts.reads_tables:
+                self._join(key, parts)
+            while not self._stop.is_set():
+                if self._place is None:
+                    handover = self._alone(parts, handover, key, turn)
+                    turn += 1
+                    if self._place is None:
+                        return
+                else:
+                    handover = self._together(parts, handover)
+        finally:
+            self._leave_place()
+            self._readings.exit(key)
+
+    def _join(self, key: str, parts: Parts) -> bool:
+        """Take a seat where that is possible now; never while a batch is written."""
+        if not self._standing.may_join(time.monotonic()):
+            return False
+        near, name = self._behind <= NEAR, self._claim.subscription.reference
+        self._place = self._readings.join(key, parts.settings, name, self._next, near=near)
+        if self._place is not None:
+            log.info("%s shares the reading of its topics", name)
+        return self._place is not None
+
+    def _leave_place(self) -> None:
+        if self._place is not None:
+            self._place.seat.leave("it has ended")
+            self._place = None
+
+    def _alone(self, parts: Parts, handover: Handover, key: str | None, turn: int) -> Handover:
+        """A stream of its own, until it ends or a seat is taken; what the next one has to know."""
+        spark, token = parts.spark, self._claim.token
+        checkpoint = f"{self._folder()}/{token}{f'-{turn}' if turn else ''}"
+        settings = parts.at(checkpoint)
+        planned, target = PlannedOffsets(spark, checkpoint), parts.target
+        stream = Stream(
+            spark, settings, parts.sink, stop=self._stop, metrics=self._metrics, location=target.location,
+            store=target.store, name=target.name, source=source_options(self._next), notes=parts.notes,
+            on_batch=lambda batch: self._wrote(planned.plan(batch.batch).end), earlier=handover,
+            leave=None if key is None else lambda: self._join(key, parts),
+        )  # fmt: skip
+        stream.run()
+        return stream.handover
+
+    def _together(self, parts: Parts, handover: Handover) -> Handover:
+        """A member of a shared reading, until it is told to stop or has to go on alone."""
+        joined = self._place
+        if joined is None:
+            return handover
+        began = time.monotonic()
+        member = Member(
+            parts.spark, parts.settings, parts.sink, joined.seat, stop=self._stop, metrics=self._metrics,
+            location=parts.target.location, earlier=handover, read_back=parts.read_back, wrote=self._wrote,
+        )  # fmt: skip
+        member.run()
+        self._leave_place()
+        now = time.monotonic()
+        standing = Standing() if now - began >= LONGEST_PAUSE_SECONDS else self._standing
+        self._standing = standing.at_fault(now)
+        return Handover({**handover.topic_ids, **joined.reading.topic_ids}, member.kept)
 
     def _fitting(self, settings: Settings, sink: Sink, spark: SparkSession) -> Settings:
         """The settings without those tables of a pattern that filter or masks do not fit, which is kept for people.
@@ -230,18 +350,17 @@ class StreamRun:
         topics = unfit.without(settings.stream.topics or "")
         return settings.model_copy(update={"stream": settings.stream.model_copy(update={"topics": topics})})
 
-    def _begin(self, settings: Settings) -> dict[KafkaPartition, int]:
-        """The offsets to begin at, which are kept first: `latest` must be the same at the next take-over."""
+    def _begin(self, settings: Settings) -> None:
+        """Take the offsets to begin at, which are kept first: `latest` must be the same at the next take-over."""
         broker = StartOffsets(settings.kafka.reveal())
         subscription, stored = self._claim.subscription, self._leases.positions(self._claim)
         stops = settings.stream.fail_on_data_loss
         self._next = beginning(subscription, stored, broker, settings.stream.topics or "", stops=stops)
         self._save()
-        return self._next
 
-    def _wrote(self, batch: Progress, planned: PlannedOffsets) -> None:
+    def _wrote(self, end: Offsets) -> None:
         """A batch is in the sink. Where the meta database does not answer, a later batch or the worker keeps it."""
-        self._next = dict(planned.plan(batch.batch).end)
+        self._next = dict(end)
         self._wrote_once = True
         try:
             self._save()
@@ -257,11 +376,13 @@ class StreamRun:
         with self._saving:
             offsets = dict(self._next)
             try:
-                ends = self._ends.of(offsets)
+                ends = dict(self._ends(offsets))
             except ServiceError:
                 ends = {}
+            self._behind = behind(offsets, ends)
             progress = {
-                partition: PartitionProgress(offset, ends.get(partition)) for partition, offset in offsets.items()
+                partition: PartitionProgress(offset, None if (end := ends.get(partition)) is None else max(offset, end))
+                for partition, offset in offsets.items()
             }
             self._leases.save(self._claim, progress)
 
@@ -270,7 +391,8 @@ def remove_earlier(checkpoints: Folder, token: int) -> None:
     """Remove the checkpoints of earlier claims, which no one reads any more. What cannot be removed stays."""
     try:
         for name in checkpoints.names():
-            if name.isdigit() and int(name) < token:
+            claimed = name.partition("-")[0]
+            if claimed.isdigit() and int(claimed) < token:
                 checkpoints.remove(name)
     except (OSError, Py4JJavaError) as error:
         log.warning("could not remove the checkpoint of an earlier claim, which takes room only: %s", reason(error))

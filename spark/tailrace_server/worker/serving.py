@@ -16,12 +16,15 @@ from uuid import uuid4
 
 from stamina.instrumentation import set_on_retry_hooks
 
+from tailrace_common.kafka import PartitionEnds
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.worker.ends import SharedEnds
+from tailrace_server.worker.readings import Readings
 from tailrace_server.worker.run import StreamRun
 from tailrace_server.worker.worker import Pace, Worker
 from tailrace_spark.job.endings import java_end
@@ -51,9 +54,13 @@ def working(
     session = spark()
     quiet_pools(session)
 
+    readings = Readings(session.newSession, server.checkpoints)
+    readings.remove_leftovers()
+    ends = SharedEnds(PartitionEnds(settings.kafka.reveal()).of, time.monotonic)
+
     def start(claim: Claim) -> StreamRun:
         secrets = partial(subscriptions.settings, claim.subscription.id)
-        return StreamRun(claim, settings, secrets, leases, session.newSession)
+        return StreamRun(claim, settings, secrets, leases, session.newSession, readings, ends.of)
 
     pace = Pace(lease=server.lease_seconds, longest_pause=server.longest_pause_seconds, most=server.most_subscriptions)
     chance = random.SystemRandom()
@@ -70,6 +77,7 @@ def working(
         yield worker
     finally:
         worker.close()
+        readings.close()
         log.info("worker %s has left", owner)
 
 

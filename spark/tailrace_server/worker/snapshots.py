@@ -39,6 +39,11 @@ class MetaNotes:
         self._leases.save_snapshots(self._claim, value.to_json())
         self._last = value
 
+    @property
+    def last(self) -> Snapshots:
+        """As it was read or written last."""
+        return self._last
+
     def requested(self) -> list[tuple[str, Request]]:
         """None, ever."""
         return []

@@ -58,7 +58,9 @@ class BatchWriter:
         choice: ExecutionChoice,
         retry: Retry,
         stop: threading.Event,
+        on_parts: Callable[[int, int], None] | None = None,
     ) -> None:
+        """`on_parts` is told of each batch that the driver writes, by its number, in how many parts it will come."""
         self._sink = sink
         self._sink_lock = sink_lock
         self._records = records
@@ -71,6 +73,7 @@ class BatchWriter:
         self._choice = choice
         self._retry = retry
         self._stop = stop
+        self._on_parts = on_parts
 
     def write(self, frame: DataFrame, batch: int) -> Progress:
         """Write a batch of `with_head`. Raises StoppedError where the stream is stopped before all of it is written."""
@@ -161,6 +164,8 @@ class BatchWriter:
             log.info(
                 "batch %d (%.0f MiB) is written in %d parts of at most %.0f MiB", blocked.batch, size, len(parts), limit
             )
+        if self._on_parts is not None:
+            self._on_parts(blocked.batch, len(parts))
         for index, records_of_part in enumerate(parts):
             if index and self._stop.is_set():
                 raise StoppedError("between two parts of a batch")

@@ -74,6 +74,25 @@ def write_promptly(spark: SparkSession, files: Files) -> None:
         spark.conf.set(_WRITER, f"{_WRITERS}.FileSystemBasedCheckpointFileManager")
 
 
+class MemoryFiles:
+    """In this process, and gone with it."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def read(self, name: str) -> str | None:
+        """As Files says."""
+        return self._texts.get(name)
+
+    def write(self, name: str, text: str) -> None:
+        """As Files says."""
+        self._texts[name] = text
+
+    def delete(self, name: str) -> None:
+        """As Files says."""
+        self._texts.pop(name, None)
+
+
 class LocalFiles:
     """In a folder of this machine: Hadoop would start a `chmod` for each file."""
 

@@ -73,6 +73,11 @@ class ExecutorBatches:
         self._may_write = True
         self._stream: str | None = None
 
+    @property
+    def writing(self) -> str | None:
+        """The stream's id where tasks of it may still write; None where there are none."""
+        return self._stream if self._may_write else None
+
     def fence(self) -> None:
         """Keep tasks of earlier batches, or of an earlier driver, from writing beside what the driver writes.
 

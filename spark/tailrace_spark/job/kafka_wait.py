@@ -1,10 +1,10 @@
-"""A bounded wait for Kafka, of commands that end by themselves."""
+"""Bounded waits for Kafka, of what ends by itself."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tailrace_schemas.errors import ServiceError
@@ -12,6 +12,20 @@ from tailrace_schemas.errors import ServiceError
 log: Final = logging.getLogger("tailrace_spark")
 
 _PAUSE_SECONDS: Final = 2.0
+# Settings of Java's client; the second must not be less than the first.
+_ANSWER_TIMES: Final = ("request.timeout.ms", "default.api.timeout.ms")
+_LEAST_ANSWER_MS: Final = 5_000
+
+
+def answer_times(patience: float | None, options: Mapping[str, object]) -> dict[str, str]:
+    """Shorter timeouts of Kafka for a stream that ends after `patience` seconds, since Spark asks three times more.
+
+    None for a stream that waits on, or where the operator's `options` have timeouts.
+    """
+    if patience is None or not options.keys().isdisjoint(_ANSWER_TIMES):
+        return {}
+    timeout = str(max(_LEAST_ANSWER_MS, int(patience * 250)))
+    return {f"kafka.{name}": timeout for name in _ANSWER_TIMES}
 
 
 def await_kafka(

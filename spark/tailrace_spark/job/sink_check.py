@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, Protocol
 from uuid import uuid4
 
 from tailrace_schemas.errors import DataLossError, ServiceError
 from tailrace_spark.batch.sink_progress import NO_BATCH, SinkProgress, missing_from_sink
 from tailrace_spark.job.checkpoint_files import Files
 from tailrace_spark.job.notes import decode_note, encode_note
-from tailrace_spark.job.offsets import Offsets, PlannedOffsets
+from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.sinks.protocol import ProgressSink
 
 log = logging.getLogger("tailrace_spark")
 
 _NOTE: Final = "sink.json"
+
+
+class Committed(Protocol):
+    """What a checkpoint counts as written, as PlannedOffsets has it."""
+
+    def committed(self) -> int: ...
+
+    def offsets_after(self, batch: int) -> Offsets: ...
+
+
+class NothingPlanned:
+    """Of a stream without a checkpoint of its own, at its beginning."""
+
+    def committed(self) -> int:
+        """No batch."""
+        return NO_BATCH
+
+    def offsets_after(self, batch: int) -> Offsets:
+        """None."""
+        del batch
+        return {}
 
 
 class SinkCheck:
@@ -27,14 +48,25 @@ class SinkCheck:
     """
 
     def __init__(
-        self, sink: ProgressSink, files: Files, planned: PlannedOffsets, location: str, checkpoint: str, *, stops: bool
+        self,
+        sink: ProgressSink,
+        files: Files,
+        planned: Committed,
+        location: str,
+        checkpoint: str,
+        *,
+        stops: bool,
+        earlier: SinkProgress | None = None,
     ) -> None:
+        """`earlier` is what the sink kept last of a stream that this one goes on from: it has to be there still."""
         self._sink = sink
         self._files = files
         self._planned = planned
         self._between = f"sink {location or 'of this stream'} and stream.checkpoint {checkpoint} do not fit together"
         self._stops = stops
         self._stream: str | None = None
+        self.kept = earlier
+        """What the sink kept last."""
 
     def begin(self) -> None:
         """Before the query starts. Raises DataLossError; a sink that does not answer is asked at the first batch."""
@@ -53,10 +85,15 @@ class SinkCheck:
 
     def behind(self, batch: int, end: Offsets) -> None:
         """Keep that a batch up to there is in the sink, before the checkpoint counts it. Raises ServiceError."""
-        self._sink.keep_progress(SinkProgress(self._id(), batch, end))
+        progress = SinkProgress(self._id(), batch, end)
+        self._sink.keep_progress(progress)
+        self.kept = progress
 
     def _require(self, committed: SinkProgress) -> None:
         committed = SinkProgress(self._id_or_new(committed), committed.batch, committed.offsets)
+        self._require_kept(committed)
+
+    def _require_kept(self, committed: SinkProgress) -> None:
         missing = missing_from_sink(committed, self._sink.progress(committed.stream))
         if missing is None:
             return
@@ -72,6 +109,8 @@ class SinkCheck:
     def _id_or_new(self, committed: SinkProgress) -> str:
         """The stream's id; a new one is in the sink before it is in the checkpoint."""
         if self._stream is None and self._files.read(_NOTE) is None:
+            if self.kept is not None:
+                self._require_kept(self.kept)
             stream = uuid4().hex
             self._sink.keep_progress(SinkProgress(stream, committed.batch, committed.offsets))
             self._files.write(_NOTE, encode_note(stream=stream))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -24,6 +25,19 @@ from tailrace_spark.source.kafka import reads_topic
 from tailrace_spark.tasks.job import TaskRunner, TaskSettings
 
 _NOT_FOR_LOG_TABLES = "log tables repeat updates as they were written, and rows that were read are none"
+
+
+def read_back_of(settings: Settings, sink: Sink, tables: frozenset[str]) -> ReadBack | None:
+    """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
+    if not tables or not _merges(sink):
+        return None
+    counters = sink.capabilities.sweeping is not None
+    return ReadBack(read_settings(settings, table="system.local"), tables, counters)
+
+
+def _merges(sink: Sink) -> bool:
+    """A sink that appends has each change as it was written, and no rows that are in doubt."""
+    return sink.capabilities.whole_updates is None and not sink.capabilities.ordered
 
 
 def snapshot_run(
@@ -53,13 +67,6 @@ def snapshot_run(
             settings.topics.prefix, masks_of(stream), stream.accept_early, mixed=False, sorted=True
         )
         runner = TaskRunner(spark, task_settings)
-    # A sink that appends has each change as it was written, and no rows that are in doubt.
-    merging = refuses is None and not capabilities.ordered
-
-    def reads_back(tables: frozenset[str]) -> ReadBack:
-        return ReadBack(read_settings(settings, table="system.local"), tables, takes_totals)
-
-    takes_totals = merging and capabilities.sweeping is not None
     folder = f"{stream.checkpoint.rstrip('/')}/tailrace/{REQUESTS}"
     return SnapshotRun(
         spark,
@@ -71,8 +78,8 @@ def snapshot_run(
         refuses=refuses,
         # A sink that wants its changes in order appends them, and leaves out what it has by their places.
         logs_changes=capabilities.ordered,
-        reads_back=reads_back if merging else None,
-        counters=takes_totals,
+        reads_back=partial(read_back_of, settings, sink) if _merges(sink) else None,
+        counters=_merges(sink) and capabilities.sweeping is not None,
         alone=alone,
         metrics=metrics,
     )

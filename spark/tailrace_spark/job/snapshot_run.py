@@ -69,7 +69,7 @@ class SnapshotRun:
         initial: bool,
         refuses: str | None,
         logs_changes: bool,
-        reads_back: Callable[[frozenset[str]], ReadBack] | None,
+        reads_back: Callable[[frozenset[str]], ReadBack | None] | None,
         counters: bool,
         alone: threading.Lock,
         metrics: StreamMetrics,

@@ -29,7 +29,9 @@ from tailrace_spark.job.endings import JAVA_GONE, StoppedError, await_interrupt,
 from tailrace_spark.job.execution import ExecutionChoice
 from tailrace_spark.job.executor_batches import ExecutorBatches
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
+from tailrace_spark.job.handover import Handover
 from tailrace_spark.job.hosts import KafkaHosts
+from tailrace_spark.job.kafka_wait import answer_times
 from tailrace_spark.job.lag import read_to
 from tailrace_spark.job.loss_policy import LossPolicy
 from tailrace_spark.job.metrics import StreamMetrics
@@ -57,9 +59,6 @@ from tailrace_spark.tasks.updates import update_reading
 
 log = logging.getLogger("tailrace_spark")
 
-# Settings of Java's client; the second must not be less than the first.
-_ANSWER_TIMES: Final = ("request.timeout.ms", "default.api.timeout.ms")
-_LEAST_ANSWER_MS: Final = 5_000
 # Spark's triggers of a stream that reads to the end of the topics and ends.
 _ENDING: Final = frozenset({"availableNow", "once"})
 # Whatever the setting says: we find losses and report them, and Spark passes over none that we do not know of.
@@ -91,11 +90,17 @@ class Stream:
         name: str = "tailrace",
         source: Mapping[str, str] | None = None,
         notes: Notes | None = None,
+        earlier: Handover | None = None,
+        leave: Callable[[], bool] | None = None,
+        on_parts: Callable[[int, int], None] | None = None,
     ) -> None:
         """`name` is the query's, of which Spark runs one at a time. `source` are options of Spark's Kafka source.
 
         `notes` keep how far its snapshots are; by default that is beside the checkpoint.
         `location` names the sink's store without secrets, and `store` tells it from others (checkpoint.store_of).
+
+        `earlier` is what went before this checkpoint. `leave` is asked between batches whether the stream goes on
+        elsewhere: then it ends. `on_parts` is BatchWriter's.
 
         The checkpoint notes both, and is refused to another store. Raises SettingsError for settings that this sink
         cannot follow.
@@ -109,6 +114,10 @@ class Stream:
         self._name = name
         self._source = dict(source or {})
         self._metrics = metrics or StreamMetrics()
+        self._earlier = earlier or Handover()
+        self._leave = leave
+        self._left = False
+        self._on_parts = on_parts
         self._shape = shape_of(settings.stream, sink, spark)
         self._transactions = sink.capabilities.transactions
         require_whole(settings.stream, sink.capabilities)
@@ -130,18 +139,24 @@ class Stream:
         self._schemas = SchemaReader(kafka, prefix)
         self._ends = PartitionEnds(kafka)
         planned = PlannedOffsets(self._spark, checkpoint)
-        self._watch = TopicWatch(self._files, planned, TopicStates(kafka), stops=stops, wait=self._stop.wait)
+        self._watch = TopicWatch(
+            self._files, planned, TopicStates(kafka), stops=stops, wait=self._stop.wait, ids=self._earlier.topic_ids
+        )
         self._losses = LossPolicy(self._watch, planned, self._metrics, checkpoint, stops=stops)
         reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._generations = BatchGenerations(reader, BatchLog(self._files))
         self._sink_check: SinkCheck | None = None
         if (progress := sink.capabilities.progress) is not None:
-            self._sink_check = SinkCheck(progress, self._files, planned, self._location, checkpoint, stops=stops)
+            earlier = self._earlier.kept
+            self._sink_check = SinkCheck(
+                progress, self._files, planned, self._location, checkpoint, stops=stops, earlier=earlier
+            )
         self._upkeep: Upkeep | None = None
         if (announced := sink.capabilities.announcements) is not None:
             schemas, hosts = SchemaReader(kafka, prefix), KafkaHosts(kafka, prefix)
             self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
         executors, execution = self._executor_batches(sink), self._execution(sink)
+        self._executors = executors
         self._snapshots = snapshot_run(
             self._spark, settings, sink, executors, planned, self._files, self._sink_lock, self._metrics, notes
         )
@@ -159,6 +174,7 @@ class Stream:
             choice=ExecutionChoice(execution),
             retry=self._retry,
             stop=self._stop,
+            on_parts=self._on_parts,
         )
 
     def _executor_batches(self, sink: Sink) -> ExecutorBatches | None:
@@ -198,7 +214,7 @@ class Stream:
                 self._sink_check.begin()
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
-        options = {**_STRICT, **self._bounds(), **self._source}
+        options = {**_STRICT, **answer_times(self._retry.patience, stream.kafka.reveal()), **self._source}
         stopped, traced = self._watch.stopped, self._traces.on
         frame = with_head(read_messages(self._spark, self._settings, options=options, without=stopped, traced=traced))
         frame = frame if copies is None else one_copy(frame, copies)
@@ -249,6 +265,16 @@ class Stream:
         finally:
             self.close()
 
+    def follow(self) -> None:
+        """As `run`, for one query without snapshots. What ends it is raised, losses too."""
+        try:
+            self._await(self.start(), beside=False)
+        except StreamingQueryException as error:
+            if not self._stop.is_set():
+                raise self._failure or error from error
+        finally:
+            self.close()
+
     def _run(self, **trigger: Any) -> None:
         ends = bool(trigger.keys() & _ENDING)
         self._retry.patience = self._settings.stream.once_wait_seconds if ends else None
@@ -263,24 +289,16 @@ class Stream:
             try:
                 self._await(query, beside=not ends)
             except StreamingQueryException as error:
-                if self._stop.is_set():
+                if self._over:
                     return
                 failure, self._failure = self._failure or error, None
                 self._losses.recover(failure, error, ends=ends)
             else:
-                if not ends or self._stop.is_set() or not self._snapshots.outstanding:
+                if not ends or self._over or not self._snapshots.outstanding:
                     break
                 self._snapshots.run(self._stop)  # then what was written meanwhile
-        if not self._stop.is_set():  # else it was told to stop, and is not done
+        if not self._over:  # else it was told to stop, and is not done
             self._losses.require_none_stopped()
-
-    def _bounds(self) -> dict[str, str]:
-        """Shorter timeouts of Kafka for a stream that ends by itself, since Spark asks three times more."""
-        patience, options = self._retry.patience, self._settings.stream.kafka.reveal()
-        if patience is None or not options.keys().isdisjoint(_ANSWER_TIMES):
-            return {}
-        timeout = str(max(_LEAST_ANSWER_MS, int(patience * 250)))
-        return {f"kafka.{name}": timeout for name in _ANSWER_TIMES}
 
     def _await(self, query: StreamingQuery, *, beside: bool) -> None:
         """Wait for the query's end, with snapshots beside it or without; what they raise ends the query too."""
@@ -296,6 +314,8 @@ class Stream:
     def _beside(self, query: StreamingQuery, *, snapshots: bool) -> None:
         while query.isActive and not self._stop.wait(0.2):
             self._metrics.alive()
+            if self._leaves():
+                return
             if snapshots:
                 self._snapshot_thread.look()
             self._sweeper.run()
@@ -303,6 +323,27 @@ class Stream:
                 self._upkeep.run(self._read_to)
         if self._upkeep is not None and not self._stop.is_set():
             self._upkeep.run(self._read_to, now=True)  # the last batch of all
+
+    def _leaves(self) -> bool:
+        """Whether it goes on elsewhere. With a topic stopped or a snapshot to read it stays."""
+        if self._leave is None or self._watch.stopped or self._snapshots.outstanding:
+            return False
+        if self._writing.acquire(blocking=False):
+            try:
+                self._left = self._leave()
+            finally:
+                self._writing.release()
+        return self._left
+
+    @property
+    def _over(self) -> bool:
+        return self._left or self._stop.is_set()
+
+    @property
+    def handover(self) -> Handover:
+        """What a stream has to know that goes on from here with another checkpoint."""
+        progress = None if self._sink_check is None else self._sink_check.kept
+        return Handover(self._watch.ids, progress, None if self._executors is None else self._executors.writing)
 
     def _end(self, query: StreamingQuery) -> None:
         with self._writing, quiet_stop(self._spark):  # Spark would interrupt a batch that is being written
@@ -331,7 +372,7 @@ class Stream:
         written = False
         if self._writing.acquire(blocking=False):  # else `run` has it, and stops the query
             try:
-                written = not self._stop.is_set() and self._written(frame, batch)
+                written = not self._over and self._written(frame, batch)
             finally:
                 self._writing.release()
         if not written:

@@ -37,16 +37,31 @@ class TopicWatch:
     each topic that is left out. `files` are those of `<checkpoint>/tailrace`.
     """
 
-    def __init__(self, files: Files, planned: PlannedOffsets, states: TopicStates, *, stops: bool, wait: Wait) -> None:
+    def __init__(
+        self,
+        files: Files,
+        planned: PlannedOffsets,
+        states: TopicStates,
+        *,
+        stops: bool,
+        wait: Wait,
+        ids: Mapping[str, str] | None = None,
+    ) -> None:
+        """`ids` are those of topics that were read before this checkpoint was begun."""
         self._files = files
         self._planned = planned
         self._states = states
         self._stops = stops
         self._wait = wait
         note: dict[str, Any] = decode_note(files.read(_NOTE) or "{}", _NOTE)
-        self._ids: dict[str, str] = note.get("ids", {})
+        self._ids: dict[str, str] = {**(ids or {}), **note.get("ids", {})}
         self.stopped: dict[str, str] = note.get("stopped", {})
         self._offsets: dict[str, dict[str, int]] = note.get("offsets", {})
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The ids of the topics that were read."""
+        return dict(self._ids)
 
     def check(self, plan: Plan) -> None:
         """Before a batch is read: are its topics those that were read before?

@@ -1,0 +1,190 @@
+"""One subscription as a member of a shared reading: it writes what it is given, by its own shape, into its own sink."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import Final
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.errors import TailraceError
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.sink_progress import SinkProgress
+from tailrace_spark.job.checkpoint_files import MemoryFiles
+from tailrace_spark.job.endings import reason
+from tailrace_spark.job.execution import MANY_RECORDS
+from tailrace_spark.job.handover import Handover
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.offsets import Offsets
+from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.seats import Seat, SharedPart
+from tailrace_spark.job.sharing import advanced, without_read
+from tailrace_spark.job.sink_check import NothingPlanned, SinkCheck
+from tailrace_spark.job.sweeper import Sweeper
+from tailrace_spark.shaping import newest, shape_of
+from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.snapshot.read_back import ReadBack
+from tailrace_spark.source.kafka import reads_topic
+
+log = logging.getLogger("tailrace_spark")
+
+_LOOK_SECONDS: Final = 0.2
+_LARGE: Final = "a large batch comes, which tasks write quicker"
+
+
+def can_share(settings: Settings, sink: Sink) -> bool:
+    """Whether a stream may read together with others.
+
+    Not so log tables, which want updates whole, nor streams that leave copies out, since Spark keeps their state.
+    Spans are sent for batches of a stream of its own.
+    """
+    stream, capabilities = settings.stream, sink.capabilities
+    alone = capabilities.whole_updates is not None or capabilities.announcements is not None
+    alone = alone or settings.traces.endpoint is not None
+    return not alone and stream.one_copy_seconds is None and stream.execution != "executors"
+
+
+class LeftError(Exception):
+    """A member goes on alone, and the words say why."""
+
+
+class Member:
+    """Writes what its seat is given, by one thread, until it is told to stop or the seat is closed.
+
+    It retries nothing: what fails makes it leave, and a stream of its own tries again, and says what is wrong.
+    `wrote` is called once the sink has a batch, with the offsets at which the next one begins.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        sink: Sink,
+        seat: Seat,
+        *,
+        stop: threading.Event,
+        metrics: StreamMetrics,
+        location: str,
+        earlier: Handover,
+        read_back: Callable[[], ReadBack | None],
+        wrote: Callable[[Offsets], None],
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._sink = sink
+        self._seat = seat
+        self._stop = stop
+        self._metrics = metrics
+        self._earlier = earlier
+        self._read_back = read_back
+        self._wrote = wrote
+        self._offsets = seat.offsets
+        self._batch = 0
+        self._records = 0
+        self._begun = False
+        self._taken = 0.0
+        self._summary = Summary()
+        self._shape = shape_of(settings.stream, sink, spark)
+        self._check: SinkCheck | None = None
+        stops = settings.stream.fail_on_data_loss
+        if (progress := sink.capabilities.progress) is not None:
+            self._check = SinkCheck(
+                progress,
+                MemoryFiles(),
+                NothingPlanned(),
+                location,
+                "of a shared reading",
+                stops=stops,
+                earlier=earlier.kept,
+            )
+        self._sweeper = Sweeper(sink, threading.Lock(), metrics)
+
+    @property
+    def kept(self) -> SinkProgress | None:
+        """What its sink kept last, for the stream that goes on alone."""
+        return self._earlier.kept if self._check is None else self._check.kept
+
+    def run(self) -> None:
+        """Until it is told to stop, or has to go on alone. What `wrote` raises is raised."""
+        try:
+            while self._stays():
+                pass
+        finally:
+            self._seat.leave("it has left")
+
+    def _stays(self) -> bool:
+        """Take and write one part, if there is one; whether it stays."""
+        if self._stop.is_set():
+            return False
+        try:
+            if not self._begun:
+                self._begin()
+            delivery = self._seat.take(_LOOK_SECONDS)
+            self._metrics.alive()
+            if delivery is not None:
+                self._taken = time.monotonic()
+                self._write(delivery)
+            elif self._seat.closed is not None:
+                raise LeftError(self._seat.closed)
+            else:
+                self._sweeper.run()
+        except Exception as error:
+            if not isinstance(error, (TailraceError, LeftError)):
+                log.exception("%s could not write what it was given of a shared reading", self._seat.name)
+            log.info("%s goes on alone: %s", self._seat.name, error if isinstance(error, LeftError) else reason(error))
+            return False
+        if delivery is not None and delivery.last:
+            self._report()
+        return True
+
+    def _begin(self) -> None:
+        if self._shape is not None:
+            kafka, prefix = self._settings.kafka.reveal(), self._settings.topics.prefix
+            reads = reads_topic(self._spark, self._settings)
+            with closing(SchemaReader(kafka, prefix)) as schemas:
+                schemas.refresh()
+                self._shape.check(newest(entry for entry in schemas.values() if reads(entry.topic)))
+        if self._check is not None:
+            self._check.begin()
+        if (tasks := self._sink.capabilities.tasks) is not None:
+            tasks.fence(self._earlier.tasks or uuid4().hex)
+        self._begun = True
+
+    def _write(self, part: SharedPart) -> None:
+        """Write a part; the last one of a batch makes all of it written."""
+        offsets = advanced(self._offsets, part.plan)
+        tasks = self._sink.capabilities.tasks is not None and self._settings.stream.execution == "auto"
+        if tasks and part.plan.size >= MANY_RECORDS:
+            raise LeftError(_LARGE)
+        unread = without_read(part.pieces, self._offsets, part.plan)
+        if self._check is not None:
+            self._check.before(self._batch, self._offsets)
+        self._summary += self._sink.write(self._shaped(unread))
+        self._records += sum(len(piece.changes) + len(piece.dead_letters) for piece in unread)
+        if part.last:
+            if self._check is not None:
+                self._check.behind(self._batch, offsets)
+            self._offsets = offsets
+        self._seat.wrote(self._offsets)
+
+    def _shaped(self, pieces: Sequence[Piece]) -> Iterable[Piece]:
+        read_back = self._read_back()
+        complete = pieces if read_back is None else read_back.added(pieces)
+        return complete if self._shape is None else self._shape.shaped(complete)
+
+    def _report(self) -> None:
+        left_out = {} if self._shape is None else dict(self._shape.left_out)
+        seconds = time.monotonic() - self._taken
+        progress = Progress(
+            batch=self._batch, records=self._records, summary=self._summary, left_out=left_out, seconds=seconds
+        )
+        self._batch, self._records, self._summary = self._batch + 1, 0, Summary()
+        self._metrics.wrote(progress)
+        self._wrote(self._offsets)

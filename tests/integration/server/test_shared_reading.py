@@ -1,0 +1,99 @@
+"""Subscriptions that read a topic together: other filters, a sink that stands still, one that is paused meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace.local import LocalKafka
+from tailrace_server.operations.asking import Asked
+from tests import postgres
+from tests.integration.feed import Feed
+from tests.integration.server.servers import ServerProcess, Site
+from tests.integration.server.test_workers import feed, rows
+from tests.integration.test_stream_kills import IDS, LAST, Load, Row, Source
+from tests.unit.spark.sinks.contract import Database
+
+__all__ = ["feed"]
+
+FILTERS = {"all": None, "even": "id % 2 = 0", "paused": None, "stalled": None}
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
+    """Empty ones, by the name of their subscriber."""
+    urls = {name: f"sqlite:///{tmp_path / name}.db" for name in FILTERS} | {"stalled": postgres.new_database()}
+    made = {name: Database(url, sa.create_engine(url)) for name, url in urls.items()}
+    yield made
+    for database in made.values():
+        database.engine.dispose()
+
+
+@contextmanager
+def standing_still(database: Database) -> Iterator[None]:
+    """While inside, nobody writes the tables of a database: whoever does waits."""
+    with database.engine.begin() as connection:
+        for name in sa.inspect(connection).get_table_names():
+            connection.exec_driver_sql(f'LOCK TABLE "{name}" IN EXCLUSIVE MODE')
+        yield
+
+
+def expected(name: str, source: Source) -> list[Row]:
+    return [row for row in source.rows() if FILTERS[name] is None or row[0] % 2 == 0]
+
+
+def is_through(name: str, database: Database) -> bool:
+    shown = [key for key, _, _ in rows(database)]
+    last = LAST if FILTERS[name] is None else LAST // 2
+    return sum(key >= 2 * IDS for key in shown) == last and not any(IDS <= key < 2 * IDS for key in shown)
+
+
+def shares(worker: ServerProcess, name: str) -> int:
+    return worker.log.read_text().count(f"shop.items/{name} shares the reading")
+
+
+def left(worker: ServerProcess, name: str) -> bool:
+    """Whether the others go on without it: they have left it behind, or its database has refused to wait longer."""
+    words = worker.log.read_text()
+    return f"shop.items/{name} is left behind" in words or f"shop.items/{name} goes on alone" in words
+
+
+@pytest.mark.promise("subscription.isolated", "subscription.shared-reading")
+@pytest.mark.timeout(600)
+def test_members_come_out_equal_while_one_stands_still_and_another_is_paused(
+    tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, stores: dict[str, Database]
+) -> None:
+    site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}", share_reading=True)
+    source = Source(5)
+    with site.operations() as operations:
+        for name, database in stores.items():
+            sink = {"type": "sql", "url": database.url}
+            operations.subscribe(Asked(table="shop.items", name=name, sink=sink, where=FILTERS[name]))
+    with site.server("worker") as worker:
+        with Load(feed, source, seconds=0.2):
+            worker.until(lambda: all(shares(worker, name) for name in stores))
+            worker.until(lambda: all(rows(database) for database in stores.values()))
+            with site.operations() as operations:
+                operations.pause("paused")
+            worker.until(lambda: site.states()["paused"]["owner"] is None)
+            with standing_still(stores["stalled"]):
+                worker.until(lambda: left(worker, "stalled"), 120)
+        with standing_still(stores["stalled"]):
+            feed.publish(source.last())
+            for name in ("all", "even"):
+                worker.until(lambda name=name: is_through(name, stores[name]))  # type: ignore[misc]  # as elsewhere
+                assert rows(stores[name]) == expected(name, source)
+            assert not is_through("stalled", stores["stalled"])
+        with site.operations() as operations:
+            operations.resume("paused")
+        for name, database in stores.items():
+            worker.until(lambda name=name, database=database: is_through(name, database))  # type: ignore[misc]
+            assert rows(database) == expected(name, source)
+        worker.until(lambda: shares(worker, "paused") == 2)
+        assert worker.stop() == 0, worker.words()
+    assert site.owners() == {None}
+    assert not list((tmp_path / "checkpoints" / "shared").iterdir())

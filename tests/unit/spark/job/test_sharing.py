@@ -1,0 +1,120 @@
+"""Who shares a reading, as values: members miss nothing and get nothing twice, whenever they join and leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
+from tailrace_spark.job.offsets import Plan
+from tailrace_spark.job.sharing import (
+    LEAST_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    NEAR,
+    Standing,
+    advanced,
+    behind,
+    common_start,
+    may_found,
+    may_join,
+    patience,
+    without_read,
+)
+
+A, B = ("topic", 0), ("topic", 1)
+Offsets = Mapping[KafkaPartition, int]
+offsets = st.fixed_dictionaries({}, optional={A: st.integers(0, 30), B: st.integers(0, 30)})
+
+
+def pieces_of(plan: Plan) -> list[Piece]:
+    """All records of a batch, in pieces of three; as dead letters, which need no table."""
+    records = [
+        RecordId(topic, partition, offset)
+        for (topic, partition), end in sorted(plan.end.items())
+        for offset in range(plan.start.get((topic, partition), 0), end)
+    ]
+    return [
+        Piece((), tuple(DeadLetter(record, "") for record in records[at : at + 3])) for at in range(0, len(records), 3)
+    ]
+
+
+def places(pieces: object) -> list[tuple[KafkaPartition, int]]:
+    assert isinstance(pieces, list)
+    letters = [letter.record_id for piece in pieces for letter in piece.dead_letters]
+    return [((record.topic, record.partition), record.offset) for record in letters]
+
+
+@pytest.mark.promise("subscription.shared-reading")
+@given(offsets, offsets, st.lists(st.fixed_dictionaries({A: st.integers(0, 9), B: st.integers(0, 9)}), max_size=6))
+def test_who_joins_gets_every_record_from_where_it_was_once(
+    member: Mapping[KafkaPartition, int],
+    reading: Mapping[KafkaPartition, int],
+    steps: list[Offsets],
+) -> None:
+    joins = may_join(member, reading)
+    assert joins == all(member.get(place, 0) >= offset for place, offset in reading.items())  # all are near here
+    if not joins:
+        return
+    began, got = dict(member), list[tuple[KafkaPartition, int]]()
+    position = dict(reading)
+    for step in steps:
+        plan = Plan(dict(position), {place: position.get(place, 0) + count for place, count in step.items()})
+        got += places(list(without_read(pieces_of(plan), member, plan)))
+        member, position = advanced(member, plan), dict(plan.end)
+    assert len(got) == len(set(got))
+    wanted = {(place, offset) for place, end in position.items() for offset in range(began.get(place, 0), end)}
+    assert set(got) == wanted
+
+
+@given(st.lists(offsets, min_size=1, max_size=4))
+def test_a_reading_begins_where_nobody_lacks_anything(members: list[Offsets]) -> None:
+    start = common_start(members)
+    assert all(may_join(member, start) for member in members) == may_found(members)
+    assert all(any(member.get(place) == offset for member in members) for place, offset in start.items())
+
+
+def test_who_is_far_ahead_or_behind_stays_alone() -> None:
+    assert may_join({A: NEAR}, {A: 0})
+    assert not may_join({A: NEAR + 1}, {A: 0})
+    assert not may_join({A: 4}, {A: 5})
+    assert may_found([{A: 5}, {A: 4}])
+    assert not may_found([{A: 0}, {A: NEAR + 1}])
+
+
+def test_a_batch_behind_a_gap_is_refused() -> None:
+    with pytest.raises(ValueError, match="2 records before a shared batch were not read"):
+        advanced({A: 3}, Plan({A: 5}, {A: 9}))
+
+
+def test_records_behind_are_counted() -> None:
+    assert behind({A: 3, B: 9}, {A: 5, B: 7}) == 2
+    assert behind({}, {A: 5}) == 5
+
+
+@given(st.lists(st.floats(0, 100), max_size=20), st.integers(0, 20), st.booleans())
+def test_who_is_not_slower_than_three_times_the_half_is_waited_for(
+    taken: list[float], waiting: int, queued: bool
+) -> None:
+    limit = patience(taken, len(taken) + waiting, queued=queued)
+    if limit is None:
+        assert not taken
+        assert not queued  # nobody waits for those that are not done
+        return
+    assert limit >= LEAST_SECONDS
+    assert limit >= min(taken, default=0) * 3
+
+
+@given(st.integers(1, 30), st.floats(0, 1e6))
+def test_who_leaves_stays_alone_longer_each_time_up_to_a_limit(times: int, now: float) -> None:
+    standing, last = Standing(), 0.0
+    for _ in range(times):
+        standing = standing.at_fault(now)
+        pause = standing.not_before - now
+        assert last - 1e-3 <= pause <= LONGEST_PAUSE_SECONDS + 1e-3
+        last = pause
+    assert not standing.may_join(now)
+    assert standing.may_join(standing.not_before)
