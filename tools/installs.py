@@ -31,6 +31,7 @@ MODULES: Final[Mapping[str, Sequence[str]]] = {
     "http": ("tailrace_spark.sinks.http.client",),
     "opensearch": ("tailrace_spark.sinks.opensearch.client",),
     "mysql": ("pymysql",),
+    "openlineage": ("openlineage.client",),
     "otel": ("tailrace_common.tracing.otlp",),
     "rabbitmq": ("tailrace_spark.sinks.rabbitmq.client",),
 }

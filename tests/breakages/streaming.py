@@ -47,10 +47,10 @@ BREAKAGES: Final = (
         name="a-noted-batch-is-taken-for-written",
         promise="killed at any point, the stream goes on, and the sink equals the source",
         file=PIPELINE,
-        old="            self._report(self._writer.write(frame, batch), began)\n        except StoppedError:\n",
+        old="            self._report(self._writer.write(frame, batch))\n        except StoppedError:\n",
         new=(
             '            if self._files.read(f"{batch}.json") is None:\n'
-            "                self._report(self._writer.write(frame, batch), began)\n        except StoppedError:\n"
+            "                self._report(self._writer.write(frame, batch))\n        except StoppedError:\n"
         ),
         needs=Needs.KAFKA,
         session="stream",

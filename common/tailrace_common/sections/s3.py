@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
 from pydantic import Field, SecretStr, model_validator
 
 from tailrace_common.secrets import carries_user
-from tailrace_common.sections.sink import SinkSettings
+from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
 
 
 class StoredSettings(SinkSettings):
@@ -51,3 +52,15 @@ class StoredSettings(SinkSettings):
     def location(self) -> str:
         """Where it writes, for people."""
         return self.path
+
+    def below(self, table: SourceTable) -> str:
+        """The path of a table below the directory."""
+        return f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}"
+
+    def dataset(self, table: SourceTable) -> Dataset:
+        """The table's directory."""
+        path, below = self.path.rstrip("/"), self.below(table)
+        if not path.startswith("s3://"):
+            return Dataset("file", str(Path(path).absolute() / below))
+        bucket, _, key = path.removeprefix("s3://").partition("/")
+        return Dataset(f"s3://{bucket}", f"{key}/{below}".lstrip("/"))

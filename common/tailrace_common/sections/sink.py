@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pydantic import Field
 
 from tailrace_common.sections.section import Section
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Where data stands, by the naming conventions of OpenLineage; without secrets."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """A table that a stream follows; `prefix` is that of its topics, `kafka` the first HOST:PORT of its Kafka."""
+
+    keyspace: str
+    name: str
+    prefix: str
+    kafka: str
+
+
+def first_server(servers: object) -> str:
+    """The first HOST:PORT of `bootstrap.servers`."""
+    return str(servers).split(",")[0].strip().rpartition("://")[2]
 
 
 class SinkSettings(Section):
@@ -29,3 +53,7 @@ class SinkSettings(Section):
     def routed_by(self) -> Mapping[str, tuple[str, ...]]:
         """By the name of a setting, the columns of the partition key whose values it puts into names."""
         return {}
+
+    def dataset(self, table: SourceTable) -> Dataset | None:  # noqa: ARG002
+        """Where the sink writes a table, as its settings name it; None where nothing stays that could be read."""
+        return None

@@ -56,3 +56,13 @@ def key_columns(text: str) -> tuple[str, ...]:
     """The columns of the partition key that a template names, each once."""
     names = [name for _, name, _, _ in Formatter().parse(text) if name is not None and name.startswith(KEY_COLUMN)]
     return tuple(dict.fromkeys(name.removeprefix(KEY_COLUMN) for name in names))
+
+
+def filled_for_table(text: str, **names: str) -> str:
+    """The template with these names filled in; columns of the partition key stay as they are, in braces."""
+    filled = ""
+    for literal, name, _, _ in Formatter().parse(text):
+        filled += literal
+        if name is not None:
+            filled += f"{{{name}}}" if name.startswith(KEY_COLUMN) else names[name]
+    return filled

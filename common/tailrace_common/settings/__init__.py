@@ -19,6 +19,7 @@ from tailrace_common.properties.passthrough import (
 from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.sections.cdc_raw import CdcRawSettings
 from tailrace_common.sections.generations import GenerationSettings
+from tailrace_common.sections.lineage import LineageSettings
 from tailrace_common.sections.mirror import MirrorSettings
 from tailrace_common.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
 from tailrace_common.sections.server import ServerSettings
@@ -261,6 +262,7 @@ class Settings(BaseModel):
     stream: StreamSettings = Field(default=StreamSettings(), description=StreamSettings.__doc__)
     server: ServerSettings = Field(default=ServerSettings(), description=ServerSettings.__doc__)
     snapshot: SnapshotLimits = Field(default=SnapshotLimits(), description=SnapshotLimits.__doc__)
+    lineage: LineageSettings = Field(default=LineageSettings(), description=LineageSettings.__doc__)
     traces: TracesSettings = Field(default=TracesSettings(), description=TracesSettings.__doc__)
     sink: dict[str, AnySinkSettings] = Field(
         default={"local": SINK_TYPES[DEFAULT_TYPE].model_validate({})} if DEFAULT_TYPE in SINK_TYPES else {},

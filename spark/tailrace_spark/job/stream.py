@@ -45,8 +45,8 @@ from tailrace_spark.job.snapshot_notes import Notes
 from tailrace_spark.job.snapshot_run import SnapshotThread
 from tailrace_spark.job.spark_quiet import quiet_stop
 from tailrace_spark.job.sweeper import Sweeper
+from tailrace_spark.job.telling import Telling
 from tailrace_spark.job.topic_watch import TopicWatch
-from tailrace_spark.job.traces import BatchTraces
 from tailrace_spark.job.upkeep import Upkeep
 from tailrace_spark.job.whole_updates import require_whole
 from tailrace_spark.shaping import masks_of, newest, shape_of
@@ -129,7 +129,7 @@ class Stream:
         self._files = files_in(spark, f"{settings.stream.checkpoint.rstrip('/')}/tailrace")
         self._sweeper = Sweeper(sink, self._sink_lock, self._metrics)
         self._retry = Retry(self._metrics, self._stop.wait, lambda words: show_status(self._query, words))
-        self._traces = BatchTraces(settings.traces, name, location)
+        self._telling = Telling(settings, name, location)
         self._connect(sink, notes)
 
     def _connect(self, sink: Sink, notes: Notes | None) -> None:
@@ -214,9 +214,9 @@ class Stream:
                 self._sink_check.begin()
         if self._upkeep is not None:
             self._upkeep.run(self._read_to)
-        options = {**_STRICT, **answer_times(self._retry.patience, stream.kafka.reveal()), **self._source}
-        stopped, traced = self._watch.stopped, self._traces.on
-        frame = with_head(read_messages(self._spark, self._settings, options=options, without=stopped, traced=traced))
+        bounds = answer_times(self._retry.patience, stream.kafka.reveal())
+        options = {**_STRICT, **bounds, **self._telling.options, **self._source}
+        frame = with_head(read_messages(self._spark, self._settings, options=options, without=self._watch.stopped))
         frame = frame if copies is None else one_copy(frame, copies)
         writer = observed(frame).writeStream.queryName(self._name).foreachBatch(self._take)
         writer = writer.option("checkpointLocation", stream.checkpoint)
@@ -259,7 +259,8 @@ class Stream:
         Raises it too where the sink lacks what its checkpoint counts as written.
         """
         try:
-            self._run(**trigger)
+            with self._telling.running(self._schemas, self._shape, self._spark, trigger.keys() & _ENDING):
+                self._run(**trigger)
         except JAVA_GONE as error:
             raise ServiceError(f"the stream ended: {java_end() or reason(error)}") from error
         finally:
@@ -364,7 +365,7 @@ class Stream:
             self._lock = None
         self._schemas.close()
         self._generations.close()
-        self._traces.close()
+        self._telling.close()
         if self._upkeep is not None:
             self._upkeep.close()
 
@@ -381,8 +382,7 @@ class Stream:
     def _written(self, frame: DataFrame, batch: int) -> bool:
         """Whether the batch was written before the stream was told to stop."""
         try:
-            began = time.time_ns()
-            self._report(self._writer.write(frame, batch), began)
+            self._report(self._writer.write(frame, batch))
         except StoppedError:
             return False
         except Exception as error:
@@ -390,8 +390,8 @@ class Stream:
             raise
         return True
 
-    def _report(self, progress: Progress, began: int) -> None:
-        self._traces.wrote(progress, began)
+    def _report(self, progress: Progress) -> None:
+        self._telling.wrote(progress)
         if progress.records:
             log.info("%s", progress)
         self._metrics.wrote(progress)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from tailrace_common.closing import Closing
 from tailrace_common.sections.traces import TracesSettings
 from tailrace_common.tracing.opening import open_tracer
@@ -17,14 +19,15 @@ class BatchTraces(Closing):
         self._tracer = open_tracer(settings.endpoint, "tailrace-stream", about)
 
     @property
-    def on(self) -> bool:
-        """Whether spans are sent, for which records are read with their headers."""
-        return self._tracer is not None
+    def options(self) -> dict[str, str]:
+        """Options of Spark's Kafka source: where spans are sent, records are read with their headers."""
+        return {} if self._tracer is None else {"includeHeaders": "true"}
 
-    def wrote(self, progress: Progress, began: int) -> None:
-        """A batch that was taken up at `began` (nanoseconds since 1970) is in the sink."""
+    def wrote(self, progress: Progress) -> None:
+        """A batch is in the sink, just now."""
         if self._tracer is None or not progress.traces:
             return
+        began = time.time_ns() - round(progress.seconds * 1e9)
         about: Attributes = {
             "messaging.system": "kafka",
             "messaging.operation.type": "process",

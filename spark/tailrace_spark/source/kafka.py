@@ -48,8 +48,6 @@ def read_messages(
     topics: str | None = None,
     options: Mapping[str, str] | None = None,
     without: Collection[str] = (),
-    *,
-    traced: bool = False,
 ) -> DataFrame:
     """A stream of Kafka's records: topic, partition, offset, timestamp, value.
 
@@ -57,7 +55,7 @@ def read_messages(
     agents' own topics under the prefix, such as `.schemas`, are left out even if it matches them, and so are those of
     `without`. Topics that appear later are read from their beginning. `options` are those of Spark's Kafka source, such
     as startingTimestamp or maxOffsetsPerTrigger, and win over [stream]. Only committed transactions are read, and no
-    records without a value. `traced` adds the column `traceparent`: a record's header of that name, else null.
+    records without a value. With includeHeaders there is a column `traceparent`: that header of a record, or null.
 
     The session's plans hide secrets of the options from then on. On Spark 4.1.0 to 4.1.2 it reads Kafka by the first
     version of the source, whose restarts are sound. Nothing else of it changes. Raises SettingsError where it has no
@@ -74,7 +72,6 @@ def read_messages(
         **_PROMPT,
         **java_options(settings.kafka.reveal(), stream.kafka.reveal()),
         **(options or {}),
-        **({"includeHeaders": "true"} if traced else {}),
         "kafka.isolation.level": "read_committed",
     }
     try:
@@ -82,7 +79,7 @@ def read_messages(
     except AnalysisException as error:
         raise SettingsError(f"{_NO_SOURCE}: {str(error).partition(chr(10))[0]}") from error
     changes = records.where("value IS NOT NULL")  # else it is there for its transaction's mark (docs/contracts.md 4)
-    names = [F.expr(_TRACEPARENT_SQL).alias(TRACEPARENT)] if traced else []
+    names = [F.expr(_TRACEPARENT_SQL).alias(TRACEPARENT)] if "headers" in records.columns else []
     return changes.select("topic", "partition", "offset", "timestamp", "value", *names)
 
 

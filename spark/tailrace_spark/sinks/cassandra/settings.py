@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.sections.section import DAY_SECONDS, Positive
-from tailrace_common.sections.sink import SinkSettings
+from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
 from tailrace_common.sections.template import require_template
 
 _LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
@@ -41,6 +41,11 @@ class CassandraTargetSettings(CassandraSettings, SinkSettings):
         """Where it writes, for people."""
         return f"{self.contact_points[0]}:{self.port}"
 
+    def dataset(self, table: SourceTable) -> Dataset:
+        """The table of the other cluster, of which the first contact point is the name."""
+        keyspace = self.keyspace.format(keyspace=table.keyspace)
+        return Dataset(f"cassandra://{self.location}", f"{keyspace}.{table.name}")
+
 
 class LogTablesSinkSettings(CassandraTargetSettings):
     """Tables like ScyllaDB's CDC log in a Cassandra or ScyllaDB cluster: each change a row, docs/log-tables.md."""
@@ -64,6 +69,11 @@ class LogTablesSinkSettings(CassandraTargetSettings):
         description="How late after its write time a replica may log a change that the watermark still covers. At "
         "least commitlog_sync_period plus the longest request plus the clocks' difference",
     )
+
+    def dataset(self, table: SourceTable) -> Dataset:
+        """The log table."""
+        plain = super().dataset(table)
+        return Dataset(plain.namespace, f"{plain.name}_scylla_cdc_log")
 
 
 class CassandraSinkSettings(CassandraTargetSettings):

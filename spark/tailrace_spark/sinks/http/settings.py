@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
 from tailrace_common.sections.section import Positive, Seconds
+from tailrace_common.sections.sink import Dataset, SourceTable
 from tailrace_common.sections.template import key_columns, require_route
 from tailrace_common.sections.transactions import TransactionsSection
 
@@ -108,3 +109,7 @@ class HttpSinkSettings(TransactionsSection):
     def routed_by(self) -> Mapping[str, tuple[str, ...]]:
         """As SinkSettings says."""
         return {"url": key_columns(self.url)}
+
+    def dataset(self, table: SourceTable) -> Dataset:  # noqa: ARG002 - all tables go to one address
+        """The server. Its path is left out: people put tokens there."""
+        return Dataset(origin(self.url), "changes")

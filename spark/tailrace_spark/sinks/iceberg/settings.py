@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from tailrace_common.properties.names import ICEBERG_CATALOG, misspelled
 from tailrace_common.properties.passthrough import Properties, Scalar
+from tailrace_common.sections.sink import SourceTable
 from tailrace_spark.sinks.lake.settings import LakeSettings
 
 _NAMED: Final = ("type", "py-catalog-impl")
@@ -102,3 +103,8 @@ class IcebergSinkSettings(LakeSettings):
         catalog = self.catalog.reveal()
         properties = [str(catalog[name]) for name in (*_NAMED, "uri", "warehouse") if name in catalog]
         return " ".join((self.path, *properties, *(() if self.namespace is None else (self.namespace,))))
+
+    def below(self, table: SourceTable) -> str:
+        """Namespace and name are directories, where the catalog does not decide that."""
+        keyspace, _, name = super().below(table).partition(".")
+        return "/".join((*(() if self.namespace is None else self.namespace.split(".")), keyspace, name))

@@ -9,7 +9,8 @@ from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.properties.passthrough import LibrdkafkaSettings, RegistrySettings, Scalar
 from tailrace_common.sections.section import Positive
-from tailrace_common.sections.template import key_columns, require_route
+from tailrace_common.sections.sink import Dataset, SourceTable, first_server
+from tailrace_common.sections.template import filled_for_table, key_columns, require_route
 from tailrace_common.sections.transactions import TransactionsSection
 
 _MIB: Final = 1 << 20
@@ -130,3 +131,8 @@ class KafkaSinkSettings(TransactionsSection):
     def routed_by(self) -> Mapping[str, tuple[str, ...]]:
         """As SinkSettings says."""
         return {"topic": key_columns(self.topic)}
+
+    def dataset(self, table: SourceTable) -> Dataset:
+        """The topic; where values of the partition key choose it, the template of them all."""
+        name = filled_for_table(self.topic, prefix=table.prefix, keyspace=table.keyspace, table=table.name)
+        return Dataset(f"kafka://{first_server(self.kafka.root.get('bootstrap.servers', table.kafka))}", name)

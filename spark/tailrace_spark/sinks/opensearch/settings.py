@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
 from tailrace_common.sections.section import DAY_SECONDS, MergeHorizon, Positive, Seconds
-from tailrace_common.sections.sink import SinkSettings
+from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
 from tailrace_common.sections.template import require_template
 
 
@@ -103,6 +103,12 @@ class OpensearchSinkSettings(SinkSettings):
     def identity(self) -> str:
         """What tells one cluster from another; not to be shown."""
         return self.url
+
+    def dataset(self, table: SourceTable) -> Dataset:
+        """The index. OpenLineage has no scheme of its own for it."""
+        parts = urlsplit(self.url)
+        name = self.index.format(keyspace=table.keyspace, table=table.name).lower()
+        return Dataset(f"opensearch://{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}", name)
 
 
 def _checked(value: str, name: str) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tailrace_common.secrets import carries_user, origin
 from tailrace_common.sections.images import ImagesSection
 from tailrace_common.sections.section import Positive, Seconds
+from tailrace_common.sections.sink import Dataset, SourceTable
 from tailrace_common.sections.template import key_columns, require_route, require_template
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
@@ -155,3 +156,7 @@ class RabbitmqSinkSettings(ImagesSection):
     def routed_by(self) -> Mapping[str, tuple[str, ...]]:
         """As SinkSettings says."""
         return {"routing_key": key_columns(self.routing_key or "")}
+
+    def dataset(self, table: SourceTable) -> Dataset:  # noqa: ARG002 - all tables go to one exchange
+        """The exchange."""
+        return Dataset(f"amqp://{self.host}:{self.port}", f"{'' if self.vhost == '/' else self.vhost}/{self.exchange}")

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
 from tailrace_common.secrets import redact, shown_database
 from tailrace_common.sections.section import DAY_SECONDS, MergeHorizon
-from tailrace_common.sections.sink import SinkSettings
+from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
 from tailrace_common.sections.template import require_template
+
+# OpenLineage's schemes, and the ports that drivers take where none is given.
+_DATABASES: Final[Mapping[str, tuple[str, int]]] = {
+    "postgresql": ("postgres", 5432), "mysql": ("mysql", 3306), "mariadb": ("mysql", 3306)
+}  # fmt: skip
 
 
 class SqlSinkSettings(SinkSettings):
@@ -47,3 +54,18 @@ class SqlSinkSettings(SinkSettings):
     def identity(self) -> str:
         """What tells one database from another; not to be shown."""
         return redact(self.url.get_secret_value())
+
+    def dataset(self, table: SourceTable) -> Dataset | None:
+        """The table in the database; in PostgreSQL's schema `public`. A file of SQLite is a namespace."""
+        name = self.table.format(keyspace=table.keyspace, table=table.name)
+        parts = urlsplit(self.location)
+        backend = parts.scheme.partition("+")[0]
+        if backend not in _DATABASES:
+            return Dataset(f"{backend}://{Path(parts.path.removeprefix('/')).absolute()}", name)
+        scheme, port = _DATABASES[backend]
+        try:
+            namespace = f"{scheme}://{parts.hostname or 'localhost'}:{parts.port or port}"
+        except ValueError:  # several hosts, or none that can be told from a password
+            return None
+        database = parts.path.strip("/")
+        return Dataset(namespace, f"{database}.public.{name}" if scheme == "postgres" else f"{database}.{name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_common.sections.template import require_template
+from tailrace_common.sections.template import filled_for_table, require_template
 
 
 @pytest.mark.parametrize("text", ["{keyspace}.{table}", "x-{table}", "{table}{{}}", "{keyspace:.3}_{table}"])
@@ -29,3 +29,8 @@ def test_a_name_that_tells_tables_apart_must_be_there() -> None:
         require_template("{keyspace}{{table}}", "keyspace", "table", needed="table")
     with pytest.raises(ValueError, match=r"^may contain \{keyspace\}, and no other braces$"):
         require_template("{table}", "keyspace")
+
+
+def test_what_is_filled_in_for_a_table_leaves_columns_of_the_key_as_they_are() -> None:
+    filled = filled_for_table("{prefix}.{key.country}.{{x}}.{table}", prefix="p", table="t", keyspace="k")
+    assert filled == "p.{key.country}.{x}.t"
