@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages.breakage import Breakage, Needs, Red
+from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 ASKED: Final = "spark/tailrace_spark/shaping/columns.py"
 CONDITION: Final = "spark/tailrace_spark/shaping/condition.py"
@@ -12,7 +12,34 @@ FILTERS: Final = "spark/tailrace_spark/shaping/filters.py"
 KNOWN: Final = "unit/spark/shaping/test_columns.py"
 FILTERED: Final = "integration/test_filters.py"
 
+RENDER: Final = "spark/tailrace_spark/sinks/sql/render.py"
+ROWS: Final = "unit/spark/sinks/sql/test_row_filters.py"
+
 BREAKAGES: Final = (
+    Breakage(
+        name="a-row-merged-as-bytes-is-shown-though-it-does-not-match",
+        promise="a row that ceases to match goes",
+        file=RENDER,
+        old="slot[2].decode(row.values[index])\n        return values if live and self._holds(filtered) else None",
+        new="slot[2].decode(row.values[index])\n        return values if live else None",
+        needs=Needs.NOTHING,
+        reds=(Red(ROWS, "test_a_row_comes_with_all_its_columns_and_goes[sqlite]", ASSERTED),),
+    ),
+    Breakage(
+        name="unknown-is-taken-for-true",
+        promise="a row matches if the condition is true, not if it is null",
+        file="spark/tailrace_spark/merge/row_filter.py",
+        old="return self._test(values) is True",
+        new="return self._test(values) is not False",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/spark/shaping/test_row_conditions.py",
+                "test_a_row_matches_where_its_values_make_it_true[NOT row.total > 5-values2-False]",
+                ASSERTED,
+            ),
+        ),
+    ),
     Breakage(
         name="a-range-is-known-by-its-start",
         promise="a deletion that a filter cannot be asked of goes to the sink",

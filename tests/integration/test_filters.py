@@ -327,6 +327,54 @@ def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_hold
     engine.dispose()
 
 
+@pytest.mark.promise("shaping.row-filter")
+def test_a_table_follows_the_rows_that_match_by_other_columns_than_the_keys(
+    spark: SparkSession, following: Following, prefix: str, feed: Feed
+) -> None:
+    """By the driver and by tasks, beside a condition on the key: rows come whole, change, go and come back."""
+    people, batches, stop = Log(PEOPLE), list[Progress](), threading.Event()
+    names = [f"p{number}" for number in range(40)]
+    rounds = [
+        [people.insert((name,), (), 10, age=number) for number, name in enumerate(names)],
+        [people.update((name,), (), 11, age=39 - number) for number, name in enumerate(names[:20])],
+        [people.delete((name,), (), 12) for name in names[::7]] + [people.update(("p33",), (), 13, age=None)],
+        [people.insert((name,), (), 9, age=99) for name in names] + [people.update(("p2",), (), 14, age=1)],
+    ]
+    options = following(where={"shop.*": "row.age BETWEEN 10 AND 35 AND name <> 'p12'"})
+    section: Any = options.sink["local"]
+    engine, expected, seen = sa.create_engine(section.url.get_secret_value()), dict[str, int](), 0
+    with closing(open_sink("local", options.sink["local"], prefix)) as sink:
+        stream = Stream(spark, options, sink, stop=stop, on_batch=batches.append)
+        running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
+        for number, changes in enumerate(rounds):
+            feed.publish(changes)
+            seen += len(changes)
+            if number == 0:
+                running.start()
+            until(lambda total=seen: sum(one.records for one in batches) == total)  # type: ignore[misc]  # of a default
+            with engine.connect() as connection:
+                rows = connection.execute(sa.text("SELECT name, age FROM shop_people")).all()
+            expected = {name: age for name, age in _ages(rounds[: number + 1]).items() if 10 <= age <= 35}
+            expected.pop("p12", None)
+            assert {row.name: row.age for row in rows} == expected, f"after round {number}"
+        stop.set()
+        running.join(60)
+    engine.dispose()
+    assert {one.execution for one in batches if one.records} == {options.stream.execution}
+
+
+def _ages(rounds: list[list[Change]]) -> dict[str, int]:
+    """What SELECT finds: the newest write of each name, unless a newer deletion took it."""
+    writes: dict[str, tuple[int, int | None]] = {}
+    for change in (change for some in rounds for change in some):
+        name = (change.key or b"").decode()
+        time = change.deletion.written if change.deletion is not None else change.cells[0].written
+        value = None if change.deletion is not None else change.cells[0].value
+        if time > writes.get(name, (0, None))[0]:
+            writes[name] = time, None if value is None else int.from_bytes(value, "big")
+    return {name: age for name, (_, age) in writes.items() if age is not None}
+
+
 def test_where_rows_are_made_of_changes_no_filter_may_ask_for_what_one_writes(
     spark: SparkSession, prefix: str, tmp_path: Path
 ) -> None:

@@ -21,8 +21,10 @@ from tailrace_server.operations.conditions import ConditionError, names_of, requ
 from tailrace_server.operations.operations import IN_PART, SOURCE
 from tailrace_server.operations.sections import section_of
 from tailrace_spark.cli.check import check_sink
-from tailrace_spark.shaping import masks_of, newest
+from tailrace_spark.merge.row_filter import RowFilters, predicate_of
+from tailrace_spark.shaping import NO_WHOLE_ROWS, masks_of, newest, split_conditions
 from tailrace_spark.sinks.changelog.routes import require_key_columns
+from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.registry import sink_of
 
 WHERE: Final = "where"
@@ -47,7 +49,8 @@ def _source(settings: Settings, request: Request) -> Iterator[Check]:
         yield tables_known(request, tables)
     matches = matching(request, tables)
     yield from columns_checked(request, matches)
-    yield from shapes_checked(request, matches, settings, written=_logs_changes(settings, request))
+    able = _capabilities(settings, request)
+    yield from shapes_checked(request, matches, settings, written=able.logs_changes, rows=able.filtering is not None)
     yield from routes_checked(request, matches, settings)
 
 
@@ -78,19 +81,33 @@ def columns_checked(request: Request, matches: Sequence[Table]) -> Iterator[Chec
             yield Check(f"columns.{name}", False, "no table of these has it", hint)
 
 
-def shapes_checked(request: Request, matches: Sequence[Table], settings: Settings, *, written: bool) -> Iterator[Check]:
-    """Whether filter and masks fit. Of a pattern those tables that do not fit are left out, unless none fits."""
+def shapes_checked(
+    request: Request, matches: Sequence[Table], settings: Settings, *, written: bool, rows: bool = False
+) -> Iterator[Check]:
+    """Whether filter and masks fit. Of a pattern those tables that do not fit are left out, unless none fits.
+
+    `written`: the sink keeps a log of changes; `rows`: it can be asked for rows by columns outside the key.
+    """
+    _, stream = section_of(settings, request.table, request.name, request.settings, request.shape)
+    masks = masks_of(stream)
     if request.shape.where is not None:
         try:
-            names = names_of(request.shape.where)
-        except ConditionError as error:
+            row_filters, conditions = split_conditions({str(request.table): request.shape.where}, WHERE)
+            names = [name for condition in conditions.values() for name in names_of(condition)]
+        except (ConditionError, SettingsError) as error:
             yield Check(WHERE, False, str(error), "")
             return
+        if row_filters and not rows:
+            yield Check(WHERE, False, NO_WHOLE_ROWS.format(WHERE), "")
+            return
         yield from _fit(WHERE, matches, lambda table: require_columns(names, table, written=written))
-    if request.shape.columns:
-        _, stream = section_of(settings, request.table, request.name, request.settings, request.shape)
-        if (masks := masks_of(stream)) is not None:
-            yield from _fit("columns", matches, masks.check)
+        yield from _fit(WHERE, matches, partial(_require_rows, row_filters, masks))
+    if masks is not None:
+        yield from _fit("columns", matches, masks.check)
+
+
+def _require_rows(filters: RowFilters, masks: Masks | None, table: Table) -> None:
+    predicate_of(filters, table if masks is None else masks.table(table))
 
 
 def routes_checked(request: Request, matches: Sequence[Table], settings: Settings) -> Iterator[Check]:
@@ -123,14 +140,14 @@ def _fit(setting: str, matches: Sequence[Table], require: Callable[[Table], None
         yield Check(setting + IN_PART, True, f"{', '.join(sorted(refusals))} will be left out: {words}", "")
 
 
-def _logs_changes(settings: Settings, request: Request) -> bool:
-    """Whether the sink keeps a log of changes; it is not connected to."""
+def _capabilities(settings: Settings, request: Request) -> Capabilities:
+    """What the sink can do; it is not connected to."""
     section, _ = section_of(settings, request.table, request.name, request.settings, request.shape)
     try:
         with closing(sink_of(settings.model_copy(update={"sink": {request.name: section}}), request.name)) as sink:
-            return sink.capabilities.logs_changes
+            return sink.capabilities
     except TailraceError:
-        return False  # the sink's own check says what is wrong with it
+        return Capabilities()  # the sink's own check says what is wrong with it
 
 
 def _sink(settings: Settings, request: Request) -> Check:

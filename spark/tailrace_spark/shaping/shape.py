@@ -14,13 +14,20 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.merge.row_filter import RowFilters, predicate_of
 from tailrace_spark.shaping.filters import SETTING, Filters
 from tailrace_spark.shaping.masks import masked, masks_of
+from tailrace_spark.shaping.row_conditions import split_conditions
 from tailrace_spark.shaping.task_filters import TaskFilters, task_filters
 from tailrace_spark.sinks.protocol import Sink
 
 log = logging.getLogger("tailrace_spark")
 
+NO_WHOLE_ROWS: Final = (
+    "{} asks for row.NAME, a column outside the key, which takes whole rows: this sink knows only what a change "
+    "writes. The sql sink knows them"
+)
+"""What is wrong where the sink cannot be asked for rows; with the setting."""
 _NOTHING: Final[Mapping[str, int]] = {}
 _Planned = tuple[Mapping[bytes, SchemaEntry], frozenset[str], TaskFilters]
 
@@ -28,7 +35,9 @@ _Planned = tuple[Mapping[bytes, SchemaEntry], frozenset[str], TaskFilters]
 class Shape:
     """Filters and masks of one stream, either of which may be missing."""
 
-    def __init__(self, filters: Filters | None, masks: Masks | None) -> None:
+    def __init__(self, filters: Filters | None, masks: Masks | None, rows: RowFilters = ()) -> None:
+        """`rows`: what the sink asks of rows."""
+        self._rows = rows
         self._filters = filters
         self._masks = masks
         self._planned: _Planned | None = None
@@ -45,6 +54,7 @@ class Shape:
                 self._filters.check(table, announced)
             if self._masks is not None:
                 self._masks.check(table)
+            predicate_of(self._rows, table if self._masks is None else self._masks.table(table))
         for pattern in () if self._filters is None else self._filters.unmatched(table for _, table in definitions):
             log.warning('%s "%s" matches no table yet: it is checked when one appears', SETTING, pattern)
 
@@ -99,12 +109,17 @@ def newest(entries: Iterable[SchemaEntry]) -> list[tuple[int, Table]]:
 def shape_of(settings: StreamSettings, sink: Sink, spark: SparkSession | None) -> Shape | None:
     """The filters and masks of the settings; None without any. Filters, `stream.where`, need a session.
 
-    They may ask for what a change writes where the sink keeps a log of changes, and makes no rows of them. Raises
-    SettingsError.
+    They may ask for what a change writes where the sink keeps a log of changes, and makes no rows of them. What they
+    ask of rows goes to the sink. Raises SettingsError.
     """
-    masks = masks_of(settings)
-    if not settings.where:
-        return None if masks is None else Shape(None, masks)
+    masks, (rows, conditions) = masks_of(settings), split_conditions(settings.where, SETTING)
+    if rows:
+        filtering = sink.capabilities.filtering
+        if filtering is None:
+            raise SettingsError(NO_WHOLE_ROWS.format(SETTING))
+        filtering.filter_rows(rows)
+    if not conditions:
+        return None if masks is None and not rows else Shape(None, masks, rows)
     if spark is None:
         raise ValueError(f"{SETTING} needs a session of Spark")
-    return Shape(Filters(spark, settings.where, written=sink.capabilities.logs_changes), masks)
+    return Shape(Filters(spark, conditions, written=sink.capabilities.logs_changes), masks, rows)

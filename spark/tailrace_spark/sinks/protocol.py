@@ -12,6 +12,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.batch.task_batch import ForDriverError, PartitionResult, TaskBatch
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
@@ -55,6 +56,7 @@ class Capabilities:
     tasks: TaskSink | None = None
     comparable: ComparableSink | None = None
     droppable: DroppableSink | None = None
+    filtering: RowFilteringSink | None = None
     ordered: bool = False
     logs_changes: bool = False
     transactions: bool = False
@@ -176,6 +178,17 @@ class ComparableSink(Sink, Protocol):
 
         Rows that readers see and of which nothing is stored go, where they have a state here.
         """
+
+
+class RowFilteringSink(Sink, Protocol):
+    """A sink that can be asked for rows by columns outside the key, as it knows whole rows.
+
+    A row that ceases to match goes, and one that begins to match comes with all its columns. What it stores of rows
+    that do not match makes that possible. A table that does not fit the filters is refused as table_faults says.
+    """
+
+    def filter_rows(self, filters: RowFilters) -> None:
+        """Called before anything is written; the same filters as long as the sink has rows."""
 
 
 class DroppableSink(Sink, Protocol):

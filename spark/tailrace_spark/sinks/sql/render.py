@@ -10,6 +10,7 @@ from tailrace_schemas.cql.coding import Codec
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
+from tailrace_spark.merge.row_filter import RowPredicate
 from tailrace_spark.rowstate.plain import PlainRow
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
@@ -41,8 +42,19 @@ class _Value:
 class Renderer:
     """Renders the rows of one of both tables, as one definition and layout of the table show them."""
 
-    def __init__(self, table: Table, names: Sequence[str], dialect: str, *, static: bool) -> None:
-        """`names` are the source's of the columns that are no keys, in the order in which they are to be bound."""
+    def __init__(
+        self,
+        table: Table,
+        names: Sequence[str],
+        dialect: str,
+        *,
+        static: bool,
+        predicate: RowPredicate | None = None,
+    ) -> None:
+        """`names` are the source's of the columns that are no keys, in the order in which they are to be bound.
+
+        Rows of which the predicate does not hold are rendered as none.
+        """
         self._visible = VisibleColumns(table, static=static)
         columns: tuple[Column, ...] = self._visible.columns
         indexes = {column.name: index for index, column in enumerate(columns)}
@@ -57,6 +69,12 @@ class Renderer:
             for index, (column, value) in enumerate(zip(rendered, self._values, strict=True))
             if not column.type.multicell
         }
+        self._predicate = predicate
+        asked_columns = () if predicate is None else predicate.columns
+        self._asked: dict[bytes, tuple[int, int, Codec]] = {
+            column.name_bytes: (slot, indexes[column.name], codec(column.type))
+            for slot, column in enumerate(asked_columns)
+        }
         self._partition = [_Value(0, column.type, dialect, 0) for column in table.partition_key]
         self._clustering = [_Value(0, column.type, dialect, 0) for column in (() if static else table.clustering)]
         self._key_types = [column.type for column in table.partition_key]
@@ -66,11 +84,18 @@ class Renderer:
     def values(self, state: RowState, at: int | None) -> list[object] | None:
         """What the columns that are no keys show of a state at a time; None: no row. Raises DecodeError."""
         values = self._visible.values(state, None, at)
-        return None if values is None else [value.bound(values[value.index]) for value in self._values]
+        if values is None:
+            return None
+        if self._predicate is not None:
+            filtered = [values[index] for _, index, _ in self._asked.values()]
+            if not self._predicate.holds(filtered):
+                return None
+        return [value.bound(values[value.index]) for value in self._values]
 
     def plain_values(self, change: Change, written: int) -> list[object] | None:
         """`values` of a plain change (rowstate.plain) that was written at `written`, without a state."""
         values: list[object] = [None] * len(self._values)
+        filtered: list[object] = [None] * len(self._asked)
         live = change.marker is not None
         for cell in change.cells:
             plan = self._plain.get(cell.column.name_bytes)
@@ -78,11 +103,15 @@ class Renderer:
                 continue  # the column was dropped
             live = True
             values[plan[0]] = plan[1].of(cell.value)
-        return values if live else None
+            slot = self._asked.get(cell.column.name_bytes)
+            if slot is not None:
+                filtered[slot[0]] = slot[2].decode(cell.value)
+        return values if live and self._holds(filtered) else None
 
     def merged_values(self, row: PlainRow) -> list[object] | None:
         """`values` of a row that was merged as bytes (rowstate.plain), without a state."""
         values: list[object] = [None] * len(self._values)
+        filtered: list[object] = [None] * len(self._asked)
         live = row.marker is not None
         for index in range(len(row.names)):
             column = self._plain.get(row.names[index])
@@ -90,7 +119,13 @@ class Renderer:
                 continue  # the column was dropped
             live = True
             values[column[0]] = column[1].of(row.values[index])
-        return values if live else None
+            slot = self._asked.get(row.names[index])
+            if slot is not None:
+                filtered[slot[0]] = slot[2].decode(row.values[index])
+        return values if live and self._holds(filtered) else None
+
+    def _holds(self, filtered: list[object]) -> bool:
+        return self._predicate is None or self._predicate.holds(filtered)
 
     def keys(self, key: bytes, clustering: Sequence[bytes | None]) -> list[object]:
         """The key columns. Rows of one partition are asked for one after another. Raises DecodeError."""

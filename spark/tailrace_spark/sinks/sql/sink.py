@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -22,6 +23,7 @@ from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.table_record import TableRecord
 from tailrace_spark.rowstate.partition import Clustering
@@ -95,8 +97,19 @@ class SqlSink:
         # SQLite's file is one machine's, and one writer's.
         tasks = None if self._dialect == SQLITE else self
         return Capabilities(
-            sweeping=self, dead_letters=self, progress=self, tasks=tasks, comparable=self, droppable=self
-        )
+            sweeping=self,
+            dead_letters=self,
+            progress=self,
+            tasks=tasks,
+            comparable=self,
+            droppable=self,
+            filtering=self,
+        )  # fmt: skip
+
+    def filter_rows(self, filters: RowFilters) -> None:
+        """As RowFilteringSink says."""
+        self._database = replace(self._database, filters=filters)
+        self._merges.filter_rows(filters)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""

@@ -9,10 +9,11 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from tailrace_schemas.errors import DecodeError
+from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder, gather
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.truncation import TruncatedBatch
 from tailrace_spark.sinks.sql.catalog import Catalog, TakenError
 from tailrace_spark.sinks.sql.deferred import DeferredChange
@@ -21,7 +22,7 @@ from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
 from tailrace_spark.sinks.state_store.engine import is_of_one_table, refuses_a_value, remedy, said
 from tailrace_spark.sinks.state_store.state_table import chunks
 from tailrace_spark.sinks.state_store.truncations import Truncations
-from tailrace_spark.sinks.table_faults import is_of_table, reason_of
+from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 
 Mergeable = TypeVar("Mergeable", Delivered, DeferredChange)
 
@@ -43,8 +44,14 @@ class TableMerges:
         self._dialect = dialect
         self._ring_delay = ring_delay
         self._clock = clock
+        self._filters: RowFilters = ()
         self._merges: dict[UUID, TableMerge] = {}
         self._truncations: dict[UUID, Truncations] = {}
+
+    def filter_rows(self, filters: RowFilters) -> None:
+        """Show rows from now on of which these hold."""
+        self._filters = filters
+        self._merges.clear()
 
     def forget(self) -> None:
         """Read everything again from the database when it is next needed."""
@@ -62,11 +69,14 @@ class TableMerges:
         return truncations
 
     def of(self, target: Target) -> TableMerge:
-        """The merge into a target."""
+        """The merge into a target. Raises TableRefusedError where the filters of rows do not fit the table."""
         table_id = target.layout.definition.id
         merge = self._merges.get(table_id)
         if merge is None or merge.target is not target:
-            merge = self._merges[table_id] = TableMerge(target, self._dialect)
+            try:
+                merge = self._merges[table_id] = TableMerge(target, self._dialect, self._filters)
+            except SettingsError as error:
+                raise TableRefusedError(str(error)) from None
         return merge
 
     def prepare(self, changes: Sequence[Delivered]) -> PreparedBatch | None:

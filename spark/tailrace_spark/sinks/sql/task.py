@@ -15,6 +15,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Piece, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
 from tailrace_spark.sinks.sql.table_merges import TableMerges
@@ -35,6 +36,7 @@ class Database:
     table: str
     on_drop: OnDrop
     ring_delay: float
+    filters: RowFilters = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class _Worker:
         self._catalog = Catalog(self._engine.dialect, database.table, database.on_drop, alters=False)
         self._now = 0.0
         merges = TableMerges(self._catalog, dialect, database.ring_delay, self._clock)
+        merges.filter_rows(database.filters)
         self._pieces = PieceMerges(merges, dialect, self._clock, time.sleep)
 
     def write(self, task: SqlTask, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:

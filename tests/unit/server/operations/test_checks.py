@@ -196,3 +196,28 @@ def test_a_route_names_columns_of_the_partition_key() -> None:
     renamed = {"Country": "rename land"}
     assert routed("https://h/{key.land}", ORDERS, columns=renamed) == []
     assert [ok for _, ok, _ in routed("https://h/{key.Country}", ORDERS, columns=renamed)] == [False]
+
+
+@pytest.mark.promise("subscription.checked")
+def test_a_filter_of_rows_is_checked_against_table_and_sink() -> None:
+    def asked(where: str, *tables: Any, rows: bool = True) -> list[tuple[str, bool, str]]:
+        request = shaped(where)
+        found = shapes_checked(request, matching(request, tables), Settings(), written=False, rows=rows)
+        return [(one.name, one.ok, one.detail) for one in found]
+
+    assert asked("row.price > 5 AND id = 1", ITEMS) == []
+    [(name, ok, words)] = asked("row.price > 5", ITEMS, rows=False)
+    assert (name, ok) == ("where", False)
+    assert "this sink knows only what a change writes. The sql sink knows them" in words
+    [(name, ok, words)] = asked("row.price > 5", ITEMS, ORDERS)
+    assert (name, ok) == ("where, in part", True)
+    assert "no column row.price; it may ask for row.email" in words
+    for where, says in (
+        ("row.price IS NULL", "whether a value is missing cannot be asked"),
+        ("row.price > 'a'", "row.price is decimal: compare it with a number"),
+        ("row.price > 5 OR id = 1", "id is no row.NAME: a part asks either for these or for other names"),
+        ("row.price > 5 AND nothing = 1", "shop.items has no column nothing"),
+        ("row.price >", "is no expression of Spark SQL"),
+    ):
+        [(name, ok, words)] = asked(where, ITEMS)
+        assert (name, ok, says in words) == ("where", False, True), words

@@ -1,0 +1,158 @@
+"""Rows filtered by columns outside the key: the table is what the database's own WHERE finds in one of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tailrace_schemas.change import Change, Deletion, Op
+from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.shaping.row_conditions import split_conditions
+from tailrace_spark.sinks.protocol import SweepingSink
+from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.properties import examples
+from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.in_tasks import InTasks
+from tests.unit.tables import table
+
+ORDERS = table(
+    {"k": "text"}, {"c": "int"}, {}, {"total": "int", "name": "text", "day": "date", "tags": "set<text>"},
+    keyspace="shop", name="orders", table_id=UUID(int=11),
+)  # fmt: skip
+WHOLE = replace(ORDERS, id=UUID(int=12))
+ITEMS = table({"id": "int"}, regular={"price": "decimal"}, keyspace="shop", name="items", table_id=UUID(int=13))
+LOG = Log(ORDERS)
+CONDITIONS = [
+    ("row.total > 1", "total > 1"),
+    ("row.total <> 1 AND row.name IS NOT NULL", "total <> 1 AND name IS NOT NULL"),
+    ("NOT (row.total = 1 OR row.name = 'a')", "NOT (total = 1 OR name = 'a')"),
+    ("row.name LIKE '%b_' OR row.total IN (0, 2)", "name LIKE '%b_' OR total IN (0, 2)"),
+    ("row.day BETWEEN DATE'1970-01-02' AND DATE'1970-01-03'", "day BETWEEN '1970-01-02' AND '1970-01-03'"),
+    ("row.total NOT IN (0, 1) OR NOT row.name LIKE 'a%'", "total NOT IN (0, 1) OR NOT name LIKE 'a%'"),
+    ("2 >= row.total AND row.day < DATE'1970-01-03'", "2 >= total AND day < '1970-01-03'"),
+]
+TRUNCATION = Change(
+    op=Op.TRUNCATE, table=ORDERS, token=0, key=None, deletion=Deletion(4, 4), digest=bytes(16), source=source()
+)
+
+times, numbers = st.integers(1, 8), st.integers(1, 3)
+values = st.fixed_dictionaries(
+    {},
+    optional={
+        "total": st.sampled_from([0, 1, 2, 3, None]),
+        "name": st.sampled_from(["a", "abc", "xbz", "", None]),
+        "day": st.sampled_from([0, 1, 2, 3, None]),
+        "tags": st.sampled_from([{"t": True}, {"=": None, "u": True}, None]),
+    },
+)
+
+
+def expiring(change: Change, seconds: int | None) -> Change:
+    """The same, whose values and marker end at that second of the epoch, where one is said."""
+    if seconds is None:
+        return change
+    cells = tuple(cell if cell.value is None else replace(cell, ttl=seconds, expires=seconds) for cell in change.cells)
+    marker = None if change.marker is None else replace(change.marker, ttl=seconds, expires=seconds)
+    return replace(change, cells=cells, marker=marker)
+
+
+one_change = st.one_of(
+    st.builds(
+        lambda op, c, at, given_values, seconds: expiring(getattr(LOG, op)(("k",), (c,), at, **given_values), seconds),
+        st.sampled_from(["insert", "update", "update"]), numbers, times, values, st.sampled_from([None, None, 20, 40]),
+    ),
+    st.builds(lambda c, at: LOG.delete(("k",), (c,), at), numbers, times),
+    st.builds(lambda at: LOG.delete_partition(("k",), at), times),
+    st.builds(lambda low, high, at: LOG.delete_range(("k",), (low,), (high,), at), numbers, numbers, times),
+    st.just(TRUNCATION),
+)  # fmt: skip
+
+
+def filtered(sink: SqlSink, where: str) -> SqlSink:
+    rows, changes = split_conditions({"shop.*": where}, "stream.where")
+    assert not changes
+    sink.filter_rows(rows)
+    return sink
+
+
+@pytest.mark.slow
+@pytest.mark.promise("shaping.row-filter")
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(one_change, min_size=1, max_size=5), min_size=1, max_size=6), st.sampled_from(CONDITIONS))
+def test_the_table_is_what_where_finds_in_one_of_all_rows(
+    database: Database, batches: list[list[Change]], condition: tuple[str, str]
+) -> None:
+    """After every batch, and after every sweep, while values expire; a deletion may come before what it covers."""
+    _agree(database, batches, condition, by_tasks=False)
+
+
+@pytest.mark.slow
+@pytest.mark.promise("shaping.row-filter")
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.lists(one_change, min_size=1, max_size=5), min_size=1, max_size=4), st.sampled_from(CONDITIONS))
+def test_tasks_filter_the_same_rows(
+    server_database: Database, batches: list[list[Change]], condition: tuple[str, str]
+) -> None:
+    _agree(server_database, batches, condition, by_tasks=True)
+
+
+def _agree(database: Database, batches: list[list[Change]], condition: tuple[str, str], *, by_tasks: bool) -> None:
+    now = [10]
+    part, whole = (SqlSink(database.url, f"{name}_{{table}}", clock=lambda: now[0]) for name in ("part", "whole"))
+    with closing(filtered(part, condition[0])), closing(whole):
+        part.drop([ORDERS])
+        whole.drop([WHOLE])
+        writing: SweepingSink = InTasks(part) if by_tasks else part
+        for second, batch in enumerate(batches):
+            now[0] = 10 + 10 * second
+            writing.write([piece(batch)])
+            whole.write([piece([replace(change, table=WHOLE) for change in batch])])
+            _compare(database, condition[1])
+            now[0] += 5
+            writing.sweep()
+            whole.sweep()
+            _compare(database, condition[1])
+
+
+def _compare(database: Database, where: str) -> None:
+    if "part_orders" not in database.names():
+        assert "whole_orders" not in database.names()
+        return
+    columns = "k, c, total, name, day, tags"
+    wanted = database.select(f"SELECT {columns} FROM whole_orders WHERE {where} ORDER BY c")
+    assert database.select(f"SELECT {columns} FROM part_orders ORDER BY c") == wanted
+
+
+@pytest.mark.promise("shaping.row-filter")
+def test_a_row_comes_with_all_its_columns_and_goes(database: Database) -> None:
+    with closing(filtered(SqlSink(database.url), "row.total >= 2")) as sink:
+        seen: list[Sequence[Any]] = []
+        for change in (
+            LOG.insert(("k",), (1,), 1, name="ann", total=1),
+            LOG.update(("k",), (1,), 2, total=2),
+            LOG.update(("k",), (1,), 3, name="bob"),
+            LOG.update(("k",), (1,), 4, total=None),
+            LOG.update(("k",), (1,), 5, total=7),
+            LOG.update(("k",), (1,), 6, total=1),
+            LOG.update(("k",), (1,), 7, total=3),
+            LOG.delete(("k",), (1,), 8),
+        ):
+            assert sink.write([piece([change])]) == Summary(1, 1, 0)
+            seen.append(database.select("SELECT name, total FROM shop_orders"))
+    assert seen == [[], [("ann", 2)], [("bob", 2)], [], [("bob", 7)], [], [("bob", 3)], []]
+
+
+def test_a_table_that_the_filter_does_not_fit_waits_and_holds_up_no_other(database: Database) -> None:
+    with closing(filtered(SqlSink(database.url), "row.total > 1")) as sink:
+        done = sink.write([piece([Log(ITEMS).insert((1,), (), 1), LOG.insert(("k",), (1,), 1, total=2)])])
+        assert (done.rows, done.deferred) == (1, 1)
+        assert "no column row.total; it may ask for row.price" in done.refused["shop.items"]
+    assert database.select("SELECT total FROM shop_orders") == [(2,)]
