@@ -28,4 +28,5 @@ DELTA: Final = SinkType(
     document="docs/sinks/delta.md",
     open=_open,
     where="path",
+    droppable=True,
 )

@@ -26,8 +26,8 @@ from pyarrow import fs
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform_table
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings, storage_options
-from tailrace_spark.sinks.lake.local_root import directories, local_files, require_writable
-from tailrace_spark.sinks.lake.named_rows import not_among
+from tailrace_spark.sinks.lake.local_root import directories, local_files, remove_files, require_writable
+from tailrace_spark.sinks.lake.named_rows import not_among, rows_of_keys
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
 from tailrace_spark.sinks.lake.store import Condition, plain_type
 from tailrace_spark.sinks.protocol import DriverOnlyError
@@ -49,6 +49,7 @@ _UNCHECKED: Final = frozenset(
      "timestampNtz", "v2Checkpoint")
 )  # fmt: skip
 _GONE: Final = "gone"
+_LOG: Final = "_delta_log"
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -74,8 +75,7 @@ class DeltaStore:
 
     def open(self, name: str) -> StoredTable | None:
         """The table of a name below the path, as it is now; None where there is none."""
-        uri = self.uri(name)
-        with _answering(uri):
+        with _answering(uri := self.uri(name)):
             try:
                 delta = DeltaTable(uri, storage_options=self._options or None)
             except TableNotFoundError:
@@ -120,9 +120,14 @@ class DeltaStore:
         with _answering(self._root):
             if not self._remote:
                 return directories(self._root)
-            files = fs.PyFileSystem(DeltaStorageHandler(self._root, self._options))
-            infos = files.get_file_info(fs.FileSelector("", allow_not_found=True))
+            infos = self._file_system(self._root).get_file_info(fs.FileSelector("", allow_not_found=True))
             return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
+
+    def drop(self, name: str) -> None:
+        """Remove the table of a name with its files: see LakeStore. The log, which makes a table of them, goes last."""
+        if self.open(name) is not None:
+            with _answering(uri := self.uri(name)):
+                remove_files(self._file_system(uri), last=_LOG)
 
     def uri(self, name: str) -> str:
         """Where the table of a name is."""
@@ -220,8 +225,7 @@ class DeltaStore:
 
     def stage(self, name: str, table: StoredTable, batches: Any) -> Sequence[ParquetFile]:
         """Write rows as files below the table: see LakeStore. A full vacuum removes those that no commit names."""
-        uri = self.uri(name)
-        with _answering(uri):
+        with _answering(uri := self.uri(name)):
             table.require_unchecked()
             return self._files(uri, table, batches, batches.schema)
 
@@ -229,8 +233,7 @@ class DeltaStore:
         self, name: str, table: StoredTable, rows: Any, named_by: Sequence[str]
     ) -> tuple[Sequence[ParquetFile], Sequence[str]]:
         """Write rows, and what stays of files with some of these, as files below the table: see LakeStore."""
-        uri = self.uri(name)
-        with _answering(uri):
+        with _answering(uri := self.uri(name)):
             table.require_unchecked()
             added = conform_table(rows.filter(pc.invert(rows[_GONE])).drop_columns([_GONE]), table.schema)
             unchanged, replaced = table.without(rows.select(list(named_by)))
@@ -238,8 +241,10 @@ class DeltaStore:
             return self._files(uri, table, staged.to_batches(), table.schema), replaced
 
     def _files(self, uri: str, table: StoredTable, batches: Iterable[Any], schema: Any) -> Sequence[ParquetFile]:
-        files = fs.PyFileSystem(DeltaStorageHandler(uri, self._options)) if self._remote else local_files(uri)
-        return write_files(files, batches, schema, table.partitioned_by, self._file_bytes)
+        return write_files(self._file_system(uri), batches, schema, table.partitioned_by, self._file_bytes)
+
+    def _file_system(self, uri: str) -> Any:
+        return fs.PyFileSystem(DeltaStorageHandler(uri, self._options)) if self._remote else local_files(uri)
 
     def commit_staged(
         self,
@@ -295,9 +300,9 @@ class StoredTable:
                 waiting.append(pa.Table.from_batches([batch]).cast(read_schema))
                 rows += len(batch)
                 if rows >= _LOOKED_AT:
-                    tables.append(_those(waiting, named))
+                    tables.append(rows_of_keys(waiting, named))
                     waiting, rows = [], 0
-        return pa.concat_tables([*tables, _those([read_schema.empty_table(), *waiting], named)])
+        return pa.concat_tables([*tables, rows_of_keys([read_schema.empty_table(), *waiting], named)])
 
     def without(self, named: Any) -> tuple[list[Any], list[str]]:
         """What stays of files that have some of these rows, pyarrow Tables, and the paths of these files.
@@ -344,6 +349,11 @@ class StoredTable:
         return str(self.delta.metadata().id)
 
     @property
+    def says(self) -> str:
+        """See LakeTable."""
+        return self.delta.metadata().description or ""
+
+    @property
     def partitioned_by(self) -> str | None:
         """The column that it is partitioned by, where it is."""
         [*columns] = self.delta.metadata().partition_columns
@@ -360,12 +370,6 @@ class StoredTable:
         if of_fields or settings or set(features) - _UNCHECKED or len(metadata.partition_columns) > 1:
             problems = ", ".join(sorted({*of_fields, *settings, *(set(features) - _UNCHECKED)})) or "its partitions"
             raise DriverOnlyError(f"{self.delta.table_uri} has {problems}")
-
-
-def _those(tables: Sequence[Any], keys: Any | None) -> Any:
-    """The rows of several tables as one, those whose first column is one of these keys."""
-    rows = pa.concat_tables(tables)
-    return rows if keys is None else rows.filter(pc.is_in(rows.column(0), keys))
 
 
 def _noting(versions: Mapping[str, int], *, only_now: bool = False) -> CommitProperties:

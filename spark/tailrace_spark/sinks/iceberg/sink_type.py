@@ -28,4 +28,5 @@ ICEBERG: Final = SinkType(
     document="docs/sinks/iceberg.md",
     open=_open,
     where="path",
+    droppable=True,
 )

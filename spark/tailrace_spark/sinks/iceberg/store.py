@@ -99,6 +99,12 @@ class IcebergStore:
         with self.catalog.answering(self._path):
             return sorted(f"{keyspace}.{name}" for keyspace, name in self.catalog.names(self._root))
 
+    def drop(self, name: str) -> None:
+        """Remove the table of a name with its files: see LakeStore. The catalog forgets it first."""
+        if self.open(name) is not None:
+            with self.catalog.answering(self.uri(name)):
+                self.catalog.purge(*self.split(name))
+
     def hinted(self) -> list[str]:
         """The names of tables that stand in the directory as Iceberg's Java leaves them without a catalog, sorted."""
         root = "/".join((self._path, *self._root))
@@ -337,6 +343,11 @@ class IcebergTable:
     def identity(self) -> str:
         """See LakeTable."""
         return str(self.iceberg.metadata.table_uuid)
+
+    @property
+    def says(self) -> str:
+        """See LakeTable."""
+        return self.iceberg.properties.get("comment", "")
 
     @property
     def overlaps(self) -> bool:

@@ -21,6 +21,7 @@ from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.lake.dropping import drop_histories
 from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory
 from tailrace_spark.sinks.lake.history_table import (
     DEAD_LETTERS,
@@ -99,11 +100,19 @@ class LakeHistorySink(ReplayableLogSink):
 
     def __init__(self, outlet: ReplayableHistory) -> None:
         super().__init__(outlet)
+        self._history = outlet
         self._plans = HistoryPlans(outlet)
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, tasks=self)
+        return replace(super().capabilities, tasks=self, droppable=self)
+
+    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
+        """As DroppableSink says: their histories. Dead letters stay."""
+        try:
+            return drop_histories(self._history.store, tables)
+        finally:
+            self._history.forget()
 
     def fence(self, stream: str) -> None:
         """As TaskSink says: nothing that a task has staged counts, and no driver commits behind another's commit."""

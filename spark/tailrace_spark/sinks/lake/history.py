@@ -125,6 +125,11 @@ class LakeHistory:
         """Nothing is kept open between batches."""
 
 
+def description(table: Table) -> str:
+    """What a history says of itself: whose changes it has."""
+    return f"Changes of {table}"
+
+
 def table_name(table: Table) -> str:
     """The name of a source table's directory below the path."""
     return f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}"
@@ -237,7 +242,7 @@ class HistoryBatch(Batch):
             writing.spool.add(rows)
 
     def _writing(self, route: Route) -> HistoryTable:
-        return self._tables.get(route.name) or self._open(route.name, route.schema, f"Changes of {route.table}", DAY)
+        return self._tables.get(route.name) or self._open(route.name, route.schema, description(route.table), DAY)
 
     def _widen(self, writing: HistoryTable, route: Route) -> None:
         if not writing.spool.widen(route.schema):

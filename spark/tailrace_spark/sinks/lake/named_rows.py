@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,3 +18,9 @@ def not_among(names: Any, named: Any) -> Any | None:
     if not len(joined):
         return None
     return pc.invert(pc.is_in(numbers, joined[_ROW].combine_chunks()))
+
+
+def rows_of_keys(tables: Sequence[Any], keys: Any | None) -> Any:
+    """The rows of several tables as one; those whose first column is one of these keys, None: all of them."""
+    rows = pa.concat_tables(tables)
+    return rows if keys is None else rows.filter(pc.is_in(rows.column(0), keys))

@@ -92,6 +92,10 @@ class LakeTable(Protocol):
     def identity(self) -> str:
         """Names the table itself: one that is made again under its name has another."""
 
+    @property
+    def says(self) -> str:
+        """What describes it, as `append` made it; empty where nothing does."""
+
 
 class LakeStore(Protocol):
     """The tables below one root. Everything raises ServiceError where the store does not answer.
@@ -112,6 +116,12 @@ class LakeStore(Protocol):
 
     def uri(self, name: str) -> str:
         """Where the table of a name is, for people."""
+
+    def drop(self, name: str) -> None:
+        """Remove the table of a name with its files; nothing where there is none.
+
+        What was begun is gone on with by another call, as long as `open` gives the table.
+        """
 
     @property
     def directory(self) -> str | None:

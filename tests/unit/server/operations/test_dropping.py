@@ -75,7 +75,7 @@ def test_sinks_that_cannot_are_refused_before_anything_changes(subscriptions: Su
     ):
         operations.cancel("f", drop_target=True)
     assert operations.details("f")["state"] == "active"
-    assert [name for name, kind in SINKS.items() if kind.droppable] == ["sql", "kafka"]
+    assert [name for name, kind in SINKS.items() if kind.droppable] == ["sql", "kafka", "delta", "iceberg"]
 
 
 def test_it_is_cancelled_once_that_is_done(subscriptions: Subscriptions) -> None:
