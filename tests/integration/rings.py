@@ -25,7 +25,7 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generations import PublishedGeneration
 from tailrace_schemas.streams import Generation, StreamId
 from tailrace_schemas.topics import Internal, internal_topic
-from tests.integration.agents import AgentProcess, published, settings_for
+from tests.integration.agents import AgentProcess, cql, published, settings_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +63,16 @@ class LiveRing:
         node.start()
         self.nodes.append(node)
         return node
+
+    def begin(self, nodes: int) -> Session:
+        """So many nodes with the tables and an agent beside each; a session with the first one."""
+        for _ in range(nodes):
+            self.add_node()
+        session = self._stack.enter_context(cql(self.nodes[0]))
+        self.create_tables(session)
+        for node in self.nodes:
+            self.add_agent(node)
+        return session
 
     def create_tables(self, session: Session) -> None:
         """A table `t (k int, v text)` in each keyspace."""

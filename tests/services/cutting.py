@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Final, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
 from urllib.parse import urlsplit
+
+from tests.support.loopback_server import LoopbackServer
 
 _KEPT: Final = frozenset({"connection", "transfer-encoding", "content-length"})
 
 
-class CuttingProxy:
+class CuttingProxy(LoopbackServer):
     """Passes requests on to an endpoint until so many that write went through; every later one meets a dead server.
 
     The one at which it dies goes through and its answer does not, or with `before` neither does. With `revives` the
@@ -32,25 +33,13 @@ class CuttingProxy:
         class Handler(_Handler):
             owner = proxy
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        super().__init__(Handler, "cutting proxy")
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="cutting proxy")
 
     @property
     def endpoint(self) -> str:
         """Its address, http://HOST:PORT."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        return self.address
 
     def verdict(self, method: str) -> tuple[bool, bool]:
         """Whether a request goes through, and whether its answer does."""

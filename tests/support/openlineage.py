@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
+
+from tests.support.loopback_server import LoopbackServer
 
 SCHEMAS: Final = Path(__file__).parent.parent / "fixtures" / "openlineage"
 
@@ -35,18 +35,17 @@ def _validate(value: Any, schema: str, registry: Registry[Any]) -> None:
     Draft202012Validator({"$ref": schema}, registry=registry, format_checker=FormatChecker()).validate(value)
 
 
-class LineageServer:
+class LineageServer(LoopbackServer):
     """Listens on a free port of the loopback address while it is entered, and keeps (path, authorization, event)."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str | None, Event]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, name="lineage-server")
+        super().__init__(self._handler(), "lineage-server")
 
     @property
     def url(self) -> str:
         """Where events go."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self.address
 
     @property
     def events(self) -> list[Event]:
@@ -71,14 +70,3 @@ class LineageServer:
                 """Say nothing."""
 
         return Handler
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()

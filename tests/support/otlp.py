@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Self
+from http.server import BaseHTTPRequestHandler
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -13,19 +10,20 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 
+from tests.support.loopback_server import LoopbackServer
 
-class OtlpReceiver:
+
+class OtlpReceiver(LoopbackServer):
     """Listens on a free port of the loopback address while it is entered. `spans` are (service, span), as they came."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, ProtoSpan]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, name="otlp")
+        super().__init__(self._handler(), "otlp")
 
     @property
     def endpoint(self) -> str:
         """Where spans go."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1/traces"
+        return f"{self.address}/v1/traces"
 
     def named(self, name: str) -> list[ProtoSpan]:
         """The spans of this name."""
@@ -55,17 +53,6 @@ class OtlpReceiver:
                 """Say nothing."""
 
         return Handler
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 def attributes_of(span: ProtoSpan) -> dict[str, object]:

@@ -15,7 +15,7 @@ from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.job.lineage import Events, Lineage, TableLineage
-from tailrace_spark.shaping import Shape
+from tailrace_spark.shaping import Shape, newest_entries
 from tailrace_spark.source.kafka import reads_topic
 
 log = logging.getLogger("tailrace_spark")
@@ -53,13 +53,10 @@ def _tables(
         schemas.refresh()
     except ServiceError as error:
         log.info("an event of [lineage] has the tables that are known: %s", error)
-    newest: dict[str, tuple[int, str, Table]] = {}
-    for entry in schemas.values():
-        if entry.part == "value" and reads(entry.topic):
-            existing = newest.get(str(entry.table))
-            if existing is None or existing[0] < entry.announced:
-                newest[str(entry.table)] = entry.announced, entry.topic, entry.table
-    return [_lineage(settings, shape, topic, table) for _, (_, topic, table) in sorted(newest.items())]
+    entries = newest_entries(entry for entry in schemas.values() if reads(entry.topic))
+    return [
+        _lineage(settings, shape, entry.topic, entry.table) for entry in sorted(entries, key=lambda new: str(new.table))
+    ]
 
 
 def _lineage(settings: Settings, shape: Shape | None, topic: str, table: Table) -> TableLineage:

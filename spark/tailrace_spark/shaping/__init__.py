@@ -2,7 +2,16 @@
 
 from tailrace_spark.shaping.masks import masks_of
 from tailrace_spark.shaping.row_conditions import split_conditions
-from tailrace_spark.shaping.shape import NO_WHOLE_ROWS, Shape, newest, shape_of
+from tailrace_spark.shaping.shape import NO_WHOLE_ROWS, Shape, newest, newest_entries, shape_of
 from tailrace_spark.shaping.task_filters import TaskFilters
 
-__all__ = ["NO_WHOLE_ROWS", "Shape", "TaskFilters", "masks_of", "newest", "shape_of", "split_conditions"]
+__all__ = [
+    "NO_WHOLE_ROWS",
+    "Shape",
+    "TaskFilters",
+    "masks_of",
+    "newest",
+    "newest_entries",
+    "shape_of",
+    "split_conditions",
+]

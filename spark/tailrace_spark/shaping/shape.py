@@ -98,11 +98,16 @@ def _same(planned: _Planned, schemas: Mapping[bytes, SchemaEntry], topics: Colle
 
 def newest(entries: Iterable[SchemaEntry]) -> list[tuple[int, Table]]:
     """Each table's newest definition, by name, with the place at which it was announced."""
-    definitions: dict[str, tuple[int, Table]] = {}
+    return [(entry.announced, entry.table) for entry in newest_entries(entries)]
+
+
+def newest_entries(entries: Iterable[SchemaEntry]) -> list[SchemaEntry]:
+    """Those of each table's newest definition, by name."""
+    definitions: dict[str, SchemaEntry] = {}
     for entry in entries:
         existing = definitions.get(str(entry.table))
-        if entry.part == "value" and (existing is None or existing[0] < entry.announced):
-            definitions[str(entry.table)] = entry.announced, entry.table
+        if entry.part == "value" and (existing is None or existing.announced < entry.announced):
+            definitions[str(entry.table)] = entry
     return list(definitions.values())
 
 

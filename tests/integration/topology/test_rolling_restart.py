@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tailrace.local import LocalKafka
-from tests.integration.agents import cql, in_log_order, published
+from tests.integration.agents import in_log_order, published
 from tests.integration.rings import LiveRing, Load
 from tests.services.choice import Means
 
@@ -43,12 +43,7 @@ def test_agents_are_restarted_one_after_the_other_under_load(
         pytest.skip("the nodes are run as child processes")
     with ExitStack() as stack:
         ring = LiveRing(tmp_path, kafka, prefix, COPIES, stack)
-        for _ in range(3):
-            ring.add_node()
-        session = stack.enter_context(cql(ring.nodes[0]))
-        ring.create_tables(session)
-        for node in ring.nodes:
-            ring.add_agent(node)
+        session = ring.begin(3)
         ring.until_covered(3)
         load = Load(session, tuple(COPIES))
         with load.running():

@@ -13,7 +13,6 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_schemas.streams import LEEWAY_MS
-from tests.integration.agents import cql
 from tests.integration.rings import RING_DELAY_SECONDS, LiveRing, Load, judge_streams
 from tests.services.choice import Means
 
@@ -34,12 +33,7 @@ def test_a_fourth_node_joins_under_load(
         pytest.skip("the nodes are run as child processes")
     with ExitStack() as stack:
         ring = LiveRing(tmp_path, kafka, prefix, COPIES, stack)
-        for _ in range(3):
-            ring.add_node()
-        session = stack.enter_context(cql(ring.nodes[0]))
-        ring.create_tables(session)
-        for node in ring.nodes:
-            ring.add_agent(node)
+        session = ring.begin(3)
         first = ring.until_covered(3)
         before = ring.replicas()
         load = Load(session, tuple(COPIES))
