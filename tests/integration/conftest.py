@@ -91,9 +91,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def ground(tmp_path: Path, kafka: LocalKafka, request: pytest.FixtureRequest) -> Iterator[Ground]:
-    """Gives back what stores have when the test is over. The run's Spark is started when it is asked for."""
+    """Gives back what stores have when the test is over. The run's Spark and Cassandra start when asked for."""
+    value = request.getfixturevalue
     with ExitStack() as stack:
-        yield Ground(tmp_path, kafka, stack, lambda: request.getfixturevalue("spark"))
+        yield Ground(tmp_path, kafka, stack, spark=lambda: value("spark"), cassandra=lambda: value("cassandra"))
 
 
 @pytest.fixture

@@ -24,6 +24,11 @@ GENERATION_AT = 1_000
 """Milliseconds: before every write time that the tests use, but those of the first second."""
 
 
+def generation_of(timestamp: int) -> Generation:
+    """The one that is announced for a time in milliseconds."""
+    return build_generation(RING, 2, timestamp=timestamp, seed=timestamp)
+
+
 class Feed:
     """One cluster's topics under one prefix."""
 
@@ -54,7 +59,7 @@ class Feed:
         plan = internal_plan(self.options, Internal.GENERATIONS)
         if predecessor is None:
             self._create(plan)
-        generation = build_generation(RING, 2, timestamp=timestamp, seed=timestamp)
+        generation = generation_of(timestamp)
         proposal = Proposal(uuid=uuid4(), predecessor=predecessor, ring=RING, generation=generation)
         *chunks, commit = encode_proposal(proposal)
         self._append(plan, *chunks)

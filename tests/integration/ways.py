@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import uuid4
 
-from tailrace.local import LocalKafka
+from tailrace.local import LocalCassandra, LocalKafka
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +23,7 @@ class Ground:
     kafka: LocalKafka
     stack: ExitStack
     spark: Callable[[], SparkSession]
+    cassandra: Callable[[], LocalCassandra]
 
     def directory(self) -> Path:
         """A new one."""
