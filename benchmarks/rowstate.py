@@ -99,7 +99,7 @@ def _store_and_show(history: Sequence[Change]) -> None:
 def _images(history: Sequence[Change]) -> None:
     images, partition = Images(history[0].table), Partition()
     for change in history:
-        images.apply(partition, (change,), at=1)
+        images.apply(partition, (change,), now=1)
 
 
 def _history(shape: str, count: int) -> list[Change]:

@@ -104,12 +104,12 @@ class _Sharding:
 # A column of words is written byte by byte, each byte of all words at once: at C's speed, without numpy.
 
 
-def _write_words(ids: bytearray, at: int, words: array[int]) -> None:
+def _write_words(ids: bytearray, start: int, words: array[int]) -> None:
     if sys.byteorder == "little":
         words.byteswap()
     width, column = words.itemsize, words.tobytes()
     for n in range(width):
-        ids[at + n :: STREAM_ID_BYTES] = column[n::width]
+        ids[start + n :: STREAM_ID_BYTES] = column[n::width]
 
 
 def _write_random(ids: bytearray, seed: int) -> None:
@@ -150,6 +150,6 @@ def _make_distinct(ids: bytearray, size: int) -> None:
             ids[offset : offset + size] = b"".join(distinct)
 
 
-def _next(one: bytes) -> bytes:
-    low = int.from_bytes(one[8:]) + (1 << 64 - _RANDOM_BITS) & (1 << 64) - 1
-    return one[:8] + low.to_bytes(8)
+def _next(stream_id: bytes) -> bytes:
+    low = int.from_bytes(stream_id[8:]) + (1 << 64 - _RANDOM_BITS) & (1 << 64) - 1
+    return stream_id[:8] + low.to_bytes(8)

@@ -148,9 +148,9 @@ class Entries(Sequence[Entry]):
     def _id(self, index: int) -> StreamId:
         return StreamId(self.ids[STREAM_ID_BYTES * index : STREAM_ID_BYTES * (index + 1)])
 
-    def _entry(self, at: int) -> Entry:
-        streams = tuple(map(self._id, range(self.firsts[at], self.firsts[at + 1])))
-        return Entry(self.range_ends[at], streams, self.ignore_msb[at])
+    def _entry(self, index: int) -> Entry:
+        streams = tuple(map(self._id, range(self.firsts[index], self.firsts[index + 1])))
+        return Entry(self.range_ends[index], streams, self.ignore_msb[index])
 
     def _check(self) -> None:
         ends, firsts = self.range_ends, self.firsts
@@ -174,11 +174,11 @@ class Entries(Sequence[Entry]):
         return len(self.range_ends)
 
     @overload
-    def __getitem__(self, at: int) -> Entry: ...
+    def __getitem__(self, index: int) -> Entry: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[Entry, ...]: ...
-    def __getitem__(self, at: int | slice) -> Entry | tuple[Entry, ...]:
-        indices = range(len(self))[at]  # counts from the end, and refuses what is outside
+    def __getitem__(self, index: slice) -> tuple[Entry, ...]: ...
+    def __getitem__(self, index: int | slice) -> Entry | tuple[Entry, ...]:
+        indices = range(len(self))[index]  # counts from the end, and refuses what is outside
         return self._entry(indices) if isinstance(indices, int) else tuple(map(self._entry, indices))
 
     def __eq__(self, other: object) -> bool:

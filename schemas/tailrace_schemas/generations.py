@@ -252,9 +252,9 @@ class GenerationLog:
         del self._timestamps[:index], self._published[:index]
         return Expired(offset, expired, oldest)
 
-    def _accept(self, found: PublishedGeneration) -> None:
-        self._published.append(found)
-        self._timestamps.append(found.timestamp)
+    def _accept(self, generation: PublishedGeneration) -> None:
+        self._published.append(generation)
+        self._timestamps.append(generation.timestamp)
         self._pending = {u: c for u, c in self._pending.items() if not self._is_superseded(c.predecessor)}
         self._parts.clear()
 

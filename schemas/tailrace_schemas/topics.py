@@ -82,7 +82,7 @@ def table_of_topic(prefix: str, topic: str) -> tuple[str, str] | None:
         return None
     if not all(_COMPONENT.fullmatch(component) for component in parts):
         return None
-    keyspace, table = (_ESCAPED.sub(lambda found: chr(int(found[1], 16)), component) for component in parts)
+    keyspace, table = (_ESCAPED.sub(lambda match: chr(int(match[1], 16)), component) for component in parts)
     return keyspace, table
 
 
@@ -229,7 +229,7 @@ def _serves(setting: str, wanted: str, actual: str) -> bool:
 
 def topic_component(name: str) -> str:
     """A name of CQL's as a part of a topic's name: every character but A-Z, a-z, 0-9 and _ as `-<code point, hex>-`."""
-    return _PLAIN.sub(lambda found: f"-{ord(found[0]):x}-", name)
+    return _PLAIN.sub(lambda match: f"-{ord(match[0]):x}-", name)
 
 
 def _as_metric(topic: str) -> str:

@@ -117,11 +117,11 @@ def _cores(load: Load, costs: Costs) -> int | None:
     work = load.records * load.batch_seconds * costs.record / 1e6
     usable = load.busy * load.batch_seconds - costs.driver_batch / 1e3
     per_core = _PARTITIONS_PER_CORE * costs.driver_partition / 1e3
-    left = usable - _PARTITIONS_PER_CORE * costs.partition / 1e3
-    if left <= 0:
+    available = usable - _PARTITIONS_PER_CORE * costs.partition / 1e3
+    if available <= 0:
         return None
-    for cores in count(max(1, ceil(work / left))):
-        seconds = left - cores * per_core
+    for cores in count(max(1, ceil(work / available))):
+        seconds = available - cores * per_core
         if seconds <= 0:
             return None
         if cores * seconds >= work:

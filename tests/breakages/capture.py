@@ -168,7 +168,7 @@ BREAKAGES: Final = (
     ),
     Breakage(
         name="an-old-number-is-an-old-segment",
-        promise="a segment of another log is told from one that was published",
+        promise="a segment of another log is never taken for one that was published",
         file=LEDGER,
         old="            return checksum is not None and checksum == header_checksum(path)\n",
         new="            return checksum is None or checksum == header_checksum(path)\n",

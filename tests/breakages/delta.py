@@ -32,8 +32,8 @@ BREAKAGES: Final = (
         name="names-go-by-the-definition-s-order",
         promise="names that differ by case stay what they are, whatever columns come later",
         file="spark/tailrace_spark/sinks/lake/names.py",
-        old="        elif name in there and name not in own_names:\n",
-        new="        elif name in there and not index:\n",
+        old="        elif name in existing and name not in own_names:\n",
+        new="        elif name in existing and not index:\n",
         needs=Needs.NOTHING,
         reds=(
             Red(
@@ -140,7 +140,7 @@ BREAKAGES: Final = (
     ),
     Breakage(
         name="tasks-files-are-committed-on-another-state",
-        promise="two attempts of Spark at a task come out as one",
+        promise="two attempts of Spark at a task leave the rows of one",
         file="spark/tailrace_spark/sinks/lake/current_plans.py",
         old=" or table.version_of(BATCH) != batch:\n",
         new=":\n",
@@ -149,7 +149,7 @@ BREAKAGES: Final = (
     ),
     Breakage(
         name="files-that-were-compacted-are-replaced",
-        promise="two attempts of Spark at a task come out as one",
+        promise="two attempts of Spark at a task leave the rows of one",
         file="spark/tailrace_spark/sinks/delta/store.py",
         old="        if missing := [path for path in paths if path not in existing]:\n",
         new="        paths = [path for path in paths if path in existing]\n        if missing := list[str]():\n",

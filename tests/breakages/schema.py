@@ -170,10 +170,10 @@ BREAKAGES: Final = (
         name="dropped-is-forgotten",
         promise="a table that was dropped while unread is published whole",
         file=HISTORY,
-        old="        return replace(self, current=left), SchemaDifference(dropped=_sorted(dropped))\n",
+        old="        return replace(self, current=remaining), SchemaDifference(dropped=_sorted(dropped))\n",
         new=(
-            "        known = {id: one for id, one in self.timelines.items() if id in left}\n"
-            "        return self._with(known, left, ()), SchemaDifference(dropped=_sorted(dropped))\n"
+            "        known = {id: one for id, one in self.timelines.items() if id in remaining}\n"
+            "        return self._with(known, remaining, ()), SchemaDifference(dropped=_sorted(dropped))\n"
         ),
         needs=Needs.NODE,
         session="agent",
@@ -239,7 +239,7 @@ BREAKAGES: Final = (
         name="removed-elements-say-nothing",
         promise="an element that was removed is told from one that was added",
         file=EDITS,
-        old="    _put_elements(out, cells, data, column, place, first, kept, False)\n",
+        old="    _put_elements(out, cells, data, column, column_index, first, raw_values, False)\n",
         new="    write_long(out, 0)\n",
         needs=Needs.NODE,
         reds=(

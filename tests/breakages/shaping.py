@@ -120,7 +120,7 @@ BREAKAGES: Final = (
     ),
     Breakage(
         name="behind-only-when-a-batch-ends",
-        promise="how far a stream is behind is told while it waits",
+        promise="a stream's lag is reported while it waits",
         file="spark/tailrace_spark/job/lag.py",
         old="        now = ends(reached)\n",
         new="        ends(reached)\n        now = reached\n",
@@ -131,7 +131,7 @@ BREAKAGES: Final = (
     ),
     Breakage(
         name="an-error-that-is-only-logged",
-        promise="what a stream waits for is told while it waits",
+        promise="what a stream waits for is reported while it waits",
         file="spark/tailrace_spark/job/retry.py",
         old="                self._metrics.failed(need, str(error))\n",
         new="",

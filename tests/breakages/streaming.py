@@ -66,8 +66,8 @@ BREAKAGES: Final = (
         name="a-sink-is-taken-at-the-checkpoints-word",
         promise="a sink that was deleted, or restored from an older backup, stops the stream",
         file="spark/tailrace_spark/batch/sink_progress.py",
-        old="    if kept is None:\n",
-        new="    if kept is None or kept.batch < committed.batch:\n        return None\n    if kept is None:\n",
+        old="    if stored is None:\n",
+        new="    if stored is None or stored.batch < committed.batch:\n        return None\n    if stored is None:\n",
         needs=Needs.KAFKA,
         reds=(
             Red(RESTORED, "test_a_deleted_database_stops_the_stream_where_its_checkpoint_stays", "DID NOT RAISE"),
@@ -123,7 +123,7 @@ BREAKAGES: Final = (
     ),
     Breakage(
         name="read-on-one-record-later",
-        promise="what is left of a topic that lost records is read, and the offsets of its loss are told",
+        promise="what is left of a topic that lost records is read, and the offsets of its loss are reported",
         file="spark/tailrace_spark/job/losses.py",
         old="            spans.append(Span(partition, first, start))\n",
         new="            spans.append(Span(partition, first, start + 1))\n",
@@ -132,7 +132,7 @@ BREAKAGES: Final = (
     ),
     Breakage(
         name="javas-end-is-a-traceback",
-        promise="the end of Spark's Java is told in one line",
+        promise="the end of Spark's Java is reported in one line",
         file=PIPELINE,
         old="        except JAVA_GONE as error:\n",
         new="        except ZeroDivisionError as error:\n",

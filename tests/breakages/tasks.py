@@ -16,7 +16,7 @@ SQL_TASKS: Final = "unit/spark/sinks/sql/test_tasks.py"
 BREAKAGES: Final = (
     Breakage(
         name="two-attempts-at-a-partition-write-at-once",
-        promise="two attempts of Spark at a task come out as one",
+        promise="two attempts of Spark at a task leave the rows of one",
         file=FENCES,
         old="    connection.execute(_upsert(connection.dialect.name, row, reached))\n",
         new="    del row, reached\n",

@@ -31,8 +31,8 @@ class Repeats:
         self._note(key, record.created, 0)
         return record if is_own or not left_out else _with_count(record, left_out)
 
-    def _note(self, key: tuple[object, ...], shown: float, left_out: int) -> None:
-        self._last[key] = shown, left_out
+    def _note(self, key: tuple[object, ...], shown_at: float, left_out: int) -> None:
+        self._last[key] = shown_at, left_out
         self._last.move_to_end(key)
         if len(self._last) > _MOST:
             self._last.popitem(last=False)

@@ -139,10 +139,10 @@ class KafkaProducer(ABC):
         while len(self._open_producer):
             self.wait_on()
             self.call("waiting for acknowledgements", lambda p: p.poll(_POLL_SECONDS))
-            if self._clock() > deadline and (left := len(self._open_producer)):
+            if self._clock() > deadline and (unacknowledged := len(self._open_producer)):
                 self._require_delivered()
                 self._look()
-                raise ServiceError(f"Kafka: {left} records are not acknowledged in {seconds} s{self._errors}")
+                raise ServiceError(f"Kafka: {unacknowledged} records are not acknowledged in {seconds} s{self._errors}")
         self._require_delivered()
 
     def _put(self, record: Outgoing) -> None:
@@ -276,8 +276,8 @@ class KafkaProducer(ABC):
             return
         seconds = self._clock() - began
         if seconds >= self._seconds * _LATE:
-            left = min(self.sent, self._failed + len(self._producer))
-            self._pace.timed_out(self._size, self._size * (self.sent - left) // self.sent, seconds)
+            undelivered = min(self.sent, self._failed + len(self._producer))
+            self._pace.timed_out(self._size, self._size * (self.sent - undelivered) // self.sent, seconds)
 
     def _count(self, records: Sequence[Outgoing]) -> None:
         self.sent += len(records)

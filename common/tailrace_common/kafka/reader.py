@@ -149,8 +149,8 @@ class PartitionReader(Closing):
     def poll(self, seconds: float) -> Record | None:
         """The next committed record, waiting at most so long for it; None when there was none. Raises ServiceError."""
         deadline = self._clock() + seconds
-        while (left := deadline - self._clock()) >= 0:
-            record = self._poll(left)
+        while (remaining := deadline - self._clock()) >= 0:
+            record = self._poll(remaining)
             if record is not None:
                 return record
         return None

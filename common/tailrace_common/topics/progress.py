@@ -41,7 +41,7 @@ class ProgressReader(Closing):
                     self._newest[record.key] = decode_progress(record.key, record.value)
                 except CorruptError:
                     continue
-        return tuple(sorted(self._newest.values(), key=lambda one: (one.cluster, one.host)))
+        return tuple(sorted(self._newest.values(), key=lambda progress: (progress.cluster, progress.host)))
 
     def close(self) -> None:
         """End the connection."""

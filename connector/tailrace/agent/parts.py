@@ -125,16 +125,18 @@ class Routing(Protocol):
 
 
 def reread(
-    capture: Capture, lots: Iterable[Parked], left: dict[Parked, tuple[int, ...]]
+    capture: Capture, lots: Iterable[Parked], missing: dict[Parked, tuple[int, ...]]
 ) -> Iterator[tuple[Entry, Parked]]:
-    """The mutations of some lots once more, by position, each segment read once. At the end `left` has those that did
-    not come: the ends of mutations by their lot. Raises ServiceError."""
+    """The mutations of some lots once more, by position, each segment read once.
+
+    At the end `missing` has the offsets of those that their segment no longer gives, by lot. Raises ServiceError.
+    """
     for (epoch, segment, checksum), some in groupby(lots, lambda lot: (lot.epoch, lot.segment, lot.checksum)):
         waiting = {offset: lot for lot in some for offset in lot.offsets}
         for entry in capture.reread(epoch, segment, checksum, tuple(waiting)):
             yield entry, waiting.pop(entry.offset)
         for offset, lot in waiting.items():
-            left[lot] = (*left.get(lot, ()), offset)
+            missing[lot] = (*missing.get(lot, ()), offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +168,9 @@ class Parts:
     def pause(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:
         """Wait, at most so long, until `over` or `stop`; DDL is read on, as segments come and go meanwhile."""
         until = self.clock() + seconds
-        while not (self.stop() or over()) and (left := until - self.clock()) > 0:
+        while not (self.stop() or over()) and (remaining := until - self.clock()) > 0:
             self.health.alive()
-            self.wait(left)
+            self.wait(remaining)
             with suppress(ServiceError):
                 self.schema.follow(None)
 

@@ -77,14 +77,14 @@ class Care:
             register=self.register,
             release=release_of(self._settings, self._host, epoch),
             early=self._settings.early,
-            kept=self._kept,
+            kept_segments=self._kept,
             commitlog=self._commitlog,
             capacity=lambda: self._limits().log_segments,
         )
-        for left in self.spool.left_behind():
+        for directory in self.spool.left_behind():
             words = (
-                f"{left} has segments of an earlier log epoch, which are not published: `tailrace replay {left}` "
-                "publishes them; then delete them"
+                f"{directory} has segments of an earlier log epoch, which are not published: "
+                f"`tailrace replay {directory}` publishes them; then delete them"
             )
             self._health.degrade("spool of an earlier log epoch", words)
         return capture

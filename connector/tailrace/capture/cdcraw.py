@@ -54,7 +54,7 @@ class CdcRaw:
         register: Register | None = None,
         release: Release = DELETED,
         early: bool = False,
-        kept: KeptSegments | None = None,
+        kept_segments: KeptSegments | None = None,
         commitlog: Callable[[], Path | None] = lambda: None,
         capacity: Callable[[], int | None] = lambda: None,
     ) -> None:
@@ -72,7 +72,7 @@ class CdcRaw:
         self._early = early
         self._ahead = Ahead(self._epoch, index_of)
         self._ends = SegmentEnds(resume, self._register, release, capacity)
-        self._recovery = Recovery(kept, self._epoch, commitlog, keys)
+        self._recovery = Recovery(kept_segments, self._epoch, commitlog, keys)
         self._candidates = Candidates(keys, self._register, self._ends, self._ahead, self._recovery, early=early)
         self._current: CurrentSegment | None = None
         if spool is not None:

@@ -33,9 +33,11 @@ class Recovery:
     `commitlog` says where the commit log's own directory is, None where that is unknown.
     """
 
-    def __init__(self, kept: KeptSegments | None, epoch: int, commitlog: Callable[[], Path | None], keys: Keys) -> None:
-        self._kept = kept
-        self._unindexed = None if kept is None else kept.unindexed
+    def __init__(
+        self, kept_segments: KeptSegments | None, epoch: int, commitlog: Callable[[], Path | None], keys: Keys
+    ) -> None:
+        self._kept = kept_segments
+        self._unindexed = None if kept_segments is None else kept_segments.unindexed
         self._epoch = epoch
         self._commitlog = commitlog
         self._keys = keys

@@ -196,8 +196,8 @@ class _Piece(Update):
         self._slot: i64 = 0
         self._slots: list[Unit | None] = []
         if not survey.sorted:
-            left = survey.units_seen - start
-            self._slots = [None] * (window if window < left else left)
+            remaining = survey.units_seen - start
+            self._slots = [None] * (window if window < remaining else remaining)
 
     def wants(self, written: i64, deletes: bool, static: bool, wire_index: i64, changes: i64) -> bool:  # noqa: ARG002
         if self.survey.sorted:

@@ -91,7 +91,7 @@ def _range_unit(bare: Change, opened: tuple[int, Bound, Deletion], end: Bound) -
     return (deletion.written, 1, 1, wire_index), [change]
 
 
-def _row_units(bare: Change, row: Row, place: int) -> list[_Unit]:
+def _row_units(bare: Change, row: Row, row_index: int) -> list[_Unit]:
     """The row's deletion and the row's data: two units, or one where the deletion is not older than the data."""
     clustering = None if row.static else row.clustering
     placed = replace(bare, clustering=clustering, static=row.static)
@@ -100,7 +100,7 @@ def _row_units(bare: Change, row: Row, place: int) -> list[_Unit]:
     deletion = row.deletion
     if deletion is not None:
         change = replace(placed, op=Op.DELETE, deletion=deletion)
-        units.append(((deletion.written, 1, side, place), [change]))
+        units.append(((deletion.written, 1, side, row_index), [change]))
     written = _newest(bare.table, row)
     if written is None:
         return units
@@ -112,8 +112,8 @@ def _row_units(bare: Change, row: Row, place: int) -> list[_Unit]:
         column_deletions=row.column_deletions,
     )
     if deletion is not None and deletion.written >= written:
-        return [((deletion.written, 0, side, place), [*units[0][1], data])]
-    return [*units, ((written, 0, side, place), [data])]
+        return [((deletion.written, 0, side, row_index), [*units[0][1], data])]
+    return [*units, ((written, 0, side, row_index), [data])]
 
 
 def _newest(table: Table, row: Row) -> int | None:

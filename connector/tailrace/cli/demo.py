@@ -75,9 +75,9 @@ def _require_spark() -> None:
         raise SettingsError(f"the demo needs {' and '.join(missing)}: pip install 'tailrace[spark]'")
 
 
-def _remove(place: Path, chosen: Path | None) -> None:
+def _remove(directory: Path, chosen: Path | None) -> None:
     if chosen is None:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _ignore_settings() -> None:

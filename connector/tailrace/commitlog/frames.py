@@ -100,29 +100,31 @@ def _checksum_of_four(data: bytes, offset: i64) -> i64:
     return checksum ^ _BITS_32
 
 
-def frame_length(data: bytes, at: i64, base: int) -> i64:
-    """The length of the payload of the frame at `at`, checked against its own checksum and the section's end."""
-    left: i64 = len(data) - at
-    if left < _HEAD:
-        raise CorruptError(f"frame: {left} bytes left in the section, too few for a frame", offset=base + at)
-    length = i64(read_i32_be(data, at))
+def frame_length(data: bytes, start: i64, base: int) -> i64:
+    """The length of the payload of the frame at `start`, checked against its own checksum and the section's end."""
+    remaining: i64 = len(data) - start
+    if remaining < _HEAD:
+        raise CorruptError(f"frame: {remaining} bytes left in the section, too few for a frame", offset=base + start)
+    length = i64(read_i32_be(data, start))
     if length < _MINIMUM:
-        raise CorruptError(f"frame: a length of {length} bytes", offset=base + at)
+        raise CorruptError(f"frame: a length of {length} bytes", offset=base + start)
     # CommitLog.add writes a checksum of the length by itself, so that a reader may step over a payload that is damaged.
-    if i64(read_i32_be(data, at + 4)) & _BITS_32 != _checksum_of_four(data, at):
-        raise CorruptError("frame: wrong checksum of its length", offset=base + at)
+    if i64(read_i32_be(data, start + 4)) & _BITS_32 != _checksum_of_four(data, start):
+        raise CorruptError("frame: wrong checksum of its length", offset=base + start)
     # A marker is published only when all frames before it are whole (CommitLogSegment.sync waits for them): a frame
     # that crosses the section's end is damage, not "not yet".
-    if length > left - OVERHEAD:
-        raise CorruptError(f"frame: {length} bytes of payload, but the section ends after {left}", offset=base + at)
+    if length > remaining - OVERHEAD:
+        raise CorruptError(
+            f"frame: {length} bytes of payload, but the section ends after {remaining}", offset=base + start
+        )
     return length
 
 
-def frame_payload(data: bytes, at: i64, length: i64, base: int) -> bytes:
-    """The payload of the frame at `at`, of a checked length; its checksum continues the length's."""
-    end = at + _HEAD + length
-    payload = data[at + _HEAD : end]
+def frame_payload(data: bytes, start: i64, length: i64, base: int) -> bytes:
+    """The payload of the frame at `start`, of a checked length; its checksum continues the length's."""
+    end = start + _HEAD + length
+    payload = data[start + _HEAD : end]
     # CommitLog.add goes on with one CRC32 from the length to the payload, so the stored one of the length is its start.
-    if crc32(payload, i64(read_i32_be(data, at + 4)) & _BITS_32) != i64(read_i32_be(data, end)) & _BITS_32:
-        raise CorruptError(f"frame: wrong checksum over {length} bytes of payload", offset=base + at)
+    if crc32(payload, i64(read_i32_be(data, start + 4)) & _BITS_32) != i64(read_i32_be(data, end)) & _BITS_32:
+        raise CorruptError(f"frame: wrong checksum over {length} bytes of payload", offset=base + start)
     return payload

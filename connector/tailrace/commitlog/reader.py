@@ -375,16 +375,16 @@ class Reader:
             raise CorruptError(f"column subset without {missing & _WORD_63} of {count} columns")
         # Columns.Serializer.serializeLargeSubset: of fewer than half, by an integer division, the present ones.
         lists_present = present < count // 2
-        left = present if lists_present else missing
+        remaining = present if lists_present else missing
         listed: list[int] = []
         last: i64 = -1
-        while left > 0:
+        while remaining > 0:
             index = self.vint()
             if index < 0 or index >= count or index <= last:
                 raise CorruptError(f"column subset names column {index} of {count} after {last}")
             listed.append(index)
             last = index
-            left -= 1
+            remaining -= 1
         if lists_present:
             return vec[i64](listed)
         absent = set(listed)

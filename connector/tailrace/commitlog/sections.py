@@ -88,24 +88,24 @@ def sections(
         section = read_section(descriptor, data, section.end, keys)
 
 
-def _read_marker(descriptor: Descriptor, data: SegmentData, at: int) -> int | None:
-    """The file offset of the next marker, which is the end of the section behind the marker at `at`."""
+def _read_marker(descriptor: Descriptor, data: SegmentData, offset: int) -> int | None:
+    """The file offset of the next marker, which is the end of the section behind the marker at `offset`."""
     size = len(data)
     # readSyncMarker: without room for another marker the segment has ended.
-    if at > size - MARKER_SIZE:
+    if offset > size - MARKER_SIZE:
         return None
-    following, checksum = _MARKER.unpack_from(data, at)
+    following, checksum = _MARKER.unpack_from(data, offset)
     # The checksum covers where the marker stands, not what it points to; the id's low word comes first.
-    if zlib.crc32(_CHECKED.pack(descriptor.id & 0xFFFFFFFF, descriptor.id >> 32 & 0xFFFFFFFF, at)) != checksum:
+    if zlib.crc32(_CHECKED.pack(descriptor.id & 0xFFFFFFFF, descriptor.id >> 32 & 0xFFFFFFFF, offset)) != checksum:
         # A mapped file is full of zeros from its creation on, so a marker of zeros is the end, or not written yet.
         if following == 0 and checksum == 0:
             return None
-        raise CorruptError("sync marker: wrong checksum", offset=at)
+        raise CorruptError("sync marker: wrong checksum", offset=offset)
     # The checksum held, so the writer meant it: the file was cut, or a compressed section is being appended.
     if following > size:
-        raise TruncatedError(f"sync marker: section ends at {following}, the file at {size}", offset=at)
-    if following < at + MARKER_SIZE:
-        raise CorruptError(f"sync marker: section ends at {following}, before it begins", offset=at)
+        raise TruncatedError(f"sync marker: section ends at {following}, the file at {size}", offset=offset)
+    if following < offset + MARKER_SIZE:
+        raise CorruptError(f"sync marker: section ends at {following}, before it begins", offset=offset)
     return int(following)
 
 

@@ -78,9 +78,9 @@ def _differences(table: Table, selected: Iterable[Row], stored: Iterable[Row]) -
             yield Difference(str(table), key_columns, None, in_cassandra and "a row", in_sqlite and "a row")
             continue
         for column in table.columns:
-            left, right = in_cassandra.get(column.name), in_sqlite.get(column.name)
-            if left != right:
-                yield Difference(str(table), key_columns, column.name, left, right)
+            selected_value, stored_value = in_cassandra.get(column.name), in_sqlite.get(column.name)
+            if selected_value != stored_value:
+                yield Difference(str(table), key_columns, column.name, selected_value, stored_value)
 
 
 def _each(row: Row, types: Mapping[str, CqlType], convert: Callable[[Any, CqlType], object]) -> Row:

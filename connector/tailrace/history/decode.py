@@ -77,9 +77,9 @@ def _lookup(history: SchemaHistory, payload: bytes, version: int, source: Source
     return at_position, None if metadata_epoch is None else written_by
 
 
-def source_at(node: Source, at: Position, seen: int) -> Source:
+def source_at(node: Source, position: Position, seen: int) -> Source:
     """The source of a mutation of this node that ends at a position and was read at that time, in milliseconds."""
-    return replace(node, position=at, seen=seen)
+    return replace(node, position=position, seen=seen)
 
 
 @lru_cache(maxsize=4096)

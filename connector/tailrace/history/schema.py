@@ -167,8 +167,8 @@ class SchemaHistory:
     def drop(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
         """The history after tables were dropped: they are no longer current, but still known."""
         dropped = [table for table in tables if table.id in self.current]
-        left = self.current - {table.id for table in dropped}
-        return replace(self, current=left), SchemaDifference(dropped=_sorted(dropped))
+        remaining = self.current - {table.id for table in dropped}
+        return replace(self, current=remaining), SchemaDifference(dropped=_sorted(dropped))
 
     def learn(self, tables: Iterable[Table]) -> tuple[SchemaHistory, SchemaDifference]:
         """The history with the ids that it lacks; known definitions stay as they are, until the log is at their DDL.

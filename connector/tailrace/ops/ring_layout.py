@@ -62,7 +62,7 @@ class Circle:
 
     def range_of(self, token: int) -> Range:
         """The range in which a token falls."""
-        index = bisect_left(self.ranges, token, key=lambda one: one.end)
+        index = bisect_left(self.ranges, token, key=lambda token_range: token_range.end)
         return self.ranges[index if index < len(self.ranges) else 0]
 
 

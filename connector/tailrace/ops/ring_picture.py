@@ -135,13 +135,13 @@ def _band(circle: Circle, outer: float, inner: float, colours: Mapping[str, str]
     yield "</g>"
 
 
-def _range(one: Range, outer: float, inner: float, colours: Mapping[str, str]) -> str:
-    begin, wide = one.angles
-    host = escape(one.node.host)
-    words = f"{host}: after {one.start} up to {one.end}, {_percent(wide / 2 / pi)} of the ring"
+def _range(token_range: Range, outer: float, inner: float, colours: Mapping[str, str]) -> str:
+    begin, wide = token_range.angles
+    host = escape(token_range.node.host)
+    words = f"{host}: after {token_range.start} up to {token_range.end}, {_percent(wide / 2 / pi)} of the ring"
     return (
-        f'<path class="range" data-end="{one.end}" data-host="{host}" d="{_sector(outer, inner, begin, wide)}" '
-        f'fill="{colours[one.node.host]}"><title>{words}</title></path>'
+        f'<path class="range" data-end="{token_range.end}" data-host="{host}" d="{_sector(outer, inner, begin, wide)}" '
+        f'fill="{colours[token_range.node.host]}"><title>{words}</title></path>'
     )
 
 

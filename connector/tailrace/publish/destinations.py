@@ -43,7 +43,7 @@ class SchemaDestinations:
         self._log = log
         self._announced = set(known)
         self._taken = {entry.topic: str(entry.table) for entry in known.values()}
-        values = sorted((entry for entry in known.values() if entry.part == "value"), key=lambda one: one.announced)
+        values = sorted((entry for entry in known.values() if entry.part == "value"), key=lambda entry: entry.announced)
         self._newest = {entry.table.id: entry.schema_id for entry in values}
 
     def topic(self, table: Table) -> str:

@@ -52,7 +52,7 @@ def hosts_of(records: Iterable[Record]) -> tuple[HostRecord, ...]:
             if other_owner and other_owner[:2] == (cluster, host)
         )
         hosts.append(_host(cluster, host, values, record.timestamp))
-    return tuple(sorted(hosts, key=lambda one: (one.cluster, one.host)))
+    return tuple(sorted(hosts, key=lambda host: (host.cluster, host.host)))
 
 
 def _host(cluster: str, host: str, own: Iterable[tuple[bytes, bytes | None]], committed: int) -> HostRecord:

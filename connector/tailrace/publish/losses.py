@@ -128,8 +128,8 @@ def _encoded(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _place(at: Position) -> dict[str, int]:
-    return {"epoch": at.epoch, "segment": at.segment, "offset": at.offset}
+def _place(position: Position) -> dict[str, int]:
+    return {"epoch": position.epoch, "segment": position.segment, "offset": position.offset}
 
 
 def _position(record: Mapping[str, Any] | None) -> Position | None:

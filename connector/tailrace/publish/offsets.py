@@ -211,10 +211,10 @@ def decode_parked(key: bytes, value: bytes) -> Parked:
         ) from error
 
 
-def read_offsets(cluster: str, host: str, found: Iterable[tuple[bytes | None, bytes | None]]) -> Resume:
+def read_offsets(cluster: str, host: str, records: Iterable[tuple[bytes | None, bytes | None]]) -> Resume:
     """Where a host's agent goes on, from the topic's committed keys and values in order. Raises OffsetsError."""
     own_key, beginning = offsets_key(cluster, host), parked_prefix(cluster, host)
-    last = {key: value for key, value in found if key is not None and (key == own_key or key.startswith(beginning))}
+    last = {key: value for key, value in records if key is not None and (key == own_key or key.startswith(beginning))}
     record = last.pop(own_key, None)
     lots = (decode_parked(key, value) for key, value in last.items() if value is not None)
     resume = Resume() if record is None else decode_offsets(record)
@@ -239,11 +239,13 @@ def _position(fields: Mapping[str, Any]) -> Position:
     return Position(int(fields["epoch"]), int(fields["segment"]), int(fields["offset"]))
 
 
-def _epochs(found: Sequence[Any] | None) -> tuple[int, int | None] | None:
-    return None if found is None else (int(found[0]), None if found[1] is None else int(found[1]))
+def _epochs(stored: Sequence[Any] | None) -> tuple[int, int | None] | None:
+    return None if stored is None else (int(stored[0]), None if stored[1] is None else int(stored[1]))
 
 
-def _newest(found: Sequence[Any] | None) -> tuple[Newest, ...] | None:
+def _newest(stored: Sequence[Any] | None) -> tuple[Newest, ...] | None:
     return (
-        None if found is None else tuple((UUID(id), int(milliseconds), bool(flag)) for id, milliseconds, flag in found)
+        None
+        if stored is None
+        else tuple((UUID(id), int(milliseconds), bool(flag)) for id, milliseconds, flag in stored)
     )

@@ -61,11 +61,13 @@ class SchemaLog:
     `begin` says where. Segments without an index are held open from when they are seen until they are read.
     """
 
-    def __init__(self, directory: Path, kept: KeptSegments, keys: Keys = NO_KEYS, spool: Spool | None = None) -> None:
+    def __init__(
+        self, directory: Path, kept_segments: KeptSegments, keys: Keys = NO_KEYS, spool: Spool | None = None
+    ) -> None:
         self._directory = directory
         self._spool = spool
         self._lock: AbstractContextManager[object] = nullcontext() if spool is None else spool.lock
-        self._kept = kept
+        self._kept = kept_segments
         self._keys = keys
         self._epoch = FIRST_EPOCH
         self._at: Position | None = None

@@ -47,7 +47,7 @@ class Printer(Protocol):
 
     def file(self, name: str, size: int) -> Iterable[object]: ...
 
-    def mutation(self, shown: Shown) -> Iterable[object]: ...
+    def mutation(self, printed: Shown) -> Iterable[object]: ...
 
 
 class RawPrinter:
@@ -56,24 +56,24 @@ class RawPrinter:
     def file(self, name: str, size: int) -> Iterable[object]:
         yield {"file": name, "len": size}
 
-    def mutation(self, shown: Shown) -> Iterable[object]:
-        mutation = shown.mutation
-        if shown.wanted is not None:
-            updates = tuple(update for update in mutation.updates if update.table.id in shown.wanted)
+    def mutation(self, printed: Shown) -> Iterable[object]:
+        mutation = printed.mutation
+        if printed.wanted is not None:
+            updates = tuple(update for update in mutation.updates if update.table.id in printed.wanted)
             if not updates:
                 return
             mutation = replace(mutation, updates=updates)
         # 5.0 writes version 7 too, and only the schema file tells: its reader prints its own constant for "never".
-        old = shown.descriptor.version < 8 and shown.release != "5.0"
+        old = printed.descriptor.version < 8 and printed.release != "5.0"
         # The columns that Cassandra's own tables lost are built in as dropped: 3.11 still had them.
-        dropped_later = shown.descriptor.version < 7 and mutation.updates[0].table.keyspace == "system"
+        dropped_later = printed.descriptor.version < 7 and mutation.updates[0].table.keyspace == "system"
         yield raw_mutation(
             mutation,
-            segment=shown.descriptor.id,
-            end=shown.frame.end,
-            size=len(shown.frame.payload),
+            segment=printed.descriptor.id,
+            end=printed.frame.end,
+            size=len(printed.frame.payload),
             never=NEVER_32 if old else NEVER_64,
-            dropped=shown.dropped or dropped_later,
+            dropped=printed.dropped or dropped_later,
         )
 
 
@@ -90,8 +90,8 @@ class ChangesPrinter:
     def file(self, name: str, size: int) -> Iterable[object]:  # noqa: ARG002 - every line says its segment itself
         return ()
 
-    def mutation(self, shown: Shown) -> Iterable[object]:
-        return self.changes(shown.mutation, shown.descriptor.id, shown.frame.end, shown.wanted)
+    def mutation(self, printed: Shown) -> Iterable[object]:
+        return self.changes(printed.mutation, printed.descriptor.id, printed.frame.end, printed.wanted)
 
     def changes(
         self, mutation: Mutation, segment: int, end: int, table_ids: frozenset[UUID] | None

@@ -105,9 +105,9 @@ class ParkingLot:
         """These mutations are parked no longer."""
         self.changed = True
         removed, present = frozenset(offsets), self._lots[lot.key]
-        left = tuple(offset for offset in present.offsets if offset not in removed)
-        if left:
-            self._lots[lot.key] = replace(present, offsets=left)
+        remaining = tuple(offset for offset in present.offsets if offset not in removed)
+        if remaining:
+            self._lots[lot.key] = replace(present, offsets=remaining)
         else:
             del self._lots[lot.key]
 

@@ -32,14 +32,14 @@ def united(known: Iterable[Span], more: Iterable[Span] = ()) -> tuple[Span, ...]
 
 def without(span: Span, excluded: Iterable[Span]) -> tuple[Span, ...]:
     """What of a span stands in none of the known ones."""
-    left, (first, last) = list[Span](), span
+    pieces, (first, last) = list[Span](), span
     for a, b in united(excluded):
         if b < first or a > last:
             continue
         if a > first:
-            left.append((first, a - 1))
+            pieces.append((first, a - 1))
         first = b + 1
-    return (*left, (first, last)) if first <= last else tuple(left)
+    return (*pieces, (first, last)) if first <= last else tuple(pieces)
 
 
 def ids_of(known: Iterable[Span]) -> frozenset[int]:

@@ -117,11 +117,11 @@ class RingWatch:
         if digest_of(latest) == self._digest:
             return Verdict(RingState.COVERED, "nothing", self._delays.poll)
         disputed = sum(digest_of(timestamp) == self._digest for timestamp in accepted[-REMEMBERED:])
-        left = self._patience(self._ring, disputed) - min(self._began - self._since, now - self._learnt)
-        if left <= 0:
+        remaining = self._patience(self._ring, disputed) - min(self._began - self._since, now - self._learnt)
+        if remaining <= 0:
             return Verdict(RingState.DUE, "a new generation, which is proposed now", 0.0, disputed)
-        words = f"{left:.0f} s more without a change of the ring"
-        return Verdict(RingState.SETTLING, words, min(left, self._delays.often), disputed)
+        words = f"{remaining:.0f} s more without a change of the ring"
+        return Verdict(RingState.SETTLING, words, min(remaining, self._delays.often), disputed)
 
     def _patience(self, ring: Ring, disputed: int) -> float:
         delay = self._delays.ring

@@ -29,10 +29,10 @@ class Codec:
         raise NotImplementedError
 
 
-def wrong_size(kind: str, size: int, found: int) -> DecodeError:
+def wrong_size(kind: str, size: int, actual: int) -> DecodeError:
     """The error of a value that is not `size` bytes long."""
-    rule = f"{kind} has {size} bytes, not {found}"
-    return TruncatedError(rule) if found < size else CorruptError(rule)
+    rule = f"{kind} has {size} bytes, not {actual}"
+    return TruncatedError(rule) if actual < size else CorruptError(rule)
 
 
 def wrong_value(kind: str, wanted: str, value: object) -> ValueError:

@@ -11,20 +11,20 @@ from tailrace_schemas.errors import CorruptError, TruncatedError
 _NULL = b"\xff\xff\xff\xff"
 
 
-def read_element(data: bytes, at: int) -> tuple[bytes | None, int]:
+def read_element(data: bytes, offset: int) -> tuple[bytes | None, int]:
     """(element or None for null, offset behind it) of `i32 length, bytes`; any negative length is null.
 
     CollectionSerializer.readValue, TupleType.split. Raises TruncatedError.
     """
-    start = at + 4
+    start = offset + 4
     if start > len(data):
-        raise TruncatedError("an element's length is cut", offset=at)
-    size = int.from_bytes(data[at:start], "big", signed=True)
+        raise TruncatedError("an element's length is cut", offset=offset)
+    size = int.from_bytes(data[offset:start], "big", signed=True)
     if size < 0:
         return None, start
     end = start + size
     if end > len(data):
-        raise TruncatedError(f"an element of {size} bytes ends after {len(data) - start}", offset=at)
+        raise TruncatedError(f"an element of {size} bytes ends after {len(data) - start}", offset=offset)
     return data[start:end], end
 
 
@@ -43,10 +43,10 @@ def read_count(data: bytes, per_entry: int) -> int:
     return count
 
 
-def expect_end(kind: str, data: bytes, at: int) -> None:
+def expect_end(kind: str, data: bytes, offset: int) -> None:
     """Raises CorruptError where bytes are left behind the value."""
-    if at != len(data):
-        raise CorruptError(f"{len(data) - at} bytes after a {kind}", offset=at)
+    if offset != len(data):
+        raise CorruptError(f"{len(data) - offset} bytes after a {kind}", offset=offset)
 
 
 class ListCodec(Codec):
@@ -216,12 +216,12 @@ class VariableVectorCodec(Codec):
         return b"".join(write_unsigned(len(element)) + element for element in elements)
 
 
-def read_vector_element(data: bytes, at: int) -> tuple[bytes, int]:
+def read_vector_element(data: bytes, offset: int) -> tuple[bytes, int]:
     """(element, offset behind it) of `vint length, bytes`; raises TruncatedError."""
-    size, start = read_unsigned(data, at)
+    size, start = read_unsigned(data, offset)
     end = start + size
     if end > len(data):
-        raise TruncatedError(f"an element of {size} bytes ends after {len(data) - start}", offset=at)
+        raise TruncatedError(f"an element of {size} bytes ends after {len(data) - start}", offset=offset)
     return data[start:end], end
 
 

@@ -193,11 +193,11 @@ def _is_duration(months: int, days: int, nanoseconds: int) -> bool:
     return in_int and -(1 << 63) <= nanoseconds < 1 << 63
 
 
-def _shard(data: bytes, at: int) -> dict[str, object]:
+def _shard(data: bytes, start: int) -> dict[str, object]:
     return {
-        "id": data[at : at + 16],
-        "clock": int.from_bytes(data[at + 16 : at + 24], "big", signed=True),
-        "count": int.from_bytes(data[at + 24 : at + 32], "big", signed=True),
+        "id": data[start : start + 16],
+        "clock": int.from_bytes(data[start + 16 : start + 24], "big", signed=True),
+        "count": int.from_bytes(data[start + 24 : start + 32], "big", signed=True),
     }
 
 

@@ -143,19 +143,19 @@ class CqlType:
         return f"frozen<{text}>" if self.frozen else text
 
 
-def _equal(one: CqlType, other: CqlType, compared: set[tuple[int, int]]) -> bool:
+def _equal(first: CqlType, second: CqlType, compared: set[tuple[int, int]]) -> bool:
     """Whether two types are equal; `compared` has the pairs of ids that are, or are being, compared."""
-    if one is other:
+    if first is second:
         return True
-    pair = id(one), id(other)
+    pair = id(first), id(second)
     if pair in compared:
         return True
     compared.add(pair)
-    if one.kind != other.kind or one.frozen != other.frozen or one.name != other.name:
+    if first.kind != second.kind or first.frozen != second.frozen or first.name != second.name:
         return False
-    if one.fields != other.fields or one.dimension != other.dimension or len(one.args) != len(other.args):
+    if first.fields != second.fields or first.dimension != second.dimension or len(first.args) != len(second.args):
         return False
-    return all(_equal(a, b, compared) for a, b in zip(one.args, other.args, strict=True))
+    return all(_equal(a, b, compared) for a, b in zip(first.args, second.args, strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -322,11 +322,11 @@ def _parse(tokens: list[str], index: int, user_types: UserTypes, outer: tuple[st
     return _apply(word.lower(), tuple(args)), index + 1
 
 
-def _vector(element: CqlType, tokens: list[str], at: int) -> CqlType:
-    dimension = tokens[at] if at < len(tokens) else ""
+def _vector(element: CqlType, tokens: list[str], index: int) -> CqlType:
+    dimension = tokens[index] if index < len(tokens) else ""
     if re.fullmatch("[1-9][0-9]{0,8}", dimension) is None:
         raise TypeSyntaxError(f"a vector's dimension is a number from 1, not {dimension!r}")
-    _expect(tokens, at + 1, ">")
+    _expect(tokens, index + 1, ">")
     return CqlType("vector", (freeze(element),), dimension=int(dimension))
 
 

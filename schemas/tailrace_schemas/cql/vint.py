@@ -10,31 +10,31 @@ from tailrace_schemas.errors import TruncatedError
 _EXTRA: Final[bytes] = bytes(8 - (first ^ 0xFF).bit_length() for first in range(256))
 
 
-def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned vint at `at`, as (value 0..2^64-1, offset behind it).
+def read_unsigned(data: bytes, offset: int) -> tuple[int, int]:
+    """The unsigned vint at `offset`, as (value 0..2^64-1, offset behind it).
 
     VIntCoding.readUnsignedVInt; longer forms than the shortest are accepted, as there. Java keeps the value in a signed
     long, so differences are to be taken modulo 2^64. Raises TruncatedError when `data` ends first.
     """
-    if not 0 <= at < len(data):
-        raise TruncatedError("a vint is missing", offset=at)
-    first = data[at]
+    if not 0 <= offset < len(data):
+        raise TruncatedError("a vint is missing", offset=offset)
+    first = data[offset]
     if first < 0x80:
-        return first, at + 1
+        return first, offset + 1
     extra = _EXTRA[first]
-    end = at + 1 + extra
+    end = offset + 1 + extra
     if end > len(data):
-        raise TruncatedError(f"a vint of {extra + 1} bytes ends after {len(data) - at}", offset=at)
-    value = int.from_bytes(data[at + 1 : end], "big")
+        raise TruncatedError(f"a vint of {extra + 1} bytes ends after {len(data) - offset}", offset=offset)
+    value = int.from_bytes(data[offset + 1 : end], "big")
     return value | (first & (0xFF >> extra)) << (8 * extra), end
 
 
-def read_signed(data: bytes, at: int) -> tuple[int, int]:
-    """The zig-zag vint at `at`, as (value -2^63..2^63-1, offset behind it); raises TruncatedError.
+def read_signed(data: bytes, offset: int) -> tuple[int, int]:
+    """The zig-zag vint at `offset`, as (value -2^63..2^63-1, offset behind it); raises TruncatedError.
 
     VIntCoding.readVInt: 0, -1, 1, -2, ... stand as 0, 1, 2, 3, ...
     """
-    coded, end = read_unsigned(data, at)
+    coded, end = read_unsigned(data, offset)
     return (coded >> 1) ^ -(coded & 1), end
 
 

@@ -135,29 +135,31 @@ def _put_bound(out: BytesWriter, kind: bytes, bound: Bound) -> None:
     _put_field(out, values.getvalue())
 
 
-def _put_cell(out: BytesWriter, cells: RowCells, data: bytes, name: bytes, at: i64) -> None:
+def _put_cell(out: BytesWriter, cells: RowCells, data: bytes, name: bytes, cell: i64) -> None:
     out.write(name)
-    _put_span(out, data, cells.path_start[at], cells.path_end[at])
-    _put_int(out, cells.written[at])
-    start = cells.start[at]
-    if cells.ttl[at] == NONE and cells.expires[at] == NONE and start != NULL:
+    _put_span(out, data, cells.path_start[cell], cells.path_end[cell])
+    _put_int(out, cells.written[cell])
+    start = cells.start[cell]
+    if cells.ttl[cell] == NONE and cells.expires[cell] == NONE and start != NULL:
         out.write(_LIVE_FOR_EVER)
-        _put_size(out, cells.end[at] - start)
-        copy_span(out, data, start, cells.end[at])
+        _put_size(out, cells.end[cell] - start)
+        copy_span(out, data, start, cells.end[cell])
         return
-    _put_int(out, cells.ttl[at])
-    _put_int(out, cells.expires[at])
+    _put_int(out, cells.ttl[cell])
+    _put_int(out, cells.expires[cell])
     write_i32_be(out, 1)
     out.append(u8(_TOMBSTONE if start == NULL else _LIVE))
-    _put_span(out, data, start, cells.end[at])
+    _put_span(out, data, start, cells.end[cell])
 
 
-def _put_elements(out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, place: i64, first: i64) -> None:
+def _put_elements(
+    out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, column_index: i64, first: i64
+) -> None:
     """The deletion and the cells of a multi-cell column, by path."""
     parts: list[tuple[bytes, bytes]] = []
     index: i64 = 0
     while index < cells.deletions:
-        if cells.deletion_column[index] == place:
+        if cells.deletion_column[index] == column_index:
             element = BytesWriter()
             element.write(column.name)
             write_i32_be(element, _NO_FIELD)
@@ -170,7 +172,7 @@ def _put_elements(out: BytesWriter, cells: RowCells, data: bytes, column: Column
             parts.append((b"", element.getvalue()))
         index += 1
     index = first
-    while index >= 0 and index < cells.count and cells.column[index] == place:
+    while index >= 0 and index < cells.count and cells.column[index] == column_index:
         element = BytesWriter()
         _put_cell(element, cells, data, column.name, index)
         start = cells.path_start[index]

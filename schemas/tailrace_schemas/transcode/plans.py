@@ -57,4 +57,4 @@ class RowPlan:
         indices = {column.name_bytes: index for index, column in enumerate(columns)}
         self.columns = [ColumnPlan(column, column.name_bytes in live, forms) for column in columns]
         self.fields = vec[i64]([indices.get(column.name_bytes, -1) for column in table.columns])
-        self.by_name = vec[i64](sorted(range(len(columns)), key=lambda place: columns[place].name_bytes))
+        self.by_name = vec[i64](sorted(range(len(columns)), key=lambda index: columns[index].name_bytes))

@@ -56,18 +56,18 @@ def copy_span(out: BytesWriter, data: bytes, start: i64, end: i64) -> None:
         offset += 1
 
 
-def stands_at(data: bytes, at: i64, text: bytes) -> bool:
-    """Whether `text` stands in `data` from `at` on; false where `data` ends before."""
+def stands_at(data: bytes, start: i64, text: bytes) -> bool:
+    """Whether `text` stands in `data` from `start` on; false where `data` ends before."""
     size: i64 = len(text)
-    if at < 0 or size > len(data) - at:
+    if start < 0 or size > len(data) - start:
         return False
     done: i64 = 0
     while done + 8 <= size:
-        if read_i64_be(data, at + done) != read_i64_be(text, done):
+        if read_i64_be(data, start + done) != read_i64_be(text, done):
             return False
         done += 8
     while done < size:
-        if data[at + done] != text[done]:
+        if data[start + done] != text[done]:
             return False
         done += 1
     return True

@@ -20,9 +20,9 @@ from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
 from tailrace_schemas.transcode.digest import Digest
 from tailrace_schemas.transcode.edits import put_edit
-from tailrace_schemas.transcode.kept import END, KEY, START, VALUE, Kept, raw_record
 from tailrace_schemas.transcode.plans import SIMPLE, ColumnPlan, RowPlan
 from tailrace_schemas.transcode.primitives import write_long, write_span, write_text
+from tailrace_schemas.transcode.raw_values import END, KEY, START, VALUE, RawValues, raw_record
 from tailrace_schemas.transcode.row import NONE, NULL, RowCells
 from tailrace_schemas.transcode.values import ABSENT, PRESENT, writer_of
 
@@ -65,7 +65,7 @@ class RecordWriter:
         self._out = BytesWriter()
         self._digest = Digest()
         self._first = vec[i64]([-1] * 64)
-        self._kept = Kept()
+        self._raw_values = RawValues()
         self.newest: i64 = 0
         # Of the record that was written last.
         self.written: i64 = 0
@@ -135,7 +135,7 @@ class RecordWriter:
         self._put_clustering(out, cells, data, static)
         self._put_columns(out, cells, data, plan)
         self._put_deleted(out, cells, plan)
-        self._kept.put(out, partition.raw)
+        self._raw_values.put(out, partition.raw)
         self._put_cells(out, cells, data, plan)
         out.append(u8(ABSENT))
         return out.getvalue()
@@ -146,7 +146,7 @@ class RecordWriter:
         out = self._begin_deletion(partition, DELETE, cells.deleted_written, cells.deleted_local)
         self._put_clustering(out, cells, data, static)
         self._put_nothing(out)
-        self._kept.put(out, partition.raw)
+        self._raw_values.put(out, partition.raw)
         out.append(u8(ABSENT))
         out.append(u8(ABSENT))
         return out.getvalue()
@@ -160,7 +160,7 @@ class RecordWriter:
         out = self._begin_deletion(partition, DELETE_PARTITION, deletion.written, deletion.local)
         self._put_no_clustering(out)
         self._put_nothing(out)
-        self._kept.put(out, partition.raw)
+        self._raw_values.put(out, partition.raw)
         out.append(u8(ABSENT))
         out.append(u8(ABSENT))
         return out.getvalue()
@@ -177,7 +177,7 @@ class RecordWriter:
         bounds.append(u8(PRESENT))
         self._put_bound(bounds, start, START)
         self._put_bound(bounds, end, END)
-        self._kept.put(out, partition.raw)
+        self._raw_values.put(out, partition.raw)
         out.append(u8(ABSENT))
         out.write(bounds.getvalue())
         return out.getvalue()
@@ -208,7 +208,7 @@ class RecordWriter:
         self.digest = digest
         out.append(u8(PRESENT))
         out.write(partition.fields)
-        self._kept.clear()
+        self._raw_values.clear()
         return out
 
     def _put_clustering(self, out: BytesWriter, cells: RowCells, data: bytes, static: bool) -> None:
@@ -221,7 +221,7 @@ class RecordWriter:
                 out.append(u8(ABSENT))
             elif not writer.write(out, data, start, end):
                 name = self.table.clustering[index].name.encode()
-                self._kept.add(-1, name, KEY, data[start:end])
+                self._raw_values.add_key(-1, name, KEY, data[start:end])
 
     def _put_no_clustering(self, out: BytesWriter) -> None:
         for _ in self._clustering_writers:
@@ -243,11 +243,11 @@ class RecordWriter:
             cell = first[column_index]
             column = columns[column_index]
             if column.form != SIMPLE:
-                put_edit(out, cells, data, column, column_index, cell, self._kept)
+                put_edit(out, cells, data, column, column_index, cell, self._raw_values)
             elif cell < 0 or cells.start[cell] == NULL:
                 out.append(u8(ABSENT))
             elif not column.value.write(out, data, cells.start[cell], cells.end[cell]):
-                self._kept.keep(column, cell, cells, data, VALUE)
+                self._raw_values.add_cell(column, cell, cells, data, VALUE)
 
     def _put_deleted(self, out: BytesWriter, cells: RowCells, plan: RowPlan) -> None:
         """The names of simple columns with a tombstone."""
@@ -303,24 +303,26 @@ class RecordWriter:
             index += 1
         write_long(out, 0)
 
-    def _cell_differs(self, cells: RowCells, at: i64) -> bool:
-        return cells.written[at] != self.written or cells.ttl[at] != self.ttl or cells.expires[at] != self.expires
+    def _cell_differs(self, cells: RowCells, cell: i64) -> bool:
+        return cells.written[cell] != self.written or cells.ttl[cell] != self.ttl or cells.expires[cell] != self.expires
 
-    def _deletion_differs(self, cells: RowCells, at: i64) -> bool:
+    def _deletion_differs(self, cells: RowCells, deletion: i64) -> bool:
         return (
-            cells.deletion_written[at] != self.written or self.ttl != NONE or cells.deletion_local[at] != self.expires
+            cells.deletion_written[deletion] != self.written
+            or self.ttl != NONE
+            or cells.deletion_local[deletion] != self.expires
         )
 
-    def _put_cell(self, out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, at: i64) -> None:
+    def _put_cell(self, out: BytesWriter, cells: RowCells, data: bytes, column: ColumnPlan, cell: i64) -> None:
         write_text(out, column.text)
-        if cells.path_start[at] == NULL:
+        if cells.path_start[cell] == NULL:
             out.append(u8(ABSENT))
         else:
             out.append(u8(PRESENT))
-            write_span(out, data, cells.path_start[at], cells.path_end[at])
-        write_long(out, cells.written[at])
-        _put_optional(out, cells.ttl[at])
-        _put_optional(out, cells.expires[at])
+            write_span(out, data, cells.path_start[cell], cells.path_end[cell])
+        write_long(out, cells.written[cell])
+        _put_optional(out, cells.ttl[cell])
+        _put_optional(out, cells.expires[cell])
 
     def _put_bound(self, out: BytesWriter, bound: Bound, where: i64) -> None:
         value_count = len(bound.values)
@@ -330,7 +332,7 @@ class RecordWriter:
                 out.append(u8(ABSENT))
             elif not writer.write(out, value, 0, len(value)):
                 name = self.table.clustering[index].name.encode()
-                self._kept.add(0, name, where, value)
+                self._raw_values.add_key(0, name, where, value)
         write_long(out, value_count)
         out.append(u8(1 if bound.inclusive else 0))
 
@@ -401,7 +403,7 @@ def _put_optional(out: BytesWriter, value: i64) -> None:
         write_long(out, value)
 
 
-def _cell_rank(cells: RowCells, data: bytes, plan: RowPlan, at: i64) -> tuple[bytes, bytes]:
-    name = plan.columns[cells.column[at]].column.name_bytes
-    start = cells.path_start[at]
-    return name, b"" if start == NULL else data[start : cells.path_end[at]]
+def _cell_rank(cells: RowCells, data: bytes, plan: RowPlan, cell: i64) -> tuple[bytes, bytes]:
+    name = plan.columns[cells.column[cell]].column.name_bytes
+    start = cells.path_start[cell]
+    return name, b"" if start == NULL else data[start : cells.path_end[cell]]

@@ -132,13 +132,13 @@ def _declared(source: str, table: Mapping[str, Any]) -> Declared:
     return Declared(Asked(**fields), state)
 
 
-def _for_server(asked: Asked) -> Asked:
+def _for_server(spec: Asked) -> Asked:
     return Asked(
-        table=asked.table,
-        name=asked.name,
-        sink=with_secrets(asked.sink),
-        where=asked.where,
-        columns=asked.columns,
-        stream=asked.stream,
-        start=asked.start,
+        table=spec.table,
+        name=spec.name,
+        sink=with_secrets(spec.sink),
+        where=spec.where,
+        columns=spec.columns,
+        stream=spec.stream,
+        start=spec.start,
     )

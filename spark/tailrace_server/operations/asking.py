@@ -45,38 +45,38 @@ class Asked:
     start: str = "earliest"
 
 
-def checked(asked: Asked, base: Settings) -> Request:
+def checked(spec: Asked, base: Settings) -> Request:
     """The request, against the settings of the server.
 
     Raises RefusedRequestError with a line for each fault: what is wrong, at which name, and the nearest name.
     """
-    table = TableName.parse(base.topics.prefix, asked.table)
-    name = require_name(asked.name)
-    shape = Shape(where=asked.where, columns=dict(asked.columns), stream=dict(asked.stream))
+    table = TableName.parse(base.topics.prefix, spec.table)
+    name = require_name(spec.name)
+    shape = Shape(where=spec.where, columns=dict(spec.columns), stream=dict(spec.stream))
     try:
-        section, _ = section_of(base, table, name, asked.sink, shape)
+        section, _ = section_of(base, table, name, spec.sink, shape)
     except SettingsError as error:
         raise RefusedRequestError(str(error)) from None
     _require_fit(name, section.type, shape)
     _require_target(name, section.location, base.server.targets)
     summary = SinkSummary(type=section.type, target=section.location, shown={"type": section.type, **shown(section)})
     settings = {"type": section.type, **revealed(section)}
-    return Request(table=table, name=name, sink=summary, settings=settings, shape=shape, start=Start.parse(asked.start))
+    return Request(table=table, name=name, sink=summary, settings=settings, shape=shape, start=Start.parse(spec.start))
 
 
-def with_snapshot(asked: Asked, existing: Subscription | None, base: Settings) -> Asked:
+def with_snapshot(spec: Asked, existing: Subscription | None, base: Settings) -> Asked:
     """The same, with a choice whether the tables are read, where it makes none.
 
     That of the subscription that has the name: the same request is the same one, though server.snapshot has changed.
     Else server.snapshot, as far as the sink can take rows that were read.
     """
-    if SNAPSHOT in asked.stream or (existing is not None and SNAPSHOT not in existing.shape.stream):
-        return asked
+    if SNAPSHOT in spec.stream or (existing is not None and SNAPSHOT not in existing.shape.stream):
+        return spec
     if existing is not None:
         choice = existing.snapshot
     else:
-        choice = NEVER if asked.sink.get("type") == _CHANGE_LOGS_ONLY else base.server.snapshot
-    return replace(asked, stream={**asked.stream, SNAPSHOT: choice})
+        choice = NEVER if spec.sink.get("type") == _CHANGE_LOGS_ONLY else base.server.snapshot
+    return replace(spec, stream={**spec.stream, SNAPSHOT: choice})
 
 
 def takes_snapshots(kind: str) -> bool:
@@ -93,9 +93,9 @@ def require_snapshots(name: str, kind: str) -> None:
         )
 
 
-def refuse_files(asked: Mapping[str, Any]) -> None:
+def refuse_files(settings: Mapping[str, Any]) -> None:
     """Refuse settings that name files: over HTTP these would be files of the server. Raises RefusedRequestError."""
-    for name in _file_names(asked):
+    for name in _file_names(settings):
         raise RefusedRequestError(
             f"sink.{name}: over HTTP no setting may name a file, which would be one of the server's; send the value "
             f"itself as {name.removesuffix('_file').removesuffix('.file')}"

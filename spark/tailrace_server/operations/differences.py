@@ -10,14 +10,14 @@ from tailrace_server.model.subscription import Request, Shape, Subscription
 
 
 def differences(
-    existing: Subscription, settings: Mapping[str, Any], request: Request, shown: Mapping[str, Any]
+    existing: Subscription, settings: Mapping[str, Any], request: Request, masked: Mapping[str, Any]
 ) -> list[str]:
-    """A line for each setting that changes. `settings` are those that are sealed, `shown` the same with stars.
+    """A line for each setting that changes. `settings` are those that are sealed, `masked` the same with stars.
 
     The start is no part of it: it has counted once.
     """
     return [
-        *_changed("sink", settings, request.settings, shown, request.sink.shown),
+        *_changed("sink", settings, request.settings, masked, request.sink.shown),
         *_shape(existing.shape, request.shape),
     ]
 

@@ -65,13 +65,13 @@ class Operations(Protocol):
     Each raises UnknownSubscriptionError, ConflictError, RefusedRequestError or ServiceError.
     """
 
-    def subscribe(self, asked: Asked, *, check: bool = True) -> tuple[Answer, bool]:
+    def subscribe(self, spec: Asked, *, check: bool = True) -> tuple[Answer, bool]:
         """The subscription, and whether it is new.
 
         With `check` the table, its columns and the sink are looked at first. The answer has `notes` on what was seen.
         """
 
-    def declare(self, asked: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
+    def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
         """Make it so: a new subscription, or the existing one with exactly these settings. With `dry_run` nothing is.
 
         The answer has `reference`, `change` (subscribe, alter, none), `differences` in words, and the `state` before.
@@ -134,10 +134,10 @@ class DirectOperations:
         self._examine = examine
         self._drop = drop
 
-    def subscribe(self, asked: Asked, *, check: bool = True) -> tuple[Answer, bool]:
+    def subscribe(self, spec: Asked, *, check: bool = True) -> tuple[Answer, bool]:
         """As Operations says."""
-        existing = self._existing(asked)
-        request = checked(with_snapshot(asked, existing, self._settings), self._settings)
+        existing = self._existing(spec)
+        request = checked(with_snapshot(spec, existing, self._settings), self._settings)
         notes = self._require_well(request) if check and existing is None else []
         subscription, is_new = self._subscriptions.subscribe(request, self._who)
         return {**answer_of(subscription, {}), "notes": notes}, is_new
@@ -153,13 +153,13 @@ class DirectOperations:
             raise RefusedRequestError("\n".join([*lines, _ANYWAY]))
         return [_sentence(check) for check in checks if not check.ok or check.name.endswith(IN_PART)]
 
-    def _existing(self, asked: Asked) -> Subscription | None:
-        return self._subscriptions.find(TableName.parse(self._settings.topics.prefix, asked.table), asked.name)
+    def _existing(self, spec: Asked) -> Subscription | None:
+        return self._subscriptions.find(TableName.parse(self._settings.topics.prefix, spec.table), spec.name)
 
-    def declare(self, asked: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
+    def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
         """As Operations says."""
-        existing = self._existing(asked)
-        request = checked(with_snapshot(asked, existing, self._settings), self._settings)
+        existing = self._existing(spec)
+        request = checked(with_snapshot(spec, existing, self._settings), self._settings)
         reference = f"{request.table}/{request.name}"
         if existing is None:
             if check:

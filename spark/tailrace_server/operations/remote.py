@@ -50,15 +50,15 @@ class RemoteOperations(Closing):
         """Leave the server."""
         self._client.close()
 
-    def subscribe(self, asked: Asked, *, check: bool = True) -> tuple[Answer, bool]:
+    def subscribe(self, spec: Asked, *, check: bool = True) -> tuple[Answer, bool]:
         """As Operations says."""
-        answer = self._asked("POST", f"/subscriptions?check={str(check).lower()}", _body(asked))
+        answer = self._asked("POST", f"/subscriptions?check={str(check).lower()}", _body(spec))
         return answer.json(), answer.status_code == 201
 
-    def declare(self, asked: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
+    def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
         """As Operations says."""
         path = f"/subscriptions?dry_run={str(dry_run).lower()}&check={str(check).lower()}"
-        declared: Answer = self._asked("PUT", path, _body(asked)).json()
+        declared: Answer = self._asked("PUT", path, _body(spec)).json()
         return declared
 
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
@@ -145,15 +145,15 @@ class RemoteOperations(Closing):
         return answer
 
 
-def _body(asked: Asked) -> dict[str, Any]:
+def _body(spec: Asked) -> dict[str, Any]:
     return {
-        "table": asked.table,
-        "name": asked.name,
-        "sink": dict(asked.sink),
-        "where": asked.where,
-        "columns": dict(asked.columns),
-        "stream": dict(asked.stream),
-        "start": asked.start,
+        "table": spec.table,
+        "name": spec.name,
+        "sink": dict(spec.sink),
+        "where": spec.where,
+        "columns": dict(spec.columns),
+        "stream": dict(spec.stream),
+        "start": spec.start,
     }
 
 

@@ -20,18 +20,18 @@ _PART: Final = re.compile(r"[\w*?]+")
 _KEYWORD: Final = "SINK"
 
 
-def create_of(asked: Asked) -> Create:
+def create_of(spec: Asked) -> Create:
     """The statement of a request. `Bound` values of its sink stay."""
-    sink = dict(asked.sink)
+    sink = dict(spec.sink)
     kind = sink.pop("type", None)
     return Create(
-        subscription=Named(asked.name, asked.table),
+        subscription=Named(spec.name, spec.table),
         kind=None if kind is None else str(kind),
         options=sink,
-        columns=asked.columns,
-        stream=asked.stream,
-        where=asked.where,
-        start=asked.start,
+        columns=spec.columns,
+        stream=spec.stream,
+        where=spec.where,
+        start=spec.start,
     )
 
 

@@ -13,8 +13,8 @@ _JOINED: Final = 5  # pieces: 10,000 changes, or 80 MiB of messages at the most
 
 def coalesced(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """The pieces, several as one; the first ones are fewer, so that the database has something to do sooner."""
-    left, several = iter(pieces), 1
-    while some := list(islice(left, several)):
+    remaining, several = iter(pieces), 1
+    while some := list(islice(remaining, several)):
         yield _join(some)
         several = min(2 * several, _JOINED)
 

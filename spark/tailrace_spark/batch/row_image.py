@@ -80,30 +80,30 @@ class ImageMaker:
         self._images = Images(table)
         self._types = [column.type for column in table.partition_key]
 
-    def of(self, partition: Partition, change: Change, at: int) -> RowImages:
+    def of(self, partition: Partition, change: Change, now: int) -> RowImages:
         """Take a change into its partition; see `Images.of_change`. None where a value is none of its type."""
         try:
-            images = self._images.of_change(partition, change, at=at)
+            images = self._images.of_change(partition, change, now=now)
             return self._named(change.key or b"", images)
         except (DecodeError, ValueError):
             return None
 
-    def expired(self, key: bytes, partition: Partition, since: int, at: int) -> tuple[RowImage, ...]:
+    def expired(self, key: bytes, partition: Partition, since: int, now: int) -> tuple[RowImage, ...]:
         """What has expired of a partition's rows (`Images.expire`); none of a row that cannot be shown."""
         try:
-            return self._named(key, self._images.expire(partition, since, at))
+            return self._named(key, self._images.expire(partition, since, now))
         except DecodeError:
             return ()
 
-    def truncated(self, key: bytes, partition: Partition, erased: Deletion, at: int) -> tuple[RowImage, ...]:
+    def truncated(self, key: bytes, partition: Partition, erased: Deletion, now: int) -> tuple[RowImage, ...]:
         """What a truncation takes of a partition's rows. Raises DecodeError."""
-        return self._named(key, self._images.truncate(partition, erased, at=at))
+        return self._named(key, self._images.truncate(partition, erased, now=now))
 
     def _named(self, key: bytes, images: Iterable[Image]) -> tuple[RowImage, ...]:
         key_token = token(key)
         return tuple([self._row_image(key, key_token, image) for image in images])
 
-    def _row_image(self, key: bytes, at: int, image: Image) -> RowImage:
+    def _row_image(self, key: bytes, token: int, image: Image) -> RowImage:
         return RowImage(
             op=image.op,
             key=self._key(key, image.clustering),
@@ -111,7 +111,7 @@ class ImageMaker:
             after=_plain(image.after),
             changed=image.changed,
             static=image.clustering is None,
-            token=at,
+            token=token,
         )
 
     def _key(self, key: bytes, clustering: Clustering | None) -> dict[str, Any]:

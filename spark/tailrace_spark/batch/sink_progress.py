@@ -72,7 +72,7 @@ def progress_from_json(text: str) -> SinkProgress:
     return SinkProgress(str(value["stream"]), int(value["batch"]), offsets_from_json(json.dumps(value["offsets"])))
 
 
-def missing_from_sink(committed: SinkProgress, kept: SinkProgress | None) -> str | None:
+def missing_from_sink(committed: SinkProgress, stored: SinkProgress | None) -> str | None:
     """What the sink lacks of what its checkpoint counts as written, in words; None: nothing.
 
     The sink keeps a batch before the checkpoint counts it, so a sink that is ahead lacks nothing. Batches are compared,
@@ -80,19 +80,19 @@ def missing_from_sink(committed: SinkProgress, kept: SinkProgress | None) -> str
     """
     if committed.batch == NO_BATCH:
         return None
-    if kept is None:
+    if stored is None:
         spans = [
             f"{topic} partition {partition} up to {end - 1}" for (topic, partition), end in _sorted(committed) if end
         ]
         return f"the sink has nothing of this stream; missing: {_shown(spans)}"
-    if kept.batch >= committed.batch:
+    if stored.batch >= committed.batch:
         return None
     spans = [
-        f"{topic} partition {partition} offsets {kept.offsets.get((topic, partition), 0)} to {end - 1}"
+        f"{topic} partition {partition} offsets {stored.offsets.get((topic, partition), 0)} to {end - 1}"
         for (topic, partition), end in _sorted(committed)
-        if end > kept.offsets.get((topic, partition), 0)
+        if end > stored.offsets.get((topic, partition), 0)
     ]
-    return f"the sink has this stream up to batch {kept.batch} only; missing: {_shown(spans)}"
+    return f"the sink has this stream up to batch {stored.batch} only; missing: {_shown(spans)}"
 
 
 def _sorted(progress: SinkProgress) -> list[tuple[tuple[str, int], int]]:

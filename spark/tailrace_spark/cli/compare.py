@@ -100,14 +100,16 @@ def compare(
             clock = Clock(time.time, time.sleep)
             comparison = Comparison(reading, comparable, partial(run_tasks, spark()), clock, grace_seconds)
             compared = comparison.compare()
-            left = dict(compared.differences)
-            if repair and left:
-                left = repair_rows(comparison, compared, remove=remove_extra, now=int(time.time()))
+            remaining = dict(compared.differences)
+            if repair and remaining:
+                remaining = repair_rows(comparison, compared, remove=remove_extra, now=int(time.time()))
     finally:
         store.close()
-    print_rows(_lines(compared.table, compared.differences.values(), left, repaired=repair))
-    _summarize(compared.table, compared.rows, compared.in_flight, len(compared.differences), len(left), repaired=repair)
-    if left:
+    print_rows(_lines(compared.table, compared.differences.values(), remaining, repaired=repair))
+    _summarize(
+        compared.table, compared.rows, compared.in_flight, len(compared.differences), len(remaining), repaired=repair
+    )
+    if remaining:
         raise typer.Exit(_DIFFERS)
 
 
@@ -138,7 +140,7 @@ def comparable_sink(settings: Settings, chosen: str, reading: SnapshotSettings) 
 
 
 def _lines(
-    table: Table, differences: Iterable[Difference], left: Mapping[RowKey, Difference], *, repaired: bool
+    table: Table, differences: Iterable[Difference], remaining: Mapping[RowKey, Difference], *, repaired: bool
 ) -> Iterator[dict[str, object]]:
     names = [column.name for column in table.key]
     for difference in sorted(differences, key=lambda item: item.row_key):
@@ -149,11 +151,11 @@ def _lines(
             "difference": difference.kind.value,
             "columns": list(difference.columns),
         }
-        yield {**line, "repaired": difference.row_key not in left} if repaired else line
+        yield {**line, "repaired": difference.row_key not in remaining} if repaired else line
 
 
-def _summarize(table: Table, rows: int, in_flight: int, differing: int, left: int, *, repaired: bool) -> None:
+def _summarize(table: Table, rows: int, in_flight: int, differing: int, remaining: int, *, repaired: bool) -> None:
     flying = f", {in_flight} in flight" if in_flight else ""
     say(f"{table}: {rows} rows and static rows read, {differing} differ{flying}")
     if repaired and differing:
-        say(f"{differing - left} repaired, {left} differ still")
+        say(f"{differing - remaining} repaired, {remaining} differ still")

@@ -74,7 +74,7 @@ def replay(name: Name, config: SettingsFile = None) -> None:
     ):
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
         shape = shape_of(settings.stream, sink, spark() if settings.stream.where else None)
-        shaped = decoded if shape is None else lambda found: shape.shaped(decoded(found))
+        shaped = decoded if shape is None else lambda letters: shape.shaped(decoded(letters))
 
         def fetch(record_id: RecordId) -> bytes | None:
             return records.value(*record_id.key)

@@ -192,11 +192,13 @@ def _publish(settings: Settings, reading: SnapshotSettings, *, new: bool) -> Non
 
     publication = Publication(Announcer(settings), reading)
     publication.begin(new=new)
-    earlier, left = publication.totals()
-    _say_begun(publication.record.id, publication.destination.topic, earlier.ranges, len(left), publication.resumed)
+    earlier, unpublished = publication.totals()
+    _say_begun(
+        publication.record.id, publication.destination.topic, earlier.ranges, len(unpublished), publication.resumed
+    )
     began = time.monotonic()
     with SparkOnce(settings.stream.spark.reveal()) as spark:
-        if left:
+        if unpublished:
             session = spark()
             began = time.monotonic()
             with progress_shown(publication, before=earlier):
@@ -223,8 +225,8 @@ def _print_estimate(table: str, reading: SnapshotSettings) -> None:
     print_rows([row], headings=headings)
 
 
-def _say_begun(snapshot: str, topic: str, ranges: int, left: int, resumed: bool) -> None:
+def _say_begun(snapshot: str, topic: str, ranges: int, unpublished: int, resumed: bool) -> None:
     if resumed:
-        say(f"snapshot {snapshot} goes on: {left} of {ranges} ranges are left; it is published to {topic}")
+        say(f"snapshot {snapshot} goes on: {unpublished} of {ranges} ranges are left; it is published to {topic}")
     else:
         say(f"snapshot {snapshot}: {ranges} ranges are published to {topic}")

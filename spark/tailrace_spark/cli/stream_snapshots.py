@@ -75,7 +75,7 @@ def rows_of(stream: StreamNotes) -> list[dict[str, object]]:
 
 def shown(row: dict[str, object]) -> dict[str, object]:
     """A row for people: a bar, and words for sizes and times."""
-    percent, size, left = float(str(row["percent"])), float(str(row["bytes"])), row["seconds_left"]
+    percent, size, seconds_left = float(str(row["percent"])), float(str(row["bytes"])), row["seconds_left"]
     filled = int(_BAR * percent / 100)
     rate = row["rows_per_second"]
     return {
@@ -86,7 +86,7 @@ def shown(row: dict[str, object]) -> dict[str, object]:
         "rows": row["rows"],
         "size": f"{size / 2**20:.1f} MiB",
         "rows/s": None if rate is None else f"{float(str(rate)):.0f}",
-        "left": None if left is None else _duration(int(str(left))),
+        "left": None if seconds_left is None else _duration(int(str(seconds_left))),
         "reason": row["reason"],
     }
 

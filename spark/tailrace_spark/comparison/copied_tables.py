@@ -56,9 +56,9 @@ class CopiedTables:
         for row in self._rows(table, None):
             yield StoredVisible(row.row_key, row.state, visible=True, clustering=_clustering(row.change))
 
-    def amend(self, table: Table, states: Mapping[RowKey, RowState], shown: Mapping[RowKey, Clustering]) -> None:
+    def amend(self, table: Table, states: Mapping[RowKey, RowState], to_show: Mapping[RowKey, Clustering]) -> None:
         """As ComparableSink says. Rows are shown as they are stored: there is nothing to show again."""
-        del shown
+        del to_show
         removals = {row_key: state for row_key, state in states.items() if not state.empty}
         if not removals:
             return

@@ -32,8 +32,8 @@ def repair(comparison: Comparison, compared: Compared, *, remove: bool, now: int
         _write(comparison, compared, batch, stored, now)
     extra = [key for key, item in compared.differences.items() if item.kind is Kind.EXTRA and key in stored]
     comparison.target.sink.amend(compared.table, {key: _removal(None, stored[key], now) for key in extra}, {})
-    left = comparison.look(compared.buckets, numbers)
-    return {key: item for key, item in left.items() if key in compared.differences}
+    differing = comparison.look(compared.buckets, numbers)
+    return {key: item for key, item in differing.items() if key in compared.differences}
 
 
 def _source(comparison: Comparison, compared: Compared, numbers: set[int]) -> Iterator[SourceRow]:

@@ -34,9 +34,9 @@ class RowDigests:
     def __init__(self, table: Table) -> None:
         self._visible = VisibleColumns(table), VisibleColumns(table, static=True)
 
-    def columns(self, row_key: RowKey, state: RowState, at: int) -> tuple[bytes | None, ...] | None:
+    def columns(self, row_key: RowKey, state: RowState, now: int) -> tuple[bytes | None, ...] | None:
         """A digest of each column's value; None where SELECT returns no row at a time, in seconds since the epoch."""
-        values = self._visible[row_key[1] == STATIC].values(state, None, at)
+        values = self._visible[row_key[1] == STATIC].values(state, None, now)
         if values is None:
             return None
         return tuple(
@@ -97,8 +97,10 @@ def differences(
         elif source_row.columns != target_row.columns:
             columns = [
                 name
-                for name, left, right in zip(names, source_row.columns, target_row.columns, strict=False)
-                if left != right
+                for name, source_digest, target_digest in zip(
+                    names, source_row.columns, target_row.columns, strict=False
+                )
+                if source_digest != target_digest
             ]
             different[row_key] = Difference(
                 row_key, Kind.DIFFERENT, tuple(columns), source_row.shown, source_row.newest

@@ -25,20 +25,20 @@ class TableTarget:
         self._table = table
         self._digests = RowDigests(table)
 
-    def digests(self, buckets: Buckets, at: int) -> dict[int, Digest]:
+    def digests(self, buckets: Buckets, now: int) -> dict[int, Digest]:
         """The digests of the buckets that have rows, as they read at a time, in seconds since the epoch."""
         digests: dict[int, Digest] = {}
         for row, bucket in self._rows(buckets):
-            columns = self._columns(row, at)
+            columns = self._columns(row, now)
             if columns is not None:
                 digests[bucket] = with_rows(digests.get(bucket, NO_ROWS), 1, row_digest(row.row_key, columns))
         return digests
 
-    def rows(self, buckets: Buckets, numbers: Collection[int], at: int) -> dict[RowKey, ComparedRow]:
+    def rows(self, buckets: Buckets, numbers: Collection[int], now: int) -> dict[RowKey, ComparedRow]:
         """The rows of some buckets."""
         rows: dict[RowKey, ComparedRow] = {}
         for row, bucket in self._rows(buckets):
-            if bucket in numbers and (columns := self._columns(row, at)) is not None:
+            if bucket in numbers and (columns := self._columns(row, now)) is not None:
                 written = 0 if row.state is None else newest(row.state)
                 rows[row.row_key] = ComparedRow(columns, written, self._shown(row))
         return rows
@@ -56,9 +56,9 @@ class TableTarget:
             if bucket is not None:
                 yield row, bucket
 
-    def _columns(self, row: StoredVisible, at: int) -> tuple[bytes | None, ...] | None:
+    def _columns(self, row: StoredVisible, now: int) -> tuple[bytes | None, ...] | None:
         """As RowDigests says; of a row that readers see, or miss, against its state, what no source has."""
-        columns = None if row.state is None else self._digests.columns(row.row_key, row.state, at)
+        columns = None if row.state is None else self._digests.columns(row.row_key, row.state, now)
         if (columns is not None) is row.visible:
             return columns
         if columns is None:

@@ -44,14 +44,14 @@ def await_kafka(
         try:
             ask()
         except ServiceError as error:
-            left = end - clock()
-            if left <= 0:
+            remaining = end - clock()
+            if remaining <= 0:
                 raise ServiceError(
                     f"Kafka has not answered for {seconds:g} s (stream.once_wait_seconds), and `stream --once` ends "
                     f"without reading anything: {error}"
                 ) from error
-            log.warning("Kafka does not answer; `stream --once` tries again for %.0f s: %s", left, error)
+            log.warning("Kafka does not answer; `stream --once` tries again for %.0f s: %s", remaining, error)
         else:
             return
-        if wait(min(_PAUSE_SECONDS, max(0.0, left))):
+        if wait(min(_PAUSE_SECONDS, max(0.0, remaining))):
             return

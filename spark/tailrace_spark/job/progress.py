@@ -159,8 +159,8 @@ class Report:
         """Rows expired while nothing came."""
         self._counts["rows"] += rows
 
-    def as_json(self, behind: Mapping[str, int] | None) -> dict[str, object]:
-        """For /status; `behind` is in records by topic, None where nobody could tell."""
+    def as_json(self, lag: Mapping[str, int] | None) -> dict[str, object]:
+        """For /status; `lag` is in records by topic, None where nobody could tell."""
         target = self.target
         return {
             "sink": {"name": target.name, "type": target.type, "location": target.location},
@@ -172,7 +172,7 @@ class Report:
                 for name, table in sorted(dict(self._tables).items())
             },
             "refused_tables": dict(self._refused),
-            "behind_records": None if behind is None else dict(behind),
+            "behind_records": None if lag is None else dict(lag),
             "losses": [_trouble_json(loss) for loss in self._losses],
             "stopped": dict(self.stopped),
             "snapshots": list(self.snapshots),
@@ -204,10 +204,10 @@ def _why(summary: Summary) -> str:
     return "".join(f"; {table}: {reason}" for table, reason in sorted(summary.refused.items()))
 
 
-def _batch(done: Progress, at: float) -> dict[str, object]:
+def _batch(done: Progress, finished: float) -> dict[str, object]:
     return {
         "batch": done.batch,
-        "at": _time(at),
+        "at": _time(finished),
         "records": done.records,
         "seconds": round(done.seconds, 3),
         "execution": done.execution,

@@ -88,10 +88,10 @@ class Seats:
         began = self._clock()
         with self._changed:
             while not stop.is_set():
-                left = min(self._joined_at + quiet, began + most) - self._clock()
-                if left <= 0:
+                remaining = min(self._joined_at + quiet, began + most) - self._clock()
+                if remaining <= 0:
                     break
-                self._changed.wait(min(left, _WAIT_SECONDS))
+                self._changed.wait(min(remaining, _WAIT_SECONDS))
             start = common_start([seat.offsets for seat in self._seats])
             self._position = start
             return start

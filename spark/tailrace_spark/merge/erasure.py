@@ -41,13 +41,13 @@ def erase_partitions(
         for key, partition in stored.items():
             _remove(key, partition, result)
         return {}, result
-    left: dict[bytes, StoredPartition] = {}
+    uncovered: dict[bytes, StoredPartition] = {}
     for key, partition in stored.items():
         remaining = _erase(key, partition, erased, now, result)
         _show(renderer, key, partition, remaining, now, result)
         if remaining != NOT_STORED:
-            left[key] = remaining
-    return left, result
+            uncovered[key] = remaining
+    return uncovered, result
 
 
 def _remove(key: bytes, partition: StoredPartition, result: MergeResult[VisibleRow]) -> None:
@@ -94,16 +94,16 @@ def _show(
     renderer: RowRenderer[VisibleRow],
     key: bytes,
     former: StoredPartition,
-    left: StoredPartition,
+    remaining: StoredPartition,
     now: int,
     result: MergeResult[VisibleRow],
 ) -> None:
     """Render what is left anew; rows that read as before are shown again."""
     states: dict[bytes, ClusteredState] = {
-        clustering: (decode_stored(*row.stored).state, row.written_as) for clustering, row in left.rows.items()
+        clustering: (decode_stored(*row.stored).state, row.written_as) for clustering, row in remaining.rows.items()
     }
     if renderer.whole_partitions:
-        static = None if left.static is None else left.static.state
+        static = None if remaining.static is None else remaining.static.state
         visible = dict(renderer.partition(key, static, states.items(), now))
     else:
         rows = {(key, clustering): renderer.row((key, clustering), states[clustering], now) for clustering in states}

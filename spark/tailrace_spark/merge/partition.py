@@ -67,11 +67,11 @@ class RowRenderer(Protocol[VisibleRowOut]):
     def whole_partitions(self) -> bool:
         """Whether visible rows have values of others of their partition, so that all of these are rendered together."""
 
-    def row(self, row_key: RowKey, state: ClusteredState, at: int | None) -> VisibleRowOut | None:
+    def row(self, row_key: RowKey, state: ClusteredState, now: int | None) -> VisibleRowOut | None:
         """A visible row of a table without static columns; None: SELECT returns none. Raises DecodeError."""
 
     def partition(
-        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], at: int | None
+        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], now: int | None
     ) -> Mapping[RowKey, VisibleRowOut]:
         """All visible rows of a partition, by their keys; of one without rows its static columns, under STATIC.
 
@@ -108,20 +108,20 @@ class MergeResult(Generic[VisibleRow]):
         return result
 
     def put(
-        self, row_key: RowKey, state: RowState, at: int, written_as: Clustering | None, encoded: bytes | None
+        self, row_key: RowKey, state: RowState, now: int, written_as: Clustering | None, encoded: bytes | None
     ) -> None:
         """Store a row's state, or remove the row where it is empty; `encoded` are its bytes, if they are known."""
         if state.empty:
             self.removed.append(row_key)
         else:
-            self.stored.append((state_row(row_key, state, at, encoded), written_as))
+            self.stored.append((state_row(row_key, state, now, encoded), written_as))
 
-    def put_deletions(self, key: bytes, stored: PartitionState, merged: PartitionState, at: int) -> None:
+    def put_deletions(self, key: bytes, stored: PartitionState, merged: PartitionState, now: int) -> None:
         """Store a partition's deletions."""
         old, new = deletion_rows(stored), deletion_rows(merged)
         for clustering, deletion in new.items():
             if old.get(clustering) != deletion:
-                self.stored.append((deletion_row((key, clustering), deletion, at), None))
+                self.stored.append((deletion_row((key, clustering), deletion, now), None))
         # Flattening may cut or swallow former ranges, as RangeTombstoneList does: their rows are removed.
         self.removed += [(key, clustering) for clustering in old if clustering not in new]
 

@@ -66,14 +66,14 @@ def row_of(
 
 
 def state_row(
-    row_key: RowKey, state: RowState, at: int | None, encoded: bytes | None = None, came: int | None = None
+    row_key: RowKey, state: RowState, now: int | None, encoded: bytes | None = None, came: int | None = None
 ) -> StateTableRow:
     """The row of a state that is not empty, and that was looked at at a time, in seconds since the epoch.
 
     `came` is when the last of it came, where that was not then.
     """
-    now = -1 if at is None else at
-    expiry, deletes = state.next_expiry(after=now), deletes_from(state)
+    evaluated = -1 if now is None else now
+    expiry, deletes = state.next_expiry(after=evaluated), deletes_from(state)
     if deletes is not None:
-        deletes = max(deletes, now if came is None else came)
+        deletes = max(deletes, evaluated if came is None else came)
     return row_of(row_key, newest(state), encoded or encode_state(state), state.assignment, expiry, deletes)

@@ -39,13 +39,13 @@ def truncate_batch(stored: TruncationState, changes: Sequence[Delivered], ring_d
     truncations, erased = absorb(stored, new, ring_delay)
     # By position (CommitLogPosition), as a node replays its log (CommitLogReplayer.ReplayFilter): a write that one
     # replica has from before its truncation and another one from behind it is covered once and left once.
-    left = [
+    remaining = [
         delivered
         for delivered in changes
         if not (delivered.change.op is Op.TRUNCATE and _is_told(delivered))
         and not truncations.covers(delivered.change, ring_delay)
     ]
-    return TruncatedBatch(truncations, erased, left)
+    return TruncatedBatch(truncations, erased, remaining)
 
 
 def _is_told(truncation: Delivered) -> bool:

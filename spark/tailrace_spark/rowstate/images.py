@@ -67,7 +67,7 @@ class Images:
         partition: Partition,
         changes: Iterable[Change],
         *,
-        at: int | None = None,
+        now: int | None = None,
     ) -> list[Image]:
         """Merge changes into their partition; the images of the rows that they changed.
 
@@ -79,35 +79,35 @@ class Images:
         for change in changes:
             for row_key, previous in partition.absorb(change):
                 previous_rows.setdefault(row_key, previous)
-        return self._images(partition, previous_rows, (None, at), (None, at))
+        return self._images(partition, previous_rows, (None, now), (None, now))
 
-    def of_change(self, partition: Partition, change: Change, *, at: int | None = None) -> list[Image]:
+    def of_change(self, partition: Partition, change: Change, *, now: int | None = None) -> list[Image]:
         """Merge one change; its images, as a log of changes has them beside the change itself.
 
         A change of one row, or of the static row, has one image wherever that row is visible before or after. It has
         one too where newer data covers it, and nothing changed. A deletion of a range or of the partition has one for
         each row that it changes visibly. Raises as `apply` does.
         """
-        images = self.apply(partition, [change], at=at)
+        images = self.apply(partition, [change], now=now)
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
             return [image for image in images if _differs(image)]
         row_key = None if change.static else clustering_key(change.table, change.clustering or ())
         row = partition.rows.get(row_key)
-        return images or self._images(partition, {row_key: row}, (None, at), (None, at))
+        return images or self._images(partition, {row_key: row}, (None, now), (None, now))
 
-    def truncate(self, partition: Partition, erased: Deletion, *, at: int | None = None) -> list[Image]:
+    def truncate(self, partition: Partition, erased: Deletion, *, now: int | None = None) -> list[Image]:
         """The images of rows of which a truncation takes something (`truncation.absorb`); the partition stays."""
         rows: dict[ClusteringBytes, PartitionRow | None] = dict(partition.rows)
-        return [image for image in self._images(partition, rows, (None, at), (erased, at)) if _differs(image)]
+        return [image for image in self._images(partition, rows, (None, now), (erased, now)) if _differs(image)]
 
-    def expire(self, partition: Partition, since: int, at: int) -> list[Image]:
-        """The images of a partition's rows that expiry changed later than `since` and up to `at`, both in seconds."""
+    def expire(self, partition: Partition, since: int, now: int) -> list[Image]:
+        """The images of a partition's rows that expiry changed later than `since` and up to `now`, both in seconds."""
         due: dict[ClusteringBytes, PartitionRow | None] = {}
         for row_key, row in partition.rows.items():
             soonest = row.state.next_expiry(partition.covering(row_key), since)
-            if soonest is not None and soonest <= at:
+            if soonest is not None and soonest <= now:
                 due[row_key] = row
-        return [image for image in self._images(partition, due, (None, since), (None, at)) if _differs(image)]
+        return [image for image in self._images(partition, due, (None, since), (None, now)) if _differs(image)]
 
     def _images(
         self, partition: Partition, rows: dict[ClusteringBytes, PartitionRow | None], before: _When, after: _When

@@ -51,32 +51,32 @@ class VisibleColumns:
         dropped = {drop.column.name_bytes: drop.dropped_at for drop in table.dropped}
         self._plan = [_plan_of(column, dropped.get(column.name_bytes)) for column in self.columns]
 
-    def values(self, state: RowState, covering: Deletion | None = None, at: int | None = None) -> list[Any] | None:
+    def values(self, state: RowState, covering: Deletion | None = None, now: int | None = None) -> list[Any] | None:
         """The values of `columns`, in order, None for null; or None where SELECT returns no row.
 
-        `covering` is the strongest partition or range deletion, or truncation, over the row. `at`, in seconds since
+        `covering` is the strongest partition or range deletion, or truncation, over the row. `now`, in seconds since
         the epoch, hides what has expired by then; None hides none of it. Values are those of
         tailrace_schemas.cql.values: a list or set is a list, a map a list of {key, value}, a user type a dict. A
         counter is the sum of its shards, an int. Raises DecodeError where a value is none of its type.
         """
-        live = self._live(state, covering, at)
+        live = self._live(state, covering, now)
         if live is None:
             return None
         return [None if cells is None else plan.value(cells) for plan, cells in zip(self._plan, live, strict=True)]
 
-    def of(self, state: RowState, covering: Deletion | None = None, at: int | None = None) -> dict[str, Any] | None:
+    def of(self, state: RowState, covering: Deletion | None = None, now: int | None = None) -> dict[str, Any] | None:
         """`values` by the names of the columns, those that are not null."""
-        values = self.values(state, covering, at)
+        values = self.values(state, covering, now)
         if values is None:
             return None
         return {plan.name: value for plan, value in zip(self._plan, values, strict=True) if value is not None}
 
-    def times(self, state: RowState, covering: Deletion | None = None, at: int = 0) -> dict[str, ColumnTimes] | None:
+    def times(self, state: RowState, covering: Deletion | None = None, now: int = 0) -> dict[str, ColumnTimes] | None:
         """WRITETIME and TTL of what `of` shows at the same moment, by column; None where SELECT returns no row.
 
         A value of no bytes, which `of` takes for null, has its times too, as in CQL. Counters have none.
         """
-        live = self._live(state, covering, at)
+        live = self._live(state, covering, now)
         if live is None:
             return None
         column_times: dict[str, ColumnTimes] = {}
@@ -84,47 +84,47 @@ class VisibleColumns:
             if cells is None or plan.counter:
                 continue
             if plan.multicell:
-                column_times[plan.name] = [None if cell is None else _times(cell, at) for cell in plan.elements(cells)]
+                column_times[plan.name] = [None if cell is None else _times(cell, now) for cell in plan.elements(cells)]
             else:
-                column_times[plan.name] = _times(cells[None], at)
+                column_times[plan.name] = _times(cells[None], now)
         return column_times
 
-    def _live(self, state: RowState, covering: Deletion | None, at: int | None) -> list[Cells | None] | None:
+    def _live(self, state: RowState, covering: Deletion | None, now: int | None) -> list[Cells | None] | None:
         """The live cells of each column, None where it has none; or None where SELECT returns no row."""
         # A row exists while its marker or any of its cells is live (Row.hasLiveData); static rows have no marker.
         active = stronger(state.deletion, covering)
-        exists = not self._static and _marker_lives(state.marker, active, at)
+        exists = not self._static and _marker_lives(state.marker, active, now)
         live: list[Cells | None] = []
         for plan in self._plan:
             column = state.columns.get(plan.name_bytes)
-            cells = None if column is None else _live(plan, column, active, at)
+            cells = None if column is None else _live(plan, column, active, now)
             exists = exists or cells is not None
             live.append(cells)
         return live if exists else None
 
 
 def visible(
-    state: RowState, table: Table, covering: Deletion | None = None, at: int | None = None, *, static: bool = False
+    state: RowState, table: Table, covering: Deletion | None = None, now: int | None = None, *, static: bool = False
 ) -> dict[str, Any] | None:
     """`VisibleColumns(table, static=static).of(state, covering, at)`, for one row."""
-    return VisibleColumns(table, static=static).of(state, covering, at)
+    return VisibleColumns(table, static=static).of(state, covering, now)
 
 
-def _marker_lives(marker: Marker | None, active: Deletion | None, at: int | None) -> bool:
+def _marker_lives(marker: Marker | None, active: Deletion | None, now: int | None) -> bool:
     # From `expires` on it is expired, that second included (LivenessInfo.isLive: `nowInSec < localExpirationTime`).
     if marker is None or covers(active, marker.written):
         return False
-    return at is None or marker.expires is None or at < marker.expires
+    return now is None or marker.expires is None or now < marker.expires
 
 
-def _live(plan: _ColumnPlan, column: ColumnState, active: Deletion | None, at: int | None) -> Cells | None:
+def _live(plan: _ColumnPlan, column: ColumnState, active: Deletion | None, now: int | None) -> Cells | None:
     """The live cells, if the column has any."""
     floor, dropped_at = stronger(column.deletion, active), plan.dropped_at
     live: Cells = column.cells
     for cell in column.cells.values():
-        if not _lives(cell, floor, dropped_at, at):
+        if not _lives(cell, floor, dropped_at, now):
             live = {
-                path: candidate for path, candidate in column.cells.items() if _lives(candidate, floor, dropped_at, at)
+                path: candidate for path, candidate in column.cells.items() if _lives(candidate, floor, dropped_at, now)
             }
             break
     if not live:
@@ -140,20 +140,20 @@ def _live(plan: _ColumnPlan, column: ColumnState, active: Deletion | None, at: i
     return live if live and (None in live) is not plan.multicell else None
 
 
-def _lives(cell: CellState, floor: Deletion | None, dropped_at: int | None, at: int | None) -> bool:
+def _lives(cell: CellState, floor: Deletion | None, dropped_at: int | None, now: int | None) -> bool:
     """Whether a cell is neither covered nor dropped nor expired; it may be a tombstone."""
     # At the microsecond of the drop a cell is dropped too (DroppedColumn.droppedTime). That holds after the column was
     # added again.
-    return not covers(floor, cell.written) and (dropped_at is None or cell.written > dropped_at) and _lasts(cell, at)
+    return not covers(floor, cell.written) and (dropped_at is None or cell.written > dropped_at) and _lasts(cell, now)
 
 
-def _lasts(cell: CellState, at: int | None) -> bool:
+def _lasts(cell: CellState, now: int | None) -> bool:
     """Whether a cell has not expired; a tombstone stays one."""
-    return at is None or cell.ttl is None or cell.expires is None or at < cell.expires
+    return now is None or cell.ttl is None or cell.expires is None or now < cell.expires
 
 
-def _times(cell: CellState, at: int) -> Times:
-    return cell.written, None if cell.ttl is None or cell.expires is None else cell.expires - at
+def _times(cell: CellState, now: int) -> Times:
+    return cell.written, None if cell.ttl is None or cell.expires is None else cell.expires - now
 
 
 @lru_cache(maxsize=4096)

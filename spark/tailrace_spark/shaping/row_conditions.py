@@ -123,10 +123,10 @@ def _comparison(expression: exp.Expr) -> Node:
         if isinstance(expression, exp.Is | exp.NullSafeEQ):
             raise _UnfitError("whether a value is missing cannot be asked, as one goes missing by time alone")
         raise _UnfitError(f"{expression.sql('spark')} is not one of its forms")
-    left, right = expression.this.unnest(), expression.expression.unnest()
-    if isinstance(left, exp.Column):
-        return "compare", sign, _name(left), _literal(right)
-    return "compare", _TURNED[sign], _name(right), _literal(left)
+    left_operand, right_operand = expression.this.unnest(), expression.expression.unnest()
+    if isinstance(left_operand, exp.Column):
+        return "compare", sign, _name(left_operand), _literal(right_operand)
+    return "compare", _TURNED[sign], _name(right_operand), _literal(left_operand)
 
 
 def _name(expression: exp.Expr) -> str:

@@ -173,8 +173,8 @@ class ComparableSink(Sink, Protocol):
     def stored(self, table: Table) -> Iterator[StoredVisible]:
         """All rows and static rows that it has of a table, in no order; none where it does not follow it."""
 
-    def amend(self, table: Table, states: Mapping[RowKey, RowState], shown: Mapping[RowKey, Clustering]) -> None:
-        """Merge these states into stored rows, which take away at most. Show those `shown` again, as they are stored.
+    def amend(self, table: Table, states: Mapping[RowKey, RowState], to_show: Mapping[RowKey, Clustering]) -> None:
+        """Merge these states into stored rows, which take away at most. Show those `to_show` again, as they are stored.
 
         Rows that readers see and of which nothing is stored go, where they have a state here.
         """

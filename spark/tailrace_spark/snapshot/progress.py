@@ -294,7 +294,7 @@ def snapshots_from_json(text: str) -> Snapshots:
 
 def status_row(snapshot: TableSnapshot) -> dict[str, object]:
     """What people are shown of it."""
-    rate, left = snapshot.rows_per_second, snapshot.seconds_left
+    rate, seconds_left = snapshot.rows_per_second, snapshot.seconds_left
     return {
         "table": snapshot.table,
         "id": snapshot.id,
@@ -304,7 +304,7 @@ def status_row(snapshot: TableSnapshot) -> dict[str, object]:
         "rows": snapshot.rows,
         "bytes": snapshot.octets,
         "rows_per_second": None if rate is None else round(rate, 1),
-        "seconds_left": None if left is None else round(left),
+        "seconds_left": None if seconds_left is None else round(seconds_left),
         "origin": snapshot.origin,
         "where": snapshot.where,
         "reason": snapshot.reason or None,

@@ -137,17 +137,17 @@ class Publication:
 
     def publish(self, run: Run) -> Totals:
         """Publish all ranges that are not out yet, then end the snapshot."""
-        totals, left = self.totals()
-        tasks = self._tasks(left)
+        totals, unpublished = self.totals()
+        tasks = self._tasks(unpublished)
         if tasks:
             for outcome in run(tasks, self._task(len(tasks))):
                 if outcome.fenced:
                     raise FencedError(outcome.error or "")
                 if outcome.error is not None:
                     raise ServiceError(f"range {outcome.index} of {self.record.table}: {outcome.error}. {_AGAIN}")
-            totals, left = self.totals()
-        if left:
-            raise ServiceError(f"{len(left)} ranges of {self.record.table} are not published yet: {_AGAIN}")
+            totals, unpublished = self.totals()
+        if unpublished:
+            raise ServiceError(f"{len(unpublished)} ranges of {self.record.table} are not published yet: {_AGAIN}")
         self._end(self.record)
         return totals
 
@@ -171,10 +171,10 @@ class Publication:
         within, now = self._settings.token_range, time.time_ns() // 1_000_000
         return SnapshotRecord(uuid4().hex, str(table), table.id, topic, within, ranges, now)
 
-    def _tasks(self, left: Sequence[int]) -> list[tuple[NumberedPiece, ...]]:
+    def _tasks(self, unpublished: Sequence[int]) -> list[tuple[NumberedPiece, ...]]:
         ranges = self.record.ranges
-        numbers = {ranges[index]: index for index in left}
-        dealt = deal([self._survey.piece_of(ranges[index]) for index in left], self._settings.limits)
+        numbers = {ranges[index]: index for index in unpublished}
+        dealt = deal([self._survey.piece_of(ranges[index]) for index in unpublished], self._settings.limits)
         return [tuple([NumberedPiece(numbers[piece.range], piece) for piece in pieces]) for pieces in dealt]
 
     def _task(self, tasks: int) -> PublishTask:

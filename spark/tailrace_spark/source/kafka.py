@@ -95,9 +95,11 @@ def _pattern(settings: Settings, topics: str | None = None) -> str:
     return without_internal(topics or settings.stream.topics or table_topics(prefix), prefix)
 
 
-def read_some(spark: SparkSession, settings: Settings, place: tuple[str, int], start: int, records: int) -> DataFrame:
+def read_some(
+    spark: SparkSession, settings: Settings, topic_partition: tuple[str, int], start: int, records: int
+) -> DataFrame:
     """The columns of `read_messages` for up to so many committed records of one partition, from an offset on, now."""
-    topic, partition = place
+    topic, partition = topic_partition
     return _read(spark, settings, {topic: {partition: start}}, "latest").limit(records)
 
 

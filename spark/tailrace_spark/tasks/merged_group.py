@@ -120,8 +120,8 @@ def _merged(
     if work.erased is None:
         return merge.merge(partitions, gather(delivered))
     erased = EVERYTHING if work.erased == EVERYTHING.written else Deletion(work.erased, work.erased // _MICROS)
-    left, result = erase_partitions(renderer, partitions, erased, work.now)
-    return result.then(merge.merge(left, gather(delivered)))
+    remaining, result = erase_partitions(renderer, partitions, erased, work.now)
+    return result.then(merge.merge(remaining, gather(delivered)))
 
 
 def _state(stored: Any, result: MergeResult[list[object]], tokens: Mapping[bytes, int]) -> Any:

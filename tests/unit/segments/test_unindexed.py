@@ -53,7 +53,7 @@ class Node:
             resume,
             register=self.register,
             early=early,
-            kept=self.kept,
+            kept_segments=self.kept,
             commitlog=lambda: self.root / "commitlog",
         )
         self._stack.callback(self.capture.close)

@@ -83,10 +83,10 @@ def check_spool_disk(settings: AgentSettings, clock: Clock = time.monotonic) -> 
     )
 
 
-def _measured(place: Path, clock: Clock) -> tuple[float, float]:
+def _measured(directory: Path, clock: Clock) -> tuple[float, float]:
     """MiB a second of a file that is written and synced, and seconds of one sync of a block. Raises OSError."""
     block = os.urandom(_MIB)
-    with tempfile.TemporaryFile(dir=place) as file:
+    with tempfile.TemporaryFile(dir=directory) as file:
         began = clock()
         for _ in range(_SAMPLE // _MIB):
             file.write(block)

@@ -51,7 +51,9 @@ TableName = Annotated[
 ]
 At = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="A write time: ISO 8601, or microseconds. Default: now.", show_default=False),
+    typer.Option(
+        "--at", metavar="TIME", help="A write time: ISO 8601, or microseconds. Default: now.", show_default=False
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on a terminal, too.")]
 
@@ -77,7 +79,7 @@ def lookup(
         typer.Argument(metavar="KEY", help="Partition keys, in CQL or as 0x and their bytes.", show_default=False),
     ] = None,
     table: TableName = None,
-    at: At = None,
+    moment: At = None,
     generation: Annotated[
         Path | None,
         typer.Option(
@@ -108,7 +110,7 @@ def lookup(
         _print_found((_found(from_file, (), key, data) for key, data in zip(keys, serialized, strict=True)), json)
         return
     with _published(settings) as reader:
-        published, mark = _at(reader, at)
+        published, mark = _at(reader, moment)
     proposal = published.unpack()
     around = circles(proposal.ring)
     rows = (_found(proposal.generation, around, key, data) for key, data in zip(keys, serialized, strict=True))
@@ -267,13 +269,13 @@ def _definition(settings: Settings, name: str) -> Table:
         schemas.refresh()
         entries = list(schemas.values())
         topic_of(entries, name, settings.topics.prefix)
-        return max((entry for entry in entries if str(entry.table) == name), key=lambda one: one.announced).table
+        return max((entry for entry in entries if str(entry.table) == name), key=lambda entry: entry.announced).table
 
 
-def _at(reader: GenerationReader, at: str | None) -> tuple[PublishedGeneration, str | None]:
+def _at(reader: GenerationReader, moment: str | None) -> tuple[PublishedGeneration, str | None]:
     """The generation that operates at a time, and a mark, if any. Raises SettingsError where there is none yet."""
     _find(reader.published, None)
-    written = time_of("--at", at)
+    written = time_of("--at", moment)
     operating, mark = reader.operating(time.time_ns() // 1000 if written is None else written)
     return operating, None if mark is None else mark.value
 
@@ -296,15 +298,15 @@ def _find(published: tuple[PublishedGeneration, ...], timestamp: int | None) -> 
     raise SettingsError(f"no generation has timestamp {timestamp}; the last are {newest} (`tailrace generations list`)")
 
 
-def _row(one: PublishedGeneration) -> dict[str, object]:
-    proposal = one.unpack()
+def _row(generation: PublishedGeneration) -> dict[str, object]:
+    proposal = generation.unpack()
     entries = proposal.generation.entries
     return {
-        "timestamp": one.timestamp,
-        "from": datetime.fromtimestamp(one.timestamp / 1000, UTC).isoformat(timespec="milliseconds"),
+        "timestamp": generation.timestamp,
+        "from": datetime.fromtimestamp(generation.timestamp / 1000, UTC).isoformat(timespec="milliseconds"),
         "nodes": len(proposal.ring.nodes),
         "entries": len(entries),
         "streams": entries.stream_count,
-        "predecessor": one.predecessor,
-        "uuid": one.uuid,
+        "predecessor": generation.predecessor,
+        "uuid": generation.uuid,
     }

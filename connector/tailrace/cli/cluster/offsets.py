@@ -217,16 +217,16 @@ def _row(record: HostRecord, now: float) -> dict[str, object]:
     }
 
 
-def _short(one: HostRecord, now: float) -> dict[str, object]:
+def _short(record: HostRecord, now: float) -> dict[str, object]:
     """What fits a terminal."""
-    resume = one.resume
+    resume = record.resume
     return {
-        "cluster": one.cluster,
-        "host": one.host,
-        "position": one.problem if resume is None else position_words(resume.position),
+        "cluster": record.cluster,
+        "host": record.host,
+        "position": record.problem if resume is None else position_words(resume.position),
         "known segments": None if resume is None else len(resume.open),
         "quarantined": None if resume is None else len(resume.quarantined),
-        "age": age_words(one.age(now)),
+        "age": age_words(record.age(now)),
     }
 
 

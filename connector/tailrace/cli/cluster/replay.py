@@ -150,9 +150,9 @@ def _run(
 
 
 @contextmanager
-def _progress(segments: Sequence[SegmentFiles], shown: bool) -> Iterator[Told]:
+def _progress(segments: Sequence[SegmentFiles], on_terminal: bool) -> Iterator[Told]:
     """What shows on a terminal how many bytes of all segments are done."""
-    if not shown:
+    if not on_terminal:
         yield lambda _files, _offset: None
         return
     bytes_before, total = {}, 0

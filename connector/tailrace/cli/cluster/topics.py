@@ -79,14 +79,14 @@ def needed_topics(settings: Settings, existing: Collection[str]) -> dict[TopicPl
 
 
 def plan_rows(
-    needed: Mapping[TopicPlan, str], there: Collection[str], wrong: Iterable[str], brokers: int
+    needed: Mapping[TopicPlan, str], existing: Collection[str], wrong: Iterable[str], brokers: int
 ) -> list[dict[str, object]]:
     """One row per topic; `wrong` are the problems of those that exist, each naming its topic."""
     problems = tuple(wrong)
     rows: list[dict[str, object]] = []
     for topic, purpose in needed.items():
         mine = [words for words in problems if words.startswith(f"topic {topic.name} ")]
-        state = "missing" if topic.name not in there else "; ".join(mine) or "there"
+        state = "missing" if topic.name not in existing else "; ".join(mine) or "there"
         rows.append(
             {
                 "topic": topic.name,

@@ -74,11 +74,11 @@ def _segments(places: Iterable[Path]) -> Iterator[Path]:
         yield from (path / name for name in listing.foreign if parse_name(name) is not None)
 
 
-def _show(found: Iterable[Verdict], sizes: Sequence[int]) -> Counter[Status]:
+def _show(verdicts: Iterable[Verdict], sizes: Sequence[int]) -> Counter[Status]:
     """Print the verdicts as they come, on a terminal those that are not ok; how many there are of each status."""
     counts: Counter[Status] = Counter()
     rows: list[dict[str, object]] = []
-    for verdict in _with_bar(found, sizes) if sys.stderr.isatty() else found:
+    for verdict in _with_bar(verdicts, sizes) if sys.stderr.isatty() else verdicts:
         counts[verdict.status] += 1
         if not on_terminal():
             print_json(asdict(verdict))
@@ -88,12 +88,12 @@ def _show(found: Iterable[Verdict], sizes: Sequence[int]) -> Counter[Status]:
     return counts
 
 
-def _with_bar(found: Iterable[Verdict], sizes: Sequence[int]) -> Iterator[Verdict]:
+def _with_bar(verdicts: Iterable[Verdict], sizes: Sequence[int]) -> Iterator[Verdict]:
     """The verdicts, while a bar on stderr shows how many bytes of all are done."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("verifying", total=sum(sizes))
-        for verdict, size in zip(found, sizes, strict=True):
+        for verdict, size in zip(verdicts, sizes, strict=True):
             bar.advance(task, size)
             yield verdict
 

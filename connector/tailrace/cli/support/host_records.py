@@ -87,11 +87,11 @@ def publisher_of(settings: Settings, record: HostRecord, pace: Pace | None = Non
     )
 
 
-def require_unchanged(record: HostRecord, found: Resume) -> None:
+def require_unchanged(record: HostRecord, current: Resume) -> None:
     """Raise AgentRunsError where the record, read again behind the fence, is not the one that was shown."""
-    if found != record.resume:
+    if current != record.resume:
         raise AgentRunsError(
-            f"host {record.host} committed {position_words(found.position)} meanwhile: its agent was running, and is "
+            f"host {record.host} committed {position_words(current.position)} meanwhile: its agent was running, and is "
             "shut out now (exit code 5). Nothing was changed; look again, with `tailrace offsets show`"
         )
 

@@ -44,7 +44,7 @@ def losses_in(records: Iterable[Record]) -> tuple[StoredLoss, ...]:
             continue
         if loss is not None and value is not None:
             losses.append(StoredLoss(loss, key, value))
-    return tuple(sorted(losses, key=lambda one: (one.loss.seen, one.key)))
+    return tuple(sorted(losses, key=lambda stored_loss: (stored_loss.loss.seen, stored_loss.key)))
 
 
 def chosen_losses(losses: Iterable[StoredLoss], host: str | None, *, all_: bool = False) -> tuple[StoredLoss, ...]:

@@ -343,9 +343,9 @@ class KafkaPublisher:
                 is_another = self._taken((record.key, record.value) for record in reader.read_to_end())
                 # The other agent signs only after it has read the topics, which waits for open transactions: so it gets
                 # that time.
-                while not is_another and (left := deadline - self._clock()) > 0:
+                while not is_another and (remaining := deadline - self._clock()) > 0:
                     self._producer.wait_on()
-                    later = reader.poll(min(left, _LOOK_SECONDS))
+                    later = reader.poll(min(remaining, _LOOK_SECONDS))
                     is_another = later is not None and self._taken([(later.key, later.value)])
         except ServiceError as error:
             LOG.info("could not check for a newer agent of this host; the next start checks again: %s", error)

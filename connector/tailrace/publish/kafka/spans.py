@@ -66,9 +66,9 @@ class Spans:
             # Only what was there at the first look counts: other producers go on, and their ends would never be
             # reached.
             goals = goals or {partition: end for partition, (_, end) in spans.items()}
-            left = {partition: span for partition, span in spans.items() if span[0] < goals[partition]}
+            open_spans = {partition: span for partition, span in spans.items() if span[0] < goals[partition]}
             now = self._clock()
-            for partition, (stable, end) in left.items():
+            for partition, (stable, end) in open_spans.items():
                 # The last stable offset moves when a transaction ends (KIP-98): its next first record may be another
                 # producer's.
                 if last_moves.get(partition, (-1, now))[0] != stable:
@@ -78,14 +78,14 @@ class Spans:
                     # The record at the last stable offset is the first of the oldest transaction that is open there.
                     first = next(self._read(partition, stable, end), None)
                     is_ours[partition] = first is not None and owner.trace(first) is not None
-            own_spans = {partition: span for partition, span in left.items() if is_ours.get(partition)}
-            if len(own_spans) == len(left):
+            own_spans = {partition: span for partition, span in open_spans.items() if is_ours.get(partition)}
+            if len(own_spans) == len(open_spans):
                 return own_spans
             if now > deadline:
                 LOG.info(
                     "other producers' transactions have been open for over %.0f s; going on without them: %s",
                     patience,
-                    sorted(left),
+                    sorted(open_spans),
                 )
                 return own_spans
             self._sleep(_LOOK_SECONDS)
@@ -187,23 +187,23 @@ class Spans:
         names = (name for name in topics if name.startswith(f"{self._prefix}."))
         return [(name, partition) for name in names for partition in topics[name].partitions]
 
-    def _read(self, place: KafkaPartition, first: int, end: int | None) -> Iterator[Header]:
+    def _read(self, partition: KafkaPartition, first: int, end: int | None) -> Iterator[Header]:
         """The records of a place from an offset on, committed or not; without an `end`, the committed ones."""
-        for message in self._messages(place, first, end):
+        for message in self._messages(partition, first, end):
             yield message.topic(), message.key(), message.value()
 
-    def _sent_at(self, place: KafkaPartition, first: int) -> int:
+    def _sent_at(self, partition: KafkaPartition, first: int) -> int:
         """The time of the first record from an offset on, in milliseconds."""
-        return next((int(message.timestamp()[1]) for message in self._messages(place, first, first + 1)), 0)
+        return next((int(message.timestamp()[1]) for message in self._messages(partition, first, first + 1)), 0)
 
-    def _messages(self, place: KafkaPartition, first: int, end: int | None) -> Iterator[Any]:
+    def _messages(self, partition: KafkaPartition, first: int, end: int | None) -> Iterator[Any]:
         consumer = self._consumer(committed=end is None)
         # assign, not subscribe: we are in no group, commit no offsets, and need no right on one.
-        consumer.assign([TopicPartition(*place, first)])
+        consumer.assign([TopicPartition(*partition, first)])
         deadline = self._clock() + _SECONDS
         while self._clock() < deadline:
             message: Any = consumer.poll(_LOOK_SECONDS)
-            if message is None or (message.topic(), message.partition()) != place:
+            if message is None or (message.topic(), message.partition()) != partition:
                 continue
             error = message.error()
             if error is None and (end is None or message.offset() < end):
@@ -214,9 +214,9 @@ class Spans:
             elif error is None or error.code() == _AT_END:
                 return
             elif error.code() == _FORBIDDEN:
-                LOG.warning("no READ permission on %s: lost transaction markers cannot be detected there", place[0])
+                LOG.warning("no READ permission on %s: lost transaction markers cannot be detected there", partition[0])
                 return
-        raise ServiceError(f"Kafka: {place[0]}[{place[1]}] gives nothing from offset {first} on{self._errors}")
+        raise ServiceError(f"Kafka: {partition[0]}[{partition[1]}] gives nothing from offset {first} on{self._errors}")
 
     def _consumer(self, *, committed: bool) -> Consumer:
         if committed not in self._consumers:

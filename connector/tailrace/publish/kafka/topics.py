@@ -183,7 +183,7 @@ class KafkaTopics:
             settings[str(resource.name)] = {name: str(entry.value) for name, entry in actual.items()}
         return settings
 
-    def _verify(self, plans: Iterable[TopicPlan], there: Mapping[str, int]) -> None:
+    def _verify(self, plans: Iterable[TopicPlan], existing: Mapping[str, int]) -> None:
         """Raise SettingsError for topics, by whomever they were made, in which changes or their order would be lost;
         note how large a batch each takes. What we have no right to know is taken for right."""
         for plan in plans:
@@ -200,7 +200,7 @@ class KafkaTopics:
             # Not part of the verdict: a smaller topic is usable, and changes that do not fit it are parked
             # (contracts.md 1).
             size = int(actual.pop("max.message.bytes", self._options.max_message_bytes))
-            if wrong := plan.problems(there.get(plan.name, plan.partitions), actual):
+            if wrong := plan.problems(existing.get(plan.name, plan.partitions), actual):
                 raise SettingsError("; ".join(wrong))
             self.limits[plan.name] = min(size, self._options.max_message_bytes)
 
@@ -209,8 +209,8 @@ class KafkaTopics:
         metadata = metadata_of(self._client, self._timeout, self._errors, self._contact)
         return {name: len(topic.partitions) for name, topic in metadata.topics.items()}, len(metadata.brokers)
 
-    def _ensure(self, plans: Iterable[TopicPlan], there: Collection[str], brokers: int) -> None:
-        missing = [plan for plan in plans if plan.name not in there]
+    def _ensure(self, plans: Iterable[TopicPlan], existing: Collection[str], brokers: int) -> None:
+        missing = [plan for plan in plans if plan.name not in existing]
         if missing and not self._create:
             names = ", ".join(plan.name for plan in missing)
             raise SettingsError(

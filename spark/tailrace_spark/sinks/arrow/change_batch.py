@@ -42,16 +42,16 @@ def change_batch(columns: ChangeColumns, numbers: Any, schema: Any) -> tuple[Any
     return batch.filter(pa.array(~odd)), np.flatnonzero(odd).tolist()
 
 
-def _array(found: Any, of: Any, rows: int) -> Any:
-    if found is None:
+def _array(values: Any, of: Any, rows: int) -> Any:
+    if values is None:
         return pa.nulls(rows, of)
-    if not isinstance(found, list):
-        return found
-    first = found[0]
+    if not isinstance(values, list):
+        return values
+    first = values[0]
     # Most of these columns say one and the same thing of many changes; to count stops being cheap where they do not.
-    if found[-1] is first and found.count(first) == rows:
+    if values[-1] is first and values.count(first) == rows:
         return pa.repeat(pa.scalar(first, of), rows)
-    return pa.array(found, of)
+    return pa.array(values, of)
 
 
 def _struct(columns: Sequence[ValueColumn], of: Any, rows: int) -> tuple[Any, Odd]:

@@ -135,9 +135,9 @@ class ChangeColumns:
         """Whether it takes no more."""
         return len(self.taken) >= self.capacity or self._held >= self.octets
 
-    def add(self, one: Delivered) -> bool:
+    def add(self, delivered: Delivered) -> bool:
         """Take one more change; False, and nothing is done, where only its record can say it, or it has none."""
-        change, row = one.change, len(self.taken)
+        change, row = delivered.change, len(self.taken)
         source = change.source
         if source is None or change.key is None or change.op in _NOT_ONE_ROW or change.column_deletions:
             return False
@@ -146,7 +146,7 @@ class ChangeColumns:
         try:
             times = record_times(change)
             if self._put_key(row, change, change.key) and self._put_cells(row, change, times):
-                self._put_rest(one, change, source, times)
+                self._put_rest(delivered, change, source, times)
                 self._held += _octets(change, change.key)
                 return True
         except Exception:  # noqa: S110 - the record says what it is, or is set aside
@@ -194,8 +194,8 @@ class ChangeColumns:
         self.cells.append(own_times)
         return True
 
-    def _put_rest(self, one: Delivered, change: Change, source: Source, times: Times) -> None:
-        record_id, stream = one.record_id, one.assignment
+    def _put_rest(self, delivered: Delivered, change: Change, source: Source, times: Times) -> None:
+        record_id, stream = delivered.record_id, delivered.assignment
         if record_id.schema_id != self._schema_id:
             self._schema_id, self._schema_text = record_id.schema_id, record_id.schema_id.hex()
         if change.op is not self._op:
@@ -213,7 +213,7 @@ class ChangeColumns:
         self.expires.append(times[2])
         self.digests.append(change.digest)
         self._put_source(source)
-        self.taken.append(one)
+        self.taken.append(delivered)
 
     def _put_source(self, source: Source) -> None:
         if source.origin is not self._origin:
@@ -285,10 +285,10 @@ class Ends:
             self.moved[partition] = record_id.offset + 1
 
 
-def fill(columns: ChangeColumns, changes: Sequence[Delivered], start: int, ends: Ends, left: list[Delivered]) -> int:
+def fill(columns: ChangeColumns, changes: Sequence[Delivered], start: int, ends: Ends, rest: list[Delivered]) -> int:
     """Take what is new of these changes, from `start` on, until the columns are full; where that was.
 
-    `left` gets what is not new, and what only its record can say.
+    `rest` gets what is not new, and what only its record can say.
     """
     index, end = start, len(changes)
     while index < end and not columns.full:
@@ -297,5 +297,5 @@ def fill(columns: ChangeColumns, changes: Sequence[Delivered], start: int, ends:
         if ends.new(delivered.record_id) and columns.add(delivered):
             ends.move(delivered.record_id)
         else:
-            left.append(delivered)
+            rest.append(delivered)
     return index

@@ -166,13 +166,13 @@ class Writes:
         condition = self._where[is_partition]
         yield f"DELETE FROM {self._name} USING TIMESTAMP ? WHERE {condition}", (timestamp, *partition, *values)  # noqa: S608 - names are quoted
 
-    def _slice(self, one: Slice) -> tuple[str, tuple[bytes, ...]]:
+    def _slice(self, key_slice: Slice) -> tuple[str, tuple[bytes, ...]]:
         names = [quote_identifier(column.name) for column in self._table.clustering]
-        conditions = [self._where[True], *(f"{name} = ?" for name in names[: len(one.prefix)])]
-        values = list(one.prefix)
-        for bound, sign in ((one.lower, ">"), (one.upper, "<")):
+        conditions = [self._where[True], *(f"{name} = ?" for name in names[: len(key_slice.prefix)])]
+        values = list(key_slice.prefix)
+        for bound, sign in ((key_slice.lower, ">"), (key_slice.upper, "<")):
             if bound is not None:
-                conditions.append(f"{names[len(one.prefix)]} {sign}{'=' if bound[1] else ''} ?")
+                conditions.append(f"{names[len(key_slice.prefix)]} {sign}{'=' if bound[1] else ''} ?")
                 values.append(bound[0])
         return " AND ".join(conditions), tuple(values)
 
@@ -223,8 +223,8 @@ class Writes:
                 times, value = _present(cell, now)
                 columns[cell.column.name_bytes] = cell.column
                 groups.setdefault((cell.column.name_bytes, *times, value is None), []).append((cell, value))
-        for (name, written, left, is_deleted), cells in groups.items():
-            times = written, left
+        for (name, written, seconds_left, is_deleted), cells in groups.items():
+            times = written, seconds_left
             column = columns[name]
             if column.type.kind == "udt":
                 yield from self._fields(column, times, cells, key, change.static)
@@ -303,12 +303,12 @@ def _same(table: Table, low: Sequence[bytes], high: Sequence[bytes]) -> int:
     return count
 
 
-def _in_cql(table: Table, one: Slice) -> Slice:
+def _in_cql(table: Table, key_slice: Slice) -> Slice:
     """Bounds of a column that is stored in descending order change places."""
-    column_index = len(one.prefix)
+    column_index = len(key_slice.prefix)
     if column_index < len(table.clustering) and table.clustering[column_index].descending:
-        return replace(one, lower=one.upper, upper=one.lower)
-    return one
+        return replace(key_slice, lower=key_slice.upper, upper=key_slice.lower)
+    return key_slice
 
 
 def _bound(values: Sequence[bytes | None]) -> tuple[bytes, ...]:
@@ -331,8 +331,8 @@ def _present(cell: Cell, now: int) -> tuple[_Times, bytes | None]:
     """A cell as it is to be written now: what has expired is a tombstone of its time."""
     if cell.value is None or cell.ttl is None:
         return (cell.written, 0), cell.value
-    left = _left(cell.ttl, cell.expires, now)
-    return ((cell.written, left), cell.value) if left else ((cell.written, 0), None)
+    seconds_left = _left(cell.ttl, cell.expires, now)
+    return ((cell.written, seconds_left), cell.value) if seconds_left else ((cell.written, 0), None)
 
 
 def _packed(times: _Times) -> tuple[bytes, bytes]:

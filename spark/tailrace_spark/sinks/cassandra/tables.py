@@ -243,13 +243,13 @@ def _check(
             )
 
 
-def _check_static(table: Table, name: str, own: Set[str], there: Set[str], shared: Set[str]) -> None:
+def _check_static(table: Table, name: str, own: Set[str], target: Set[str], shared: Set[str]) -> None:
     """Raises UnsupportedError where a column that both have is static in one alone.
 
     An INSERT of a row would else write the column of its whole partition.
     """
-    for column in sorted((own ^ there) & shared):
-        kinds = ("static", "not") if column in there else ("not static", "is")
+    for column in sorted((own ^ target) & shared):
+        kinds = ("static", "not") if column in target else ("not static", "is")
         raise UnsupportedError(
             f"{name}: column {column} is {kinds[0]} there, and {kinds[1]} in {table}: drop or rename the table there, "
             "or write into another keyspace"

@@ -51,18 +51,18 @@ class StoredDeadLettersSink(ChangeLogSink):
         """Send each by itself, and remove it once it is out: after a crash between the two it is sent again."""
         summary = Summary()
         by_key = {letter.record_id.key: letter for letter in letters}
-        left = dict(by_key)
+        unsent = dict(by_key)
         for piece in pieces:
             summary += Summary(dead_letters=len(piece.dead_letters))
             for letter in piece.dead_letters:
-                left.pop(letter.record_id.key, None)
+                unsent.pop(letter.record_id.key, None)
             for delivered in piece.changes:
-                left.pop(delivered.record_id.key, None)
+                unsent.pop(delivered.record_id.key, None)
                 sent = self.emit([Piece((delivered,))])
                 if not sent.dead_letters:
                     self._store.remove([by_key[delivered.record_id.key]])
                 summary += sent
-        self._store.remove(list(left.values()))  # filters left them out
+        self._store.remove(list(unsent.values()))  # filters left them out
         return summary
 
     def fence(self, stream: str) -> None:

@@ -130,12 +130,12 @@ class Commits:
 
         Where a crash left its files hidden, they get their names.
         """
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             packs, numbers = self.listed()
             try:
                 return self._last(packs, numbers)
             except GoneError:  # packed meanwhile
-                if not left:
+                if not tries_left:
                     raise
         raise AssertionError("the tries end with a result or an error")
 

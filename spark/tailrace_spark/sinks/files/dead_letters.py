@@ -82,8 +82,8 @@ class ReplayableFilesOutlet(FilesOutlet):
             self.claim()
         self.forget()
         name, ends = self.attempt()
-        left = self.left()
-        reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in left}
+        remaining = self.left()
+        reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in remaining}
         return _Replay(self, self.store, self.settings, name, ends, reasons)
 
     def left(self) -> Collection[RecordKey]:

@@ -148,7 +148,7 @@ def chosen(names: Iterable[PackName]) -> list[PackName]:
     So one that takes in others needs them no more, and what two commands made at a time is read once.
     """
     packs: list[PackName] = []
-    for name in sorted(names, key=lambda one: (one.first, -one.last, one.id)):
+    for name in sorted(names, key=lambda name: (name.first, -name.last, name.id)):
         if not packs or name.first > packs[-1].last:
             packs.append(name)
     return packs

@@ -32,9 +32,9 @@ class Breaker:
         When the time is over one request is admitted, and the others wait for how it goes.
         """
         with self._lock:
-            left = self._until - self._clock()
-            if left > 0 or self._probing:
-                raise OpenError(max(left, 0.0))
+            remaining = self._until - self._clock()
+            if remaining > 0 or self._probing:
+                raise OpenError(max(remaining, 0.0))
             self._probing = self._failures >= self._limit
 
     def succeeded(self) -> None:

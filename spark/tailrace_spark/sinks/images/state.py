@@ -77,15 +77,15 @@ class ScopeState:
             loaded.rows[key], loaded.deletions[key] = dict(partition.rows), partition.deletions
         return loaded
 
-    def save(self, connection: sa.Connection, loaded: LoadedPartitions, at: int) -> None:
-        """Write what changed; `at` in seconds since the epoch."""
+    def save(self, connection: sa.Connection, loaded: LoadedPartitions, now: int) -> None:
+        """Write what changed; `now` in seconds since the epoch."""
         rows: dict[RowKey, PartitionRow] = {}
         statics: dict[RowKey, RowState] = {}
         removed: list[RowKey] = []
         for key, partition in loaded.partitions.items():
             loaded_rows, stored = loaded.rows[key], self._scope + key
             if partition.deletions != loaded.deletions[key]:
-                self._state.write_deletions(connection, stored, loaded.deletions[key], partition.deletions, at)
+                self._state.write_deletions(connection, stored, loaded.deletions[key], partition.deletions, now)
             for clustering, row in partition.rows.items():
                 if loaded_rows.get(clustering) is not row:
                     if clustering is None:
@@ -97,9 +97,9 @@ class ScopeState:
             removed += [
                 (stored, _clustering(clustering)) for clustering in loaded_rows if clustering not in partition.rows
             ]
-        self._state.write(connection, statics, at)
+        self._state.write(connection, statics, now)
         self._state.remove(connection, removed)
-        self._write_rows(connection, rows, at)
+        self._write_rows(connection, rows, now)
 
     def every(self, connection: sa.Connection) -> Iterator[tuple[bytes, Partition]]:
         """All rows by partition, a part of a large one at a time; nothing is said of deletions.
@@ -122,16 +122,16 @@ class ScopeState:
             stored = connection.execute(query.where(further)).all()
 
     def due(
-        self, connection: sa.Connection, at: int, owns: Callable[[bytes], bool] | None = None
+        self, connection: sa.Connection, now: int, owns: Callable[[bytes], bool] | None = None
     ) -> Iterator[tuple[bytes, Partition, int]]:
-        """Rows that read otherwise by `at`, in seconds, by expiry alone. From now on they were looked at then.
+        """Rows that read otherwise by `now`, in seconds, by expiry alone. From now on they were looked at then.
 
         Each has its partition key, a partition of its own, and a moment at which it read as when last looked at.
         `owns` says of which partition keys; None: of all.
         """
         c = STATE.c
         query = self._selected().add_columns(c.next_expiry).where(c.key >= self._scope, c.key < self._above)
-        query = query.where(c.next_expiry <= at).order_by(c.next_expiry, c.key, c.clustering).limit(CHUNK)
+        query = query.where(c.next_expiry <= now).order_by(c.next_expiry, c.key, c.clustering).limit(CHUNK)
         due_rows = connection.execute(query).all()
         while due_rows:
             rows = {
@@ -139,7 +139,7 @@ class ScopeState:
                 for row in due_rows
                 if owns is None or owns(bytes(row.key)[len(self._scope) :])
             }
-            self._write_rows(connection, {row_key: row for row_key, (row, _) in rows.items()}, at)
+            self._write_rows(connection, {row_key: row for row_key, (row, _) in rows.items()}, now)
             for (key, clustering), (due_row, since) in rows.items():
                 clustering_bytes = None if clustering == STATIC else clustering[len(ROW) :]
                 yield key[len(self._scope) :], Partition(NOTHING_DELETED, {clustering_bytes: due_row}), since
@@ -149,18 +149,18 @@ class ScopeState:
             )
             due_rows = connection.execute(query.where(further)).all()
 
-    def erase(self, connection: sa.Connection, floor: Deletion, at: int) -> None:
+    def erase(self, connection: sa.Connection, floor: Deletion, now: int) -> None:
         """Take away what a truncation took of all rows, deletions too."""
         c = STATE.c
         connection.execute(STATE.delete().where(c.key >= self._scope, c.key < self._above, c.newest < floor.written))
         for key, partition in self.every(connection):
             loaded = LoadedPartitions({key: partition}, {key: dict(partition.rows)}, {key: partition.deletions})
             partition.erase(floor)
-            self.save(connection, loaded, at)
+            self.save(connection, loaded, now)
 
-    def _write_rows(self, connection: sa.Connection, rows: Mapping[RowKey, PartitionRow], at: int) -> None:
+    def _write_rows(self, connection: sa.Connection, rows: Mapping[RowKey, PartitionRow], now: int) -> None:
         written = [
-            (*state_row(row_key, rows[row_key].state, at), _values_text(rows[row_key].clustering))
+            (*state_row(row_key, rows[row_key].state, now), _values_text(rows[row_key].clustering))
             for row_key in sorted(rows)
         ]
         overwrite(connection, STATE, (*STATE_COLUMNS, _VALUES), written)
@@ -222,8 +222,8 @@ def _areas(change: Change) -> Iterable[tuple[bytes, bytes, bytes]]:
     return []
 
 
-def _clustering(place: ClusteringBytes) -> bytes:
-    return STATIC if place is None else ROW + place
+def _clustering(clustering: ClusteringBytes) -> bytes:
+    return STATIC if clustering is None else ROW + clustering
 
 
 def _partition_row(row: sa.Row[tuple[bytes, bytes, bytes, int, bytes, str]]) -> PartitionRow:

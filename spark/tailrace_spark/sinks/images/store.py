@@ -277,7 +277,7 @@ class ImageStore:
     ) -> dict[tuple[str, int, int], RowImages]:
         """The images of changes that have had none: merged in their order."""
         images: dict[tuple[str, int, int], RowImages] = {}
-        for truncation, some in groupby(changes, key=lambda one: one.change.op is Op.TRUNCATE):
+        for truncation, some in groupby(changes, key=lambda delivered: delivered.change.op is Op.TRUNCATE):
             if truncation:
                 for delivered in some:
                     images[record_position(delivered)] = self._truncate(connection, table, delivered.change, now)

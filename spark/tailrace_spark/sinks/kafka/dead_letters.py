@@ -111,8 +111,8 @@ class ReplayableKafkaOutlet(KafkaOutlet):
                 raise
             self._replaying = producer
         # Behind the fence: what an earlier replay committed is known now, and it commits no more.
-        left = self._reader().offsets()
-        reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in left}
+        remaining = self._reader().offsets()
+        reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in remaining}
         return _Replay(self, self._replaying, self._aim, reasons)
 
     def abandon(self) -> None:

@@ -147,10 +147,10 @@ class CurrentTable:
             partitions, rows = self._merge_fast(fast, batch, now, stored)
             batch = replace(batch, rows=rows)
         erasing = MergeResult[list[object]]()
-        left: Mapping[bytes, StoredPartition] = partitions
+        remaining: Mapping[bytes, StoredPartition] = partitions
         if erased is not None:
-            left, erasing = erase_partitions(renderer, partitions, erased, now)
-        result = erasing.then(PartitionMerge(renderer, now).merge(left, batch))
+            remaining, erasing = erase_partitions(renderer, partitions, erased, now)
+        result = erasing.then(PartitionMerge(renderer, now).merge(remaining, batch))
         changes = visible_changes(renderer, fast, result, stored.parts, now)
         batch_number = self.state.batch + 1
         rows = pa.Table.from_pylist(
@@ -172,7 +172,7 @@ class CurrentTable:
         self, fast: FastRows, batch: BatchChanges, now: int, stored: StateReading
     ) -> tuple[dict[bytes, StoredPartition], dict[RowKey, RowChanges]]:
         """Merge each part of the stored rows when it comes; gives the partitions and rows that need row states."""
-        partitions, left = dict[bytes, StoredPartition](), dict[RowKey, RowChanges]()
+        partitions, slow = dict[bytes, StoredPartition](), dict[RowKey, RowChanges]()
         for keys, stored_rows in stored:
             rows: Iterable[tuple[RowKey, RowChanges]] = (row for row in batch.rows.items() if row[0][0] in keys)
             if not stored_rows.at:
@@ -180,8 +180,8 @@ class CurrentTable:
             intricate = {*batch.deletions, *batch.statics, *stored_rows.intricate(now)}
             slow_rows = fast.merge(rows, stored_rows, intricate)
             partitions |= stored_partitions(stored_rows, intricate, slow_rows)
-            left |= slow_rows
-        return partitions, left
+            slow |= slow_rows
+        return partitions, slow
 
     def _write_state(self, merged: MergedRows, entry: TableEntry, *, erases: bool) -> bool:
         """Commit the stored rows that changed; whether any did. `erases`: a truncation took stored rows."""
@@ -317,12 +317,12 @@ def _purged(
     removed: list[RowKey] = []
     times: list[int] = []
     for row_key, arrived, encoded, written_as in purgeable:
-        left, written = purge_stored(row_key[1], encoded, until * _MICROS)
+        remaining, written = purge_stored(row_key[1], encoded, until * _MICROS)
         times += () if written is None else (written,)
-        if left.empty:
+        if remaining.empty:
             removed.append(row_key)
         else:
-            stored.append((state_row(row_key, left, now, came=arrived), written_as))
+            stored.append((state_row(row_key, remaining, now, came=arrived), written_as))
     return stored, removed, times
 
 

@@ -75,15 +75,15 @@ class StoredRows:
             row_key: index for index, row_key in enumerate(zip(keys, clusterings, strict=True))
         }
 
-    def clustering_of(self, place: int) -> Clustering:
+    def clustering_of(self, row: int) -> Clustering:
         """A row's clustering columns as they were written."""
-        return tuple(self.written_as[self.starts[place] : self.starts[place + 1]])
+        return tuple(self.written_as[self.starts[row] : self.starts[row + 1]])
 
-    def intricate(self, at: int) -> set[bytes]:
-        """The keys of partitions of which more is known than rows, or where something reads otherwise by `at`."""
+    def intricate(self, now: int) -> set[bytes]:
+        """The keys of partitions of which more is known than rows, or where something reads otherwise by `now`."""
         keys: set[bytes] = set()
         for key, clustering, expiry in zip(self.keys, self.clusterings, self.expiries, strict=True):
-            if clustering < ROW or (expiry is not None and expiry <= at):
+            if clustering < ROW or (expiry is not None and expiry <= now):
                 keys.add(key)
         return keys
 

@@ -97,9 +97,11 @@ class LakeHistory:
                 return Route(table, numbers, labels, columns, candidate)
         raise AssertionError("numbers do not end")
 
-    def record(self, one: Delivered) -> OutgoingRecord:
+    def record(self, delivered: Delivered) -> OutgoingRecord:
         """The record of a change."""
-        return OutgoingRecord(one.record_id, one.change, one.assignment, self._forms.of(one.change.table))
+        return OutgoingRecord(
+            delivered.record_id, delivered.change, delivered.assignment, self._forms.of(delivered.change.table)
+        )
 
     def lettered(self, topic: str, partition: int) -> int:
         """The offset behind the last dead letter of a partition of Kafka; 0: there is none."""
@@ -165,26 +167,26 @@ class HistoryBatch(Batch):
 
     def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
         """As Batch says."""
-        left: list[Delivered] = []
+        rest: list[Delivered] = []
         by_table: dict[int, list[Delivered]] = {}
         for delivered in changes:
             by_table.setdefault(id(delivered.change.table), []).append(delivered)
         with gc_paused():
             for some in by_table.values():
-                self._put_table(some, left)
-        return left
+                self._put_table(some, rest)
+        return rest
 
-    def _put_table(self, some: Sequence[Delivered], left: list[Delivered]) -> None:
-        """Take changes of one definition; `left` gets what is to be put by itself, or set aside."""
+    def _put_table(self, some: Sequence[Delivered], rest: list[Delivered]) -> None:
+        """Take changes of one definition; `rest` gets what is to be put by itself, or set aside."""
         start, table = 0, some[0].change.table
         try:
             filling = self._fillings.get(id(table)) or self._filling(table)
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            left += some  # each of them says why
+            rest += some  # each of them says why
             return
-        while (start := fill(filling.columns, some, start, filling.writing.ends, left)) < len(some):
+        while (start := fill(filling.columns, some, start, filling.writing.ends, rest)) < len(some):
             self._pour(filling)
 
     def _filling(self, table: Table) -> _Filling:

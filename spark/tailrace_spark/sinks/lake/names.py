@@ -37,17 +37,17 @@ def names_of(schema: Any) -> Names:
     return {field.name: _inner_names(field.type) for field in schema}
 
 
-def distinct(schema: Any, there: Names, ours: Sequence[str] = (), longest: int | None = None) -> Any:
-    """A pyarrow Schema whose names are told apart at every level without case; `there` are those that its table has.
+def distinct(schema: Any, existing: Names, ours: Sequence[str] = (), longest: int | None = None) -> Any:
+    """A pyarrow Schema whose names are told apart at every level without case; `existing` are those that its table has.
 
     `ours` are the names of the last columns, which stay. With `longest` columns have no more bytes of UTF-8.
     """
-    return pa.schema(_distinct(list(schema), there, len(ours), longest))
+    return pa.schema(_distinct(list(schema), existing, len(ours), longest))
 
 
-def shown(schema: Any, there: Names, ours: Sequence[str]) -> Any:
+def shown(schema: Any, existing: Names, ours: Sequence[str]) -> Any:
     """As `distinct`, of a table that people read."""
-    return distinct(schema, there, ours, _LONGEST)
+    return distinct(schema, existing, ours, _LONGEST)
 
 
 def source_names(schema: Any) -> Any:
@@ -55,9 +55,9 @@ def source_names(schema: Any) -> Any:
     return pa.schema([pa.field(avro_name(cql_name(field.name)), _source_type(field.type)) for field in schema])
 
 
-def _distinct(fields: Sequence[Any], there: Names, ours: int, longest: int | None = None) -> list[Any]:
+def _distinct(fields: Sequence[Any], existing: Names, ours: int, longest: int | None = None) -> list[Any]:
     own_names = {field.name for field in fields[len(fields) - ours :]}
-    used_names = {name.lower() for name in (*there, *own_names)}
+    used_names = {name.lower() for name in (*existing, *own_names)}
     named: dict[int, str] = {}
     spellings = [(field.name, spelled(field.name)) for field in fields]
     if longest is not None:
@@ -65,28 +65,28 @@ def _distinct(fields: Sequence[Any], there: Names, ours: int, longest: int | Non
     for index, (name, escaped) in enumerate(spellings):
         if index >= len(fields) - ours:
             named[index] = name
-        elif escaped in there and escaped != name:
+        elif escaped in existing and escaped != name:
             named[index] = escaped
-        elif name in there and name not in own_names:
+        elif name in existing and name not in own_names:
             named[index] = name
     for index, (name, escaped) in enumerate(spellings):
         if index not in named:
             named[index] = escaped if name.lower() in used_names else name
             used_names.add(named[index].lower())
     return [
-        pa.field(named[index], _distinct_type(field.type, there.get(named[index], {})))
+        pa.field(named[index], _distinct_type(field.type, existing.get(named[index], {})))
         for index, field in enumerate(fields)
     ]
 
 
-def _distinct_type(of: Any, there: Names) -> Any:
+def _distinct_type(of: Any, existing: Names) -> Any:
     if pa.types.is_list(of):
-        return pa.list_(_distinct_type(of.value_type, there))
+        return pa.list_(_distinct_type(of.value_type, existing))
     if not pa.types.is_struct(of):
         return of
     fields = list(of)
     bound = tuple(field.name for field in fields[-len(BOUND_FIELDS) :]) == BOUND_FIELDS
-    return pa.struct(_distinct(fields, there, len(BOUND_FIELDS) if bound else 0))
+    return pa.struct(_distinct(fields, existing, len(BOUND_FIELDS) if bound else 0))
 
 
 def _source_type(of: Any) -> Any:

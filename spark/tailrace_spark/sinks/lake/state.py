@@ -100,9 +100,9 @@ class StateTable:
         table = None if self.stored is None else self.stored.read(_NEEDED, Number("bucket").equals(number))
         return stored_partitions(stored_rows(table))
 
-    def due(self, at: int) -> set[bytes]:
-        """The keys of partitions in which something reads otherwise by `at`, in seconds."""
-        return self._keys(Number("next_expiry").at_most(at) & _IN_TABLE)
+    def due(self, now: int) -> set[bytes]:
+        """The keys of partitions in which something reads otherwise by `now`, in seconds."""
+        return self._keys(Number("next_expiry").at_most(now) & _IN_TABLE)
 
     def since(self, batch: int) -> set[bytes]:
         """The keys of partitions that a later batch than this one wrote."""
@@ -139,29 +139,29 @@ class StateTable:
         return [] if self.stored is None else self.stored.read(SCHEMA.names, which).to_pylist()
 
 
-def stored_rows(found: Any | None) -> StoredRows:
+def stored_rows(stored: Any | None) -> StoredRows:
     """What `StateTable.find` found, taken apart."""
-    if found is None:
+    if stored is None:
         return StoredRows([], [], [], [], [], [], [0], [])
-    lengths = pc.fill_null(pc.list_value_length(found["written_as"]), 0).to_numpy()
+    lengths = pc.fill_null(pc.list_value_length(stored["written_as"]), 0).to_numpy()
     return StoredRows(
-        _octets(found["key"]),
-        _octets(found["clustering"]),
-        _octets(found["state"]),
-        _integers(found["generation"]),
-        _octets(found["stream_id"]),
-        _integers(found["next_expiry"]),
+        _octets(stored["key"]),
+        _octets(stored["clustering"]),
+        _octets(stored["state"]),
+        _integers(stored["generation"]),
+        _octets(stored["stream_id"]),
+        _integers(stored["next_expiry"]),
         [0, *np.cumsum(lengths).tolist()],
-        _octets(pc.list_flatten(found["written_as"])),
+        _octets(pc.list_flatten(stored["written_as"])),
     )
 
 
 def state_rows(
-    kept: Iterable[RowToStore], gone: Iterable[RowKey], batch: int, buckets: Buckets
+    stored: Iterable[RowToStore], gone: Iterable[RowKey], batch: int, buckets: Buckets
 ) -> list[dict[str, Any]]:
     """What is put there and taken away, as rows of SCHEMA and `gone`."""
     rows: list[dict[str, Any]] = []
-    for row, written_as in kept:
+    for row, written_as in stored:
         key, clustering, newest, state, generation, stream_id, expiry, deletes = row
         rows.append(
             {"key": key, "clustering": clustering, "newest": newest, "state": state, "generation": generation,
@@ -247,7 +247,7 @@ def stored_partitions(
             inner.setdefault(key, {})[clustering] = StoredRow(encoded, stored.clustering_of(index), expiry)
     partitions = {}
     for key in {*heads, *inner}:
-        head = head_of(sorted(heads.get(key, ()), key=lambda one: one[0]))
+        head = head_of(sorted(heads.get(key, ()), key=lambda row: row[0]))
         partitions[key] = StoredPartition(head.deletions, head.static, expiries.get(key), inner.get(key, {}))
     return partitions
 

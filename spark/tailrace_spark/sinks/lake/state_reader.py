@@ -23,14 +23,14 @@ Part = tuple[Collection[bytes], StoredRows]
 class StateReading:
     """The rows of some partitions, all of a partition in one part; each is there once."""
 
-    def __init__(self, found: Iterator[tuple[Collection[bytes], Callable[[], Any | None]]]) -> None:
-        self._found = found
+    def __init__(self, parts: Iterator[tuple[Collection[bytes], Callable[[], Any | None]]]) -> None:
+        self._parts = parts
         self.parts: list[StoredRows] = []
         """Those that are there by now."""
 
     def __iter__(self) -> Iterator[Part]:
         """Raises ServiceError where the store does not answer."""
-        for keys, result in self._found:
+        for keys, result in self._parts:
             rows = stored_rows(result())
             self.parts.append(rows)
             yield keys, rows

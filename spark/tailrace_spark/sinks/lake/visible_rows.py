@@ -40,8 +40,8 @@ _LONGEST_NAME: Final = 255
 class LakeRowRenderer:
     """The rows of one source table, by one definition of it, in such buckets."""
 
-    def __init__(self, table: Table, buckets: Buckets, there: Names | None = NO_NAMES) -> None:
-        """`there`: the names that its table has (lake.names); None: those that an older version gave it."""
+    def __init__(self, table: Table, buckets: Buckets, existing: Names | None = NO_NAMES) -> None:
+        """`existing`: the names that its table has (lake.names); None: those that an older version gave it."""
         self.table = table
         self._buckets = buckets
         self._regular = VisibleColumns(table)
@@ -51,7 +51,7 @@ class LakeRowRenderer:
         self._key_types = tuple(column.type for column in table.partition_key)
         plain = [pa.field(avro_name(column.name), value_type(column.type)) for column in self._columns]
         self._plain = pa.schema([*plain, *(pa.field(name, of) for name, of in _HIDDEN)])
-        self._labels = _older(self._plain) if there is None else shown(self._plain, there, HIDDEN)
+        self._labels = _older(self._plain) if existing is None else shown(self._plain, existing, HIDDEN)
         self.schema: Any = delta_schema(self._labels)
         """The pyarrow Schema of a row: the source's columns in its order, then those that name the row."""
         self.names: Names = names_of(self._labels)
@@ -62,23 +62,23 @@ class LakeRowRenderer:
         """Whether rows of a partition show what others of it say, so that all of them are made together."""
         return bool(self.table.static)
 
-    def row(self, row_key: RowKey, state: ClusteredState, at: int | None) -> list[object] | None:
+    def row(self, row_key: RowKey, state: ClusteredState, now: int | None) -> list[object] | None:
         """What a row of a table without static columns shows; None: no row. Raises DecodeError."""
-        values = self._regular.values(state[0], None, at)
+        values = self._regular.values(state[0], None, now)
         return None if values is None else [*self._keys(row_key[0], state[1]), *values, *self._name(row_key)]
 
     def partition(
-        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], at: int | None
+        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], now: int | None
     ) -> dict[RowKey, list[object]]:
         """All rows that a partition shows, by their keys; one without rows has its static columns.
 
         Raises DecodeError.
         """
-        statics = None if static is None else self._static.values(static, None, at)
+        statics = None if static is None else self._static.values(static, None, now)
         shared = [None] * len(self._static.columns) if statics is None else statics
         visible: dict[RowKey, list[object]] = {}
         for clustering, (state, values) in rows:
-            regular = self._regular.values(state, None, at)
+            regular = self._regular.values(state, None, now)
             if regular is not None:
                 row_key = key, clustering
                 visible[row_key] = [*self._keys(key, values), *shared, *regular, *self._name(row_key)]
@@ -99,7 +99,7 @@ class LakeRowRenderer:
             )
         return conform(batch, self.schema)
 
-    def plain_arrow(self, plain: FastRows, at: int | None) -> list[Any]:
+    def plain_arrow(self, plain: FastRows, now: int | None) -> list[Any]:
         """The RecordBatches of what these rows show, in `schema`. Raises DecodeError."""
         columns, batches = plain.visible, list[Any]()
         if not columns.rows:
@@ -116,7 +116,7 @@ class LakeRowRenderer:
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if odd is None:
             return [batch]
-        rows = [self.row(columns.row_keys[row], plain.state(row), at) for row in np.flatnonzero(odd).tolist()]
+        rows = [self.row(columns.row_keys[row], plain.state(row), now) for row in np.flatnonzero(odd).tolist()]
         return [batch.filter(pa.array(~odd)), self.arrow([row for row in rows if row is not None])]
 
     def _arrow(self, rows: Sequence[Sequence[object]]) -> Any:

@@ -156,19 +156,19 @@ class SearchClient:
         self._client.close()
 
     def _bulk(self, path: str, alias: str, ops: Sequence[Op], encoded: Sequence[bytes], written: BulkResult) -> None:
-        left = list(range(len(ops)))
+        pending = list(range(len(ops)))
 
         def send() -> None:
-            nonlocal left
+            nonlocal pending
             answer = self._request(
-                "POST", path + _OF_ITEMS, b"".join([encoded[index] for index in left]), "application/x-ndjson"
+                "POST", path + _OF_ITEMS, b"".join([encoded[index] for index in pending]), "application/x-ndjson"
             )
             if answer.status_code == _TOO_LARGE:
                 raise _TooLargeError
             again: list[int] = []
             words = ""
             items = self._decoded(answer)["items"]
-            for index, item in zip(left, items, strict=True):
+            for index, item in zip(pending, items, strict=True):
                 [result] = item.values()
                 status, identity = result["status"], ops[index].id
                 if status < 300:
@@ -184,7 +184,7 @@ class SearchClient:
                     words = _said(result)
                 else:
                     raise self._failed(f"{alias}: HTTP {status}: {_said(result)}")
-            left = again
+            pending = again
             if again:
                 raise RetryableError(f"{alias}: {words}")
 

@@ -69,9 +69,9 @@ class Documents:
         """See `RowRenderer`."""
         return bool(self.table.static)
 
-    def row(self, row_key: RowKey, state: ClusteredState, at: int | None) -> Document | None:
+    def row(self, row_key: RowKey, state: ClusteredState, now: int | None) -> Document | None:
         """See `RowRenderer`; without what is the sink's own."""
-        values = self._regular.values(state[0], None, at)
+        values = self._regular.values(state[0], None, now)
         if values is None:
             return None
         document = self._keys(row_key[0], state[1])
@@ -79,13 +79,13 @@ class Documents:
         return document
 
     def partition(
-        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], at: int | None
+        self, key: bytes, static: RowState | None, rows: Iterable[tuple[bytes, ClusteredState]], now: int | None
     ) -> dict[RowKey, Document]:
         """See `RowRenderer`."""
-        statics = None if static is None else self._static.values(static, None, at)
+        statics = None if static is None else self._static.values(static, None, now)
         documents: dict[RowKey, Document] = {}
         for clustering, state in rows:
-            document = self.row((key, clustering), state, at)
+            document = self.row((key, clustering), state, now)
             if document is not None:
                 _put(document, self._static_shown, statics or ())
                 documents[key, clustering] = document
@@ -182,9 +182,9 @@ def digest(*parts: bytes) -> str:
     return hasher.hexdigest()
 
 
-def covers(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def covers(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Whether fields that are there need only be added to, at any depth, to be the wanted ones."""
-    for name, field in there.items():
+    for name, field in existing.items():
         now = wanted.get(name)
         if now is None:
             return False
@@ -207,9 +207,9 @@ def count_fields(properties: Mapping[str, Any]) -> tuple[int, int]:
     return fields, nested
 
 
-def _put(document: Document, shown: list[tuple[str, Render | None]], values: Iterable[Any]) -> None:
+def _put(document: Document, fields: list[tuple[str, Render | None]], values: Iterable[Any]) -> None:
     """Nulls are left out, as a field without a value is none."""
-    for (name, convert), value in zip(shown, values, strict=False):
+    for (name, convert), value in zip(fields, values, strict=False):
         if value is not None:
             document[name] = value if convert is None else convert(value)
 

@@ -20,7 +20,7 @@ def merge_groups(
     client: SearchClient,
     index: TableIndex,
     documents: Documents,
-    at: int,
+    now: int,
     batch: BatchChanges,
     *,
     size: int,
@@ -31,10 +31,10 @@ def merge_groups(
     Raises as `DocumentMerge.run` does, when no request is under way any more.
     """
     if at_once == 1 or documents.whole_partitions or len(batch.rows) <= size:
-        return DocumentMerge(client, index, documents, at).run(batch)
+        return DocumentMerge(client, index, documents, now).run(batch)
 
     def merged(group: BatchChanges) -> MergeOutcome:
-        return DocumentMerge(client, index, documents, at).run(group)
+        return DocumentMerge(client, index, documents, now).run(group)
 
     together = {*batch.deletions, *batch.statics} if documents.table.clustering else set[bytes]()
     outcome = MergeOutcome()

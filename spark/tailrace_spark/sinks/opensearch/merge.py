@@ -70,7 +70,7 @@ class DocumentMerge:
         client: SearchClient,
         index: TableIndex,
         documents: Documents,
-        at: int,
+        now: int,
         *,
         erased: Deletion | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class DocumentMerge:
         self._index = index
         self._documents = documents
         self._table = documents.table
-        self._at = at
+        self._now = now
         self._erased = erased
         self._headed = bool(self._table.clustering)
         self._outcome = MergeOutcome()
@@ -122,9 +122,9 @@ class DocumentMerge:
             self._look_back(read, keys - lost - settled, lost)
         return lost
 
-    def _read(self, batch: BatchChanges, asked: Mapping[RowKey, Clustering]) -> StoredDocuments:
+    def _read(self, batch: BatchChanges, requested: Mapping[RowKey, Clustering]) -> StoredDocuments:
         read = StoredDocuments()
-        clusterings = {**asked, **{row_key: changes.clustering for row_key, changes in batch.rows.items()}}
+        clusterings = {**requested, **{row_key: changes.clustering for row_key, changes in batch.rows.items()}}
         keys = {*batch.deletions, *batch.statics, *(key for key, _ in clusterings)}
         heads = {read.head_id(key): key for key in keys} if self._headed else {}
         read.ids = {
@@ -160,8 +160,8 @@ class DocumentMerge:
         }
         erasing = MergeResult[Document]()
         if self._erased is not None:
-            stored, erasing = erase_partitions(self._documents, stored, self._erased, self._at)
-        heads, later = PartitionMerge[Document](self._documents, self._at).merge_heads(stored, batch)
+            stored, erasing = erase_partitions(self._documents, stored, self._erased, self._now)
+        heads, later = PartitionMerge[Document](self._documents, self._now).merge_heads(stored, batch)
         merged = erasing.then(later)
         changed: dict[bytes, PartitionDocument] = {}
         for row, _ in merged.stored:
@@ -181,12 +181,12 @@ class DocumentMerge:
         batch: BatchChanges,
         whole: Collection[bytes],
     ) -> MergeResult[Document]:
-        merge = PartitionMerge[Document](self._documents, self._at)
+        merge = PartitionMerge[Document](self._documents, self._now)
         if self._erased is None:
             return merge.merge_rows(heads, stored, batch.rows, whole)
         partitions = {key: StoredPartition(NOTHING_DELETED, None, None, rows) for key, rows in stored.items()}
-        left, erasing = erase_partitions(self._documents, partitions, self._erased, self._at)
-        rows_left = {key: partition.rows for key, partition in left.items()}
+        remaining, erasing = erase_partitions(self._documents, partitions, self._erased, self._now)
+        rows_left = {key: partition.rows for key, partition in remaining.items()}
         return erasing.then(merge.merge_rows(heads, rows_left, batch.rows, whole))
 
     def _announce(self, read: StoredDocuments, heads: Mapping[bytes, PartitionDocument]) -> set[bytes]:
@@ -256,15 +256,17 @@ class DocumentMerge:
             elif row_key in stored_rows or not read.shows(identity, visible):
                 encoded = encode_row(row_key[0], row)
                 fields = own(
-                    KIND_ROW, encoded, there=visible is not None, row_key=row_key, partition=read.digest(row_key[0]),
+                    KIND_ROW, encoded, visible=visible is not None, row_key=row_key, partition=read.digest(row_key[0]),
                     expires=row.next_expiry,
-                    deletes=deletes[row_key] if row_key in deletes else row_deletes(row, self._at),
+                    deletes=deletes[row_key] if row_key in deletes else row_deletes(row, self._now),
                 )  # fmt: skip
                 ops[identity] = Op(identity, version, {**(visible or {}), OWN: fields})
             named[identity] = row_key
         written = self._put(list(ops.values()), rows=True)
         lost |= {named[identity][0] for identity in written.conflicts}
-        self._outcome.rows |= {named[at] for at in written.done if named[at] in stored_rows or named[at] in removed}
+        self._outcome.rows |= {
+            named[index] for index in written.done if named[index] in stored_rows or named[index] in removed
+        }
         self._outcome.refused |= {named[identity]: why for identity, why in written.refused.items()}
         return bool(ops)
 
@@ -295,16 +297,16 @@ class DocumentMerge:
         self._outcome.rows |= {(key, STATIC) for key in heads if read.head_id(key) in written.done}
         return {key for key, _ in ops.values()}
 
-    def _head_op(self, read: StoredDocuments, key: bytes, head: PartitionDocument, shown: Document | None) -> Op:
+    def _head_op(self, read: StoredDocuments, key: bytes, head: PartitionDocument, visible: Document | None) -> Op:
         identity = read.head_id(key)
         version = read.version(identity)
         if not head.rows and not head.pending:
             return Op(identity, version, None)
         fields = own(
-            KIND_HEAD, encode_head(key, head), there=shown is not None, row_key=(key, STATIC),
-            partition=read.digest(key), expires=head.expires, deletes=head_deletes(head, self._at),
+            KIND_HEAD, encode_head(key, head), visible=visible is not None, row_key=(key, STATIC),
+            partition=read.digest(key), expires=head.expires, deletes=head_deletes(head, self._now),
         )  # fmt: skip
-        return Op(identity, version, {**(shown or {}), OWN: fields})
+        return Op(identity, version, {**(visible or {}), OWN: fields})
 
     def _put(self, ops: Sequence[Op], *, rows: bool = False) -> BulkResult:
         """Write documents; remember which rows are new. Raises StaleError after another writer's truncation."""

@@ -74,12 +74,12 @@ class PieceWriter:
 class IndexMerge:
     """Merges changes into one table's index, by the definition that its record has; `at` is now, in seconds."""
 
-    def __init__(self, client: SearchClient, settings: OpensearchSinkSettings, index: TableIndex, at: int) -> None:
+    def __init__(self, client: SearchClient, settings: OpensearchSinkSettings, index: TableIndex, now: int) -> None:
         self.documents: Final = Documents(index.entry.definition)
         self._client = client
         self._settings = settings
         self._index = index
-        self._at = at
+        self._now = now
 
     def run(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         """Merge them; how many rows changed. What cannot be rendered or is refused is added to `refused`.
@@ -97,7 +97,7 @@ class IndexMerge:
     def _merge(self, batch: BatchChanges) -> MergeOutcome:
         rows = -(-self._settings.bulk_documents // 2)  # a group's rows and partitions are then read by one request
         at_once = self._settings.bulk_requests
-        return merge_groups(self._client, self._index, self.documents, self._at, batch, size=rows, at_once=at_once)
+        return merge_groups(self._client, self._index, self.documents, self._now, batch, size=rows, at_once=at_once)
 
 
 def _refused(changes: Iterable[Delivered], outcome: MergeOutcome) -> list[DeadLetter]:
@@ -112,8 +112,8 @@ def _refused(changes: Iterable[Delivered], outcome: MergeOutcome) -> list[DeadLe
     return letters
 
 
-def _row_key(one: Delivered) -> RowKey:
-    change = one.change
+def _row_key(delivered: Delivered) -> RowKey:
+    change = delivered.change
     key = change.key or b""
     if change.static or change.clustering is None:
         return key, STATIC

@@ -44,7 +44,7 @@ def have_field(client: SearchClient, index: TableIndex) -> None:
     client.put(f"/{name(index.index)}/_mapping", {"properties": {OWN: {"properties": dict(FIELDS)}}})
 
 
-def forget(client: SearchClient, index: TableIndex, until: int, at: int, limit: int) -> int:
+def forget(client: SearchClient, index: TableIndex, until: int, now: int, limit: int) -> int:
     """Forget what was written and came by `until`, seconds, in so many documents at most, and more of their page; how
     many.
 
@@ -55,7 +55,7 @@ def forget(client: SearchClient, index: TableIndex, until: int, at: int, limit: 
     purged: list[int] = []
     for page in client.search(index.index, due, source=True):
         for document in page:
-            op, written = _forgotten(document, index.entry.definition, until * _MICROS, at)
+            op, written = _forgotten(document, index.entry.definition, until * _MICROS, now)
             if written is not None:
                 purged.append(written)
             if op is not None:
@@ -67,25 +67,25 @@ def forget(client: SearchClient, index: TableIndex, until: int, at: int, limit: 
     return len(client.bulk(index.write_alias, ops).done) if ops else 0
 
 
-def _forgotten(one: StoredDocument, table: Table, horizon: int, at: int) -> tuple[Op | None, int | None]:
+def _forgotten(document: StoredDocument, table: Table, horizon: int, now: int) -> tuple[Op | None, int | None]:
     """What becomes of a document, and the largest write time of what it loses."""
-    if one.id.startswith(_HEADS):
-        return _head(one, horizon, at)
-    key, row = decode_row(one.state)
+    if document.id.startswith(_HEADS):
+        return _head(document, horizon, now)
+    key, row = decode_row(document.state)
     state, written = purge_stored(ROW, row.stored, horizon)
     if state.empty:
-        return Op(one.id, one.version, None), written
-    left = StoredRow((encode_state(state), *row.stored[1:]), row.written_as, state.next_expiry(after=at))
+        return Op(document.id, document.version, None), written
+    remaining = StoredRow((encode_state(state), *row.stored[1:]), row.written_as, state.next_expiry(after=now))
     fields = own(
-        KIND_ROW, encode_row(key, left), there=bool(one.source),
-        row_key=(key, ROW + clustering_key(table, row.written_as)), expires=left.next_expiry,
-        deletes=row_deletes(left, at),
+        KIND_ROW, encode_row(key, remaining), visible=bool(document.source),
+        row_key=(key, ROW + clustering_key(table, row.written_as)), expires=remaining.next_expiry,
+        deletes=row_deletes(remaining, now),
     )  # fmt: skip
-    return Op(one.id, one.version, {**(one.source or {}), OWN: fields}), written
+    return Op(document.id, document.version, {**(document.source or {}), OWN: fields}), written
 
 
-def _head(one: StoredDocument, horizon: int, at: int) -> tuple[Op | None, int | None]:
-    key, head = decode_head(one.state)
+def _head(document: StoredDocument, horizon: int, now: int) -> tuple[Op | None, int | None]:
+    key, head = decode_head(document.state)
     if head.pending:  # its rows are yet to be brought to it
         return None, None
     rows: dict[bytes, HeadRow] = {}
@@ -96,15 +96,15 @@ def _head(one: StoredDocument, horizon: int, at: int) -> tuple[Op | None, int | 
         purged += () if written is None else (written,)
         if state_key == STATIC and not state.empty:
             rows[state_key] = state_key, encode_state(state), head_row[2], head_row[3]
-            expires = state.next_expiry(after=at)
+            expires = state.next_expiry(after=now)
         elif state_key != STATIC and written is None:
             rows[state_key] = head_row
     newest = max(purged, default=None)
     if not rows:
-        return Op(one.id, one.version, None), newest
-    left = PartitionDocument(rows, False, expires)
+        return Op(document.id, document.version, None), newest
+    remaining = PartitionDocument(rows, False, expires)
     fields = own(
-        KIND_HEAD, encode_head(key, left), there=bool(one.source), row_key=(key, STATIC), expires=expires,
-        deletes=head_deletes(left, at),
+        KIND_HEAD, encode_head(key, remaining), visible=bool(document.source), row_key=(key, STATIC), expires=expires,
+        deletes=head_deletes(remaining, now),
     )  # fmt: skip
-    return Op(one.id, one.version, {**(one.source or {}), OWN: fields}), newest
+    return Op(document.id, document.version, {**(document.source or {}), OWN: fields}), newest

@@ -27,22 +27,22 @@ from tailrace_spark.sinks.opensearch.state import (
 )
 
 
-def copy(client: SearchClient, old: TableIndex, new: TableIndex, documents: Documents, at: int) -> None:
+def copy(client: SearchClient, old: TableIndex, new: TableIndex, documents: Documents, now: int) -> None:
     """Put every row and partition of `old` into `new`, as `documents` show it. Raises ServiceError, DecodeError.
 
     Of partitions with static columns all rows are made together, so they must fit into memory.
     """
     client.refresh(old.index)
-    _Copy(client, old, new, documents, at).run()
+    _Copy(client, old, new, documents, now).run()
 
 
 class _Copy:
-    def __init__(self, client: SearchClient, old: TableIndex, new: TableIndex, documents: Documents, at: int) -> None:
+    def __init__(self, client: SearchClient, old: TableIndex, new: TableIndex, documents: Documents, now: int) -> None:
         self._client = client
         self._old = old
         self._new = new
         self._documents = documents
-        self._at = at
+        self._now = now
 
     def run(self) -> None:
         of_heads = {"term": {f"{OWN}.kind": KIND_HEAD}}
@@ -68,14 +68,14 @@ class _Copy:
             states = [
                 (clustering, (decode_stored(*row.stored).state, row.written_as)) for clustering, row in rows.items()
             ]
-            visible = self._documents.partition(key, static.state, states, self._at)
+            visible = self._documents.partition(key, static.state, states, self._now)
             for clustering, row in rows.items():
                 yield self._row((key, clustering), row, visible.get((key, clustering)))
         alone = visible.get((key, STATIC))
         encoded = encode_head(key, head)
         fields = own(
-            KIND_HEAD, encoded, there=alone is not None, row_key=(key, STATIC), expires=head.expires,
-            deletes=head_deletes(head, self._at),
+            KIND_HEAD, encoded, visible=alone is not None, row_key=(key, STATIC), expires=head.expires,
+            deletes=head_deletes(head, self._now),
         )  # fmt: skip
         yield Op(head_id(digest(key)), None, {**(alone or {}), OWN: fields}, unchecked=True)
 
@@ -92,18 +92,18 @@ class _Copy:
             if key not in with_statics:
                 row_key = key, self._place(row)
                 visible = self._documents.partition(
-                    key, None, [(row_key[1], (decode_stored(*row.stored).state, row.written_as))], self._at
+                    key, None, [(row_key[1], (decode_stored(*row.stored).state, row.written_as))], self._now
                 )
                 yield self._row(row_key, row, visible.get(row_key))
 
-    def _row(self, row_key: RowKey, row: StoredRow, shown: Document | None) -> Op:
+    def _row(self, row_key: RowKey, row: StoredRow, visible: Document | None) -> Op:
         encoded = encode_row(row_key[0], row)
         fields = own(
-            KIND_ROW, encoded, there=shown is not None, row_key=row_key, expires=row.next_expiry,
-            deletes=row_deletes(row, self._at),
+            KIND_ROW, encoded, visible=visible is not None, row_key=row_key, expires=row.next_expiry,
+            deletes=row_deletes(row, self._now),
         )  # fmt: skip
         identity = self._documents.id_of(row_key, row.written_as)
-        return Op(identity, None, {**(shown or {}), OWN: fields}, unchecked=True)
+        return Op(identity, None, {**(visible or {}), OWN: fields}, unchecked=True)
 
     def _place(self, row: StoredRow) -> bytes:
         return ROW + clustering_key(self._documents.table, row.written_as)

@@ -210,7 +210,7 @@ class OpensearchSink:
         index.note(entry)
         return index
 
-    def _erase(self, index: TableIndex, documents: Documents, at: int) -> int:
+    def _erase(self, index: TableIndex, documents: Documents, now: int) -> int:
         """Erase what truncations took and is there yet; how many rows that changed.
 
         It may be what a crash left: nothing was merged since.
@@ -218,13 +218,13 @@ class OpensearchSink:
         if index.entry.erased is None:
             return 0
         index.drain()
-        changed = self._look_at(index, documents, ROWS, at, erased=index.entry.erased)
+        changed = self._look_at(index, documents, ROWS, now, erased=index.entry.erased)
         index.note(replace(index.entry, erased=None))
         return changed
 
-    def _sweep_index(self, index: TableIndex, at: int) -> int:
+    def _sweep_index(self, index: TableIndex, now: int) -> int:
         try:
-            return self._sweep(index, at)
+            return self._sweep(index, now)
         except StaleError:
             raise
         except BaseException as error:
@@ -233,27 +233,33 @@ class OpensearchSink:
             log.warning("%s: could not remove expired rows; will retry: %s", index.alias, reason_of(error))
             return 0
 
-    def _sweep(self, index: TableIndex, at: int) -> int:
+    def _sweep(self, index: TableIndex, now: int) -> int:
         documents = Documents(index.entry.definition)
-        swept = self._erase(index, documents, at)
-        due = {"range": {f"{OWN}.expires": {"lte": at}}}
-        swept += self._look_at(index, documents, due, at)
+        swept = self._erase(index, documents, now)
+        due = {"range": {f"{OWN}.expires": {"lte": now}}}
+        swept += self._look_at(index, documents, due, now)
         if self._settings.merge_horizon_seconds:
-            self._purge(index, at)
+            self._purge(index, now)
         return swept
 
-    def _purge(self, index: TableIndex, at: int) -> None:
+    def _purge(self, index: TableIndex, now: int) -> None:
         """Forget tombstones; `_look_at` has refreshed the index."""
         if index.index not in self._purgeable:
             have_field(self._client, index)
             self._purgeable.add(index.index)
-        until = at - self._settings.merge_horizon_seconds
-        purged = forget(self._client, index, until, at, _PURGED_AT_ONCE)
+        until = now - self._settings.merge_horizon_seconds
+        purged = forget(self._client, index, until, now, _PURGED_AT_ONCE)
         if purged:
             log.debug("%s: %d documents purged", index.alias, purged)
 
     def _look_at(
-        self, index: TableIndex, documents: Documents, query: dict[str, Any], at: int, *, erased: Deletion | None = None
+        self,
+        index: TableIndex,
+        documents: Documents,
+        query: dict[str, Any],
+        now: int,
+        *,
+        erased: Deletion | None = None,
     ) -> int:
         """Merge what a query finds with nothing: for what has expired, or is covered by now; how many rows changed."""
         self._client.refresh(index.index)
@@ -266,6 +272,6 @@ class OpensearchSink:
                 else:
                     key, row = decode_row(document.state)
                     rows[key, ROW + clustering_key(documents.table, row.written_as)] = row.written_as
-            merge = DocumentMerge(self._client, index, documents, at, erased=erased)
+            merge = DocumentMerge(self._client, index, documents, now, erased=erased)
             changed += len(merge.run(BatchChanges(), rows).rows)
         return changed

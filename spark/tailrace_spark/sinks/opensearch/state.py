@@ -122,7 +122,7 @@ def own(
     kind: str,
     encoded: bytes,
     *,
-    there: bool = False,
+    visible: bool = False,
     row_key: RowKey | None = None,
     partition: str | None = None,
     expires: int | None = None,
@@ -131,7 +131,7 @@ def own(
     """The fields of FIELDS of one document; `partition` is the digest of its key, where that is made already."""
     fields: dict[str, object] = {
         "kind": kind,
-        "there": there,
+        "there": visible,
         "state": b2a_base64(encoded, newline=False).decode("ascii"),
     }
     if row_key is not None:
@@ -145,21 +145,21 @@ def own(
     return fields
 
 
-def row_deletes(row: StoredRow, at: int) -> int | None:
+def row_deletes(row: StoredRow, now: int) -> int | None:
     """`deletes` of a row that is written at a time, in seconds: all of it came by then."""
-    return _later(deletes_from(decode_stored(*row.stored).state), at)
+    return _later(deletes_from(decode_stored(*row.stored).state), now)
 
 
-def head_deletes(head: PartitionDocument, at: int) -> int | None:
+def head_deletes(head: PartitionDocument, now: int) -> int | None:
     """The same of a partition."""
     head_state = head.head
     times = [seconds(deletion.deletion.written) for deletion in deletion_rows(head_state.deletions).values()]
     static = None if head_state.static is None else deletes_from(head_state.static.state)
-    return _later(min([*times, *(() if static is None else (static,))], default=None), at)
+    return _later(min([*times, *(() if static is None else (static,))], default=None), now)
 
 
-def _later(deletes: int | None, at: int) -> int | None:
-    return None if deletes is None else max(deletes, at)
+def _later(deletes: int | None, now: int) -> int | None:
+    return None if deletes is None else max(deletes, now)
 
 
 def ordered(clustering: bytes) -> str:

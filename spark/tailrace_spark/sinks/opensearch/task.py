@@ -99,9 +99,9 @@ class _Worker:
         entry, truncated = truncate(index.entry, changes, task.ring_delay)
         if truncated.erased is not None or entry.truncations != index.entry.truncations:
             raise DriverOnlyError(f"truncations of {changes[0].change.table}, which are of all keys")
-        left, late = split(truncated.left, entry.purged_to)
+        in_time, late = split(truncated.left, entry.purged_to)
         refused += late
-        return IndexMerge(self._client, self._settings, index, task.now).run(left, refused) if left else 0
+        return IndexMerge(self._client, self._settings, index, task.now).run(in_time, refused) if in_time else 0
 
 
 _WORKERS: Final = WorkerCache(_Worker)

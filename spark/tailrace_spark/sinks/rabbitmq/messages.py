@@ -136,7 +136,7 @@ class Lanes:
 
     def refuse(self, tag: int, *, multiple: bool) -> list[Message]:
         """RabbitMQ does not take one message, or all up to a tag: those. They stay at the heads of their lanes."""
-        tags = list(takewhile(lambda one: one <= tag, self._sent)) if multiple else [tag]
+        tags = list(takewhile(lambda sent_tag: sent_tag <= tag, self._sent)) if multiple else [tag]
         return [self._sent.pop(sent_tag) for sent_tag in tags if sent_tag in self._sent]
 
     def confirm(self, tag: int, *, multiple: bool) -> tuple[list[Message], list[Message]]:

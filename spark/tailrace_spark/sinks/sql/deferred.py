@@ -123,10 +123,10 @@ def deferred_erasure(record_id: RecordId, erased: Deletion) -> DeferredChange:
     return DeferredChange(record_id, b"", _ERASURE, (), encode_deletion(erased), None)
 
 
-def gather_deferred(held: Iterable[DeferredChange]) -> BatchChanges:
+def gather_deferred(changes: Iterable[DeferredChange]) -> BatchChanges:
     """As `gather`, of what was kept; what truncations erase is taken out before."""
     batch = BatchChanges()
-    for deferred in held:
+    for deferred in changes:
         if deferred.at in (_TRUNCATION, _ERASURE):
             continue
         if deferred.at == PARTITION or deferred.at.startswith(RANGE):
@@ -141,20 +141,22 @@ def gather_deferred(held: Iterable[DeferredChange]) -> BatchChanges:
     return batch
 
 
-def _partition(one: DeferredChange) -> PartitionState:
-    deletion, end = decode_deletion(one.state)
-    if one.at == PARTITION:
-        return PartitionState(deletion, assignment=one.assignment)
-    return PartitionState(None, (RangeDeletion(one.at[len(RANGE) :], end, deletion, one.assignment),))
+def _partition(deferred: DeferredChange) -> PartitionState:
+    deletion, end = decode_deletion(deferred.state)
+    if deferred.at == PARTITION:
+        return PartitionState(deletion, assignment=deferred.assignment)
+    return PartitionState(None, (RangeDeletion(deferred.at[len(RANGE) :], end, deletion, deferred.assignment),))
 
 
-def _add(found: BatchChanges, one: DeferredChange, state: RowState) -> None:
+def _add(batch: BatchChanges, deferred: DeferredChange, state: RowState) -> None:
     if state.empty:
         return
-    if one.at == STATIC:
-        existing = found.statics.setdefault(one.key, state)
+    if deferred.at == STATIC:
+        existing = batch.statics.setdefault(deferred.key, state)
     else:
-        existing = found.rows.setdefault((one.key, one.at), RowChanges(one.clustering, None, state)).state
+        existing = batch.rows.setdefault(
+            (deferred.key, deferred.at), RowChanges(deferred.clustering, None, state)
+        ).state
     if existing is not state:
         existing.absorb(state)
 
@@ -172,7 +174,7 @@ class DeferredTables:
         connection: sa.Connection,
         table: Table,
         announced: int,
-        held: Sequence[DeferredChange],
+        changes: Sequence[DeferredChange],
         why: str,
         now: int,
     ) -> None:
@@ -186,7 +188,9 @@ class DeferredTables:
         since = now if existing is None else existing.since
         names = [column.name for column in HELD_TABLES.columns]
         overwrite(connection, HELD_TABLES, names, [(str(table.id), str(table), why, since, encode_record(record))])
-        overwrite(connection, HELD, [column.name for column in HELD.columns], [_row(table, change) for change in held])
+        overwrite(
+            connection, HELD, [column.name for column in HELD.columns], [_row(table, change) for change in changes]
+        )
 
     def kept(self, connection: sa.Connection, table_id: UUID, size: int) -> Iterator[list[DeferredChange]]:
         """The changes that are kept of a table, some at a time; each is forgotten once the next are asked for."""
@@ -245,17 +249,17 @@ def _newest(deferred: DeferredChange) -> int:
     return newest(decode_state(deferred.state))
 
 
-def _row(table: Table, one: DeferredChange) -> tuple[object, ...]:
-    values = json.dumps([None if value is None else value.hex() for value in one.clustering])
-    generation, stream_id = one.assignment or (None, None)
+def _row(table: Table, deferred: DeferredChange) -> tuple[object, ...]:
+    values = json.dumps([None if value is None else value.hex() for value in deferred.clustering])
+    generation, stream_id = deferred.assignment or (None, None)
     record = (
-        one.record_id.topic,
-        one.record_id.partition,
-        one.record_id.offset,
+        deferred.record_id.topic,
+        deferred.record_id.partition,
+        deferred.record_id.offset,
         str(table.id),
-        one.record_id.schema_id.hex(),
+        deferred.record_id.schema_id.hex(),
     )
-    return (*record, one.key, one.at, values, one.state, generation, stream_id)
+    return (*record, deferred.key, deferred.at, values, deferred.state, generation, stream_id)
 
 
 def _held(row: sa.Row[tuple[object, ...]]) -> DeferredChange:

@@ -184,8 +184,8 @@ def view_query(layout: Layout, rows: sa.Table, static: sa.Table | None) -> sa.Se
     return with_rows.union_all(alone)
 
 
-def _nothing(place: ColumnPlace) -> sa.ColumnElement[object]:
-    return sa.type_coerce(sa.null(), SqlType(place.spec))
+def _nothing(column: ColumnPlace) -> sa.ColumnElement[object]:
+    return sa.type_coerce(sa.null(), SqlType(column.spec))
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,14 +151,14 @@ class TableMerge:
         self,
         connection: sa.Connection,
         states: Mapping[RowKey, RowState],
-        shown: Mapping[RowKey, Clustering],
+        to_show: Mapping[RowKey, Clustering],
         now: int,
     ) -> None:
         """As ComparableSink says."""
-        stored = self._state.rows(connection, sorted(states.keys() | shown.keys()))
+        stored = self._state.rows(connection, sorted(states.keys() | to_show.keys()))
         merged = {key: merge_states(row.state, states[key]) for key, row in stored.items() if key in states}
         self._update(connection, merged, now)
-        again = {key: (merged.get(key, stored[key].state), shown[key]) for key in shown if key in stored}
+        again = {key: (merged.get(key, stored[key].state), to_show[key]) for key in to_show if key in stored}
         unknown = [key for key in states if key not in stored]
         for visible, static in ((self._rows, False), (self._statics, True)):
             if visible is not None:

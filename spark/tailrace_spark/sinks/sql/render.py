@@ -81,9 +81,9 @@ class Renderer:
         self._last: tuple[bytes, list[object]] = (b"", [])
         self._any = False  # whether `_last` is of a key at all
 
-    def values(self, state: RowState, at: int | None) -> list[object] | None:
+    def values(self, state: RowState, now: int | None) -> list[object] | None:
         """What the columns that are no keys show of a state at a time; None: no row. Raises DecodeError."""
-        values = self._visible.values(state, None, at)
+        values = self._visible.values(state, None, now)
         if values is None:
             return None
         if self._predicate is not None:

@@ -87,8 +87,8 @@ class RowBuilder:
         state, merged = merge_row(stored, changes, floor)
         if merged is None:
             return None
-        left = None if state.empty else state_row(row_key, state, now, merged)
-        return RowUpdate(row_key, changes.clustering, left, self._renderer.values(state, now))
+        to_store = None if state.empty else state_row(row_key, state, now, merged)
+        return RowUpdate(row_key, changes.clustering, to_store, self._renderer.values(state, now))
 
 
 def new_rows(

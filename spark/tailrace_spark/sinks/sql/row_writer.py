@@ -23,11 +23,11 @@ class RowWriter:
     Where a row's page has room, an update leaves the indexes alone.
     """
 
-    def __init__(self, state: StateTable, shown: VisibleTable) -> None:
+    def __init__(self, state: StateTable, visible: VisibleTable) -> None:
         self._state = state
-        self._shown = shown
+        self._shown = visible
         self._state_names = [column.name for column in state.table.columns]
-        columns = [*state.table.columns, *[shown.table.c[name] for name in shown.columns]]
+        columns = [*state.table.columns, *[visible.table.c[name] for name in visible.columns]]
         shape = blake2b(repr([(column.name, str(column.type)) for column in columns]).encode(), digest_size=8)
         self._staged = sa.Table(
             f"tailrace_rows_{shape.hexdigest()}",
@@ -36,8 +36,8 @@ class RowWriter:
             sa.Column("there", sa.Boolean, nullable=False),
             **TEMPORARY,
         )
-        self._nothing: list[object] = [None] * len(shown.columns)
-        staged, c, rows = list(self._staged.columns), state.table.c, shown.table.c
+        self._nothing: list[object] = [None] * len(visible.columns)
+        staged, c, rows = list(self._staged.columns), state.table.c, visible.table.c
         value_columns = [name for name in self._state_names if not c[name].primary_key]
         self._update_state = (
             state.table.update()
@@ -45,8 +45,8 @@ class RowWriter:
             .values(dict(zip(value_columns, staged[2 : len(c)], strict=True)))
         )
         self._same = sa.and_(rows[KEY] == staged[0], rows[CLUSTERING] == staged[1], self._staged.c.there)
-        staged_values = dict(zip(shown.columns, staged[len(c) : -1], strict=True))
-        self._update_shown = shown.table.update().where(self._same).values(staged_values) if staged_values else None
+        staged_values = dict(zip(visible.columns, staged[len(c) : -1], strict=True))
+        self._update_shown = visible.table.update().where(self._same).values(staged_values) if staged_values else None
         missing = ~sa.exists().where(self._same)
         self._missing = sa.select(staged[0], staged[1]).where(self._staged.c.there, missing)
 
@@ -69,14 +69,14 @@ class RowWriter:
         self._state.remove(connection, [changed.row_key for changed in rows if changed.row is None])
         self._shown.remove(connection, [changed.row_key for changed in rows if changed.values is None])
 
-    def _update_staged(self, connection: sa.Connection, kept: Sequence[RowUpdate]) -> None:
-        stage(connection, self._staged, [self._stage(changed) for changed in kept])
+    def _update_staged(self, connection: sa.Connection, updates: Sequence[RowUpdate]) -> None:
+        stage(connection, self._staged, [self._stage(changed) for changed in updates])
         connection.execute(self._update_state)
-        visible = sum(changed.values is not None for changed in kept)
+        visible = sum(changed.values is not None for changed in updates)
         if self._update_shown is not None and _count(connection, self._update_shown) == visible:
             return
         missing = {(key, clustering) for key, clustering in connection.execute(self._missing)}
-        self._put(connection, [changed for changed in kept if changed.row_key in missing])
+        self._put(connection, [changed for changed in updates if changed.row_key in missing])
 
     def _stage(self, changed: RowUpdate) -> tuple[object, ...]:
         values = changed.values

@@ -53,13 +53,13 @@ class VisibleTable:
         return (*head, *self.renderer.keys(row_key[0], clustering), *values)
 
     def put(
-        self, connection: sa.Connection, rows: Mapping[RowKey, tuple[RowState, Clustering]], at: int | None
+        self, connection: sa.Connection, rows: Mapping[RowKey, tuple[RowState, Clustering]], now: int | None
     ) -> None:
         """Show these rows as their states say, whether they were there or not."""
         visible: list[tuple[object, ...]] = []
         hidden: list[RowKey] = []
         for row_key, (state, clustering) in rows.items():
-            values = self.renderer.values(state, at)
+            values = self.renderer.values(state, now)
             if values is None:
                 hidden.append(row_key)
             else:
@@ -67,13 +67,13 @@ class VisibleTable:
         self.remove(connection, hidden)
         overwrite(connection, self.table, self.names, visible)
 
-    def update(self, connection: sa.Connection, rows: Mapping[RowKey, RowState], at: int | None) -> None:
+    def update(self, connection: sa.Connection, rows: Mapping[RowKey, RowState], now: int | None) -> None:
         """Show these rows as their states say, where nothing can have made one appear: key columns stay as they are."""
         visible: list[dict[str, object]] = []
         hidden: list[RowKey] = []
         stored = self.columns
         for row_key, state in rows.items():
-            values = self.renderer.values(state, at)
+            values = self.renderer.values(state, now)
             if values is None:
                 hidden.append(row_key)
             else:
@@ -100,9 +100,9 @@ class VisibleTable:
         """Take away all rows."""
         connection.execute(self.table.delete())
 
-    def with_value(self, connection: sa.Connection, place: ColumnPlace) -> Iterable[list[RowKey]]:
+    def with_value(self, connection: sa.Connection, column: ColumnPlace) -> Iterable[list[RowKey]]:
         """The keys of rows that have a value in a stored column, in order and in chunks; it may be written between."""
-        query = sa.select(*self._key_columns).where(self.table.c[place.stored].is_not(None))
+        query = sa.select(*self._key_columns).where(self.table.c[column.stored].is_not(None))
         query = query.order_by(*self._key_columns).limit(CHUNK)
         rows = connection.execute(query).all()
         while rows:
@@ -110,10 +110,10 @@ class VisibleTable:
             further = sa.tuple_(*self._key_columns) > sa.tuple_(*rows[-1])
             rows = connection.execute(query.where(further)).all()
 
-    def clear(self, connection: sa.Connection, keys: Iterable[RowKey], place: ColumnPlace) -> None:
+    def clear(self, connection: sa.Connection, keys: Iterable[RowKey], column: ColumnPlace) -> None:
         """Make a stored column empty in these rows."""
-        named = [column == sa.bindparam("b_" + column.name) for column in self._key_columns]
-        emptied = self.table.update().where(*named).values({place.stored: None})
+        named = [key_column == sa.bindparam("b_" + key_column.name) for key_column in self._key_columns]
+        emptied = self.table.update().where(*named).values({column.stored: None})
         connection.execute(emptied, [self._bound(row_key) for row_key in keys])
 
     def remove(self, connection: sa.Connection, keys: list[RowKey]) -> None:

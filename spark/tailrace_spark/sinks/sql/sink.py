@@ -164,12 +164,12 @@ class SqlSink:
             if target is not None:
                 yield from stored_rows(connection, target)
 
-    def amend(self, table: Table, states: Mapping[RowKey, RowState], shown: Mapping[RowKey, Clustering]) -> None:
+    def amend(self, table: Table, states: Mapping[RowKey, RowState], to_show: Mapping[RowKey, Clustering]) -> None:
         """As ComparableSink says."""
         with self._transaction("nothing was changed") as connection:
             target = self._followed(connection, table)
             if target is not None:
-                self._merges.of(target).amend(connection, states, shown, int(self._clock()))
+                self._merges.of(target).amend(connection, states, to_show, int(self._clock()))
 
     def drop(self, tables: Sequence[Table]) -> Sequence[str]:
         """As DroppableSink says: views, tables and what later merges need. Dead letters stay."""

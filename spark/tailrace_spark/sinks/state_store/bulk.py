@@ -80,11 +80,11 @@ def _load(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows
     _copy(connection, statement.replace("%%", "%"), rows)
 
 
-def _insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows, behind: str) -> None:
+def _insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows, suffix: str) -> None:
     quote = connection.dialect.identifier_preparer.quote
     mark = "%s" if connection.dialect.name == MYSQL else "?"
     marks = ", ".join([mark] * len(names))
-    statement = f"INSERT INTO {quote(table.name)} ({', '.join(map(quote, names))}) VALUES ({marks}) {behind}"  # noqa: S608
+    statement = f"INSERT INTO {quote(table.name)} ({', '.join(map(quote, names))}) VALUES ({marks}) {suffix}"  # noqa: S608
     connection.exec_driver_sql(statement, [tuple(row) for row in rows])
 
 

@@ -60,7 +60,7 @@ class Purges:
 
 
 def forget(
-    state: StateTable, connection: sa.Connection, until: int, at: int, limit: int
+    state: StateTable, connection: sa.Connection, until: int, now: int, limit: int
 ) -> list[tuple[RowKey, int | None]]:
     """Take out of a state what only deletes, or has expired, and was written and came by `until`; of so many rows.
 
@@ -71,8 +71,8 @@ def forget(
     arrived: dict[RowKey, int] = {}
     purged: list[tuple[RowKey, int | None]] = []
     for row_key, since, stored in state.purgeable(connection, until, limit):
-        left, written = purge_stored(row_key[1], stored, until * _MICROS)
-        states[row_key], arrived[row_key] = left, since
+        remaining, written = purge_stored(row_key[1], stored, until * _MICROS)
+        states[row_key], arrived[row_key] = remaining, since
         purged.append((row_key, written))
-    state.write(connection, states, at, arrived)
+    state.write(connection, states, now, arrived)
     return purged

@@ -125,10 +125,10 @@ class StateTable:
         area = sa.and_(c.key == key, c.clustering >= low, c.clustering < high)
         return connection.execute(self.table.delete().where(area, c.newest < written)).rowcount
 
-    def due(self, connection: sa.Connection, at: int) -> Iterator[dict[RowKey, StoredState]]:
-        """The states of rows that read otherwise by `at`, in seconds, in chunks; the caller must write each of them."""
+    def due(self, connection: sa.Connection, now: int) -> Iterator[dict[RowKey, StoredState]]:
+        """The states of rows that read otherwise by `now`, in seconds, in chunks; the caller must write each one."""
         c = self.table.c
-        query = sa.select(c.key, c.clustering, *self._stored).where(c.next_expiry <= at)
+        query = sa.select(c.key, c.clustering, *self._stored).where(c.next_expiry <= now)
         query = query.order_by(c.next_expiry).limit(CHUNK)
         while rows := connection.execute(query).all():
             yield {(key, clustering): decode_stored(*stored) for key, clustering, *stored in rows}
@@ -167,15 +167,15 @@ class StateTable:
         self,
         connection: sa.Connection,
         states: Mapping[RowKey, RowState],
-        at: int | None,
+        now: int | None,
         came: Mapping[RowKey, int] = MappingProxyType({}),
     ) -> None:
-        """Put these states under their keys; an empty one is removed. `at`: when they were looked at.
+        """Put these states under their keys; an empty one is removed. `now`: when they were looked at.
 
         `came`: see `stored_row.state_row`.
         """
         ordered = sorted(states.items(), key=_by_key)
-        stored = [state_row(key, state, at, None, came.get(key)) for key, state in ordered if not state.empty]
+        stored = [state_row(key, state, now, None, came.get(key)) for key, state in ordered if not state.empty]
         removed = [row_key for row_key, state in states.items() if state.empty]
         self._write(connection, stored, removed)
 
@@ -196,17 +196,17 @@ class StateTable:
         if keys:
             connection.execute(self._delete, [{"k": key, "c": clustering} for key, clustering in keys])
 
-    def _write(self, connection: sa.Connection, kept: list[StateTableRow], gone: list[RowKey]) -> None:
+    def _write(self, connection: sa.Connection, stored: list[StateTableRow], gone: list[RowKey]) -> None:
         self.remove(connection, gone)
-        overwrite(connection, self.table, STATE_COLUMNS, kept)
-        if self._has_heads is False and any(row[1] < ROW for row in kept):
+        overwrite(connection, self.table, STATE_COLUMNS, stored)
+        if self._has_heads is False and any(row[1] < ROW for row in stored):
             self._has_heads = True
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """The items in lists of at most `size`."""
-    left = iter(items)
-    while chunk := list(islice(left, size)):
+    remaining = iter(items)
+    while chunk := list(islice(remaining, size)):
         yield chunk
 
 

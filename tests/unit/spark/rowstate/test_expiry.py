@@ -56,8 +56,8 @@ def test_what_expires_next(known: RowState, expected: int | None, why: str) -> N
 
 def test_a_row_lives_on_in_its_cells_when_its_marker_has_expired() -> None:
     known = state(Marker(1, 10, 100), v=PLAIN, w=expiring(101))
-    assert [visible(known, OF_ANY_BYTES, at=at) for at in (99, 100, 101)] == [{"v": ONE, "w": ONE}] * 2 + [{"v": ONE}]
-    assert [visible(state(Marker(1, 10, 100), w=expiring(101)), OF_ANY_BYTES, at=at) for at in (100, 101)] == [
+    assert [visible(known, OF_ANY_BYTES, now=at) for at in (99, 100, 101)] == [{"v": ONE, "w": ONE}] * 2 + [{"v": ONE}]
+    assert [visible(state(Marker(1, 10, 100), w=expiring(101)), OF_ANY_BYTES, now=at) for at in (100, 101)] == [
         {"w": ONE},
         None,
     ]
@@ -70,12 +70,12 @@ def test_what_has_expired_holds_back_what_is_older(older: CellState) -> None:
             merge(state(v=expiring(100, 5)), state(v=older)),
             merge(state(v=older), state(v=expiring(100, 5))),
         ):
-            assert visible(known, OF_ANY_BYTES, at=at) == ({"v": ONE} if at < 100 else None)
+            assert visible(known, OF_ANY_BYTES, now=at) == ({"v": ONE} if at < 100 else None)
 
 
 def test_an_overwrite_without_ttl_stays() -> None:
     known = merge(state(v=expiring(100, 5)), state(v=CellState(6, None, None, b"new")))
-    assert visible(known, OF_ANY_BYTES, at=200) == {"v": b"new"}
+    assert visible(known, OF_ANY_BYTES, now=200) == {"v": b"new"}
     assert known.next_expiry() is None
 
 
@@ -90,12 +90,12 @@ def test_write_times_and_what_is_left_to_live() -> None:
     known.columns[b"s"] = ColumnState(None, {ONE: expiring(60, 9)})
     known.columns[b"u"] = ColumnState(None, {b"\0\1": CellState(3, None, None, ONE)})
     shown = VisibleColumns(many)
-    assert shown.times(known, at=60) == {
+    assert shown.times(known, now=60) == {
         "v": (5, 40),
         "w": (6, None),
         "l": [(8, None), (7, 30)],
         "u": [None, (3, None), None],
     }
-    assert shown.times(known, Deletion(5, 0), at=95) == {"w": (6, None), "l": [(8, None)]}
-    assert shown.times(known, Deletion(8, 0), at=95) is None
-    assert shown.times(state(Marker(1)), at=95) == {}
+    assert shown.times(known, Deletion(5, 0), now=95) == {"w": (6, None), "l": [(8, None)]}
+    assert shown.times(known, Deletion(8, 0), now=95) is None
+    assert shown.times(state(Marker(1)), now=95) == {}

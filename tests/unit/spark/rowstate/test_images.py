@@ -36,7 +36,7 @@ def told(*changes: Change, known: list[Change] | None = None, at: int | None = N
             image.after,
             image.changed,
         )
-        for image in images.apply(partition, changes, at=at)
+        for image in images.apply(partition, changes, now=at)
     ]
 
 
@@ -136,13 +136,13 @@ def test_images_in_a_row_end_in_what_is_visible(
     for update, at, truncation in zip(history, sorted(clock), truncations, strict=False):
         follow(rows, images.expire(partition, now, at))
         if truncation is not None:
-            follow(rows, images.truncate(partition, truncation, at=at))
+            follow(rows, images.truncate(partition, truncation, now=at))
             partition.erase(truncation)
         now = at
         assert rows == shown(partition, now)
-        follow(rows, images.apply(partition, update, at=now))
+        follow(rows, images.apply(partition, update, now=now))
         assert rows == shown(partition, now)
-        assert images.apply(partition, update, at=now) == []
+        assert images.apply(partition, update, now=now) == []
         assert images.expire(partition, now, now) == []
 
 

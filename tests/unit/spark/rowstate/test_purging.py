@@ -35,12 +35,12 @@ def test_what_comes_later_merges_as_if_nothing_had_been_purged(
     state = absorbed(known)
     before = merge(state, RowState())
     purged_to = purge(state, horizon)
-    assert visible(state, OF_ANY_BYTES, at=9) == visible(before, OF_ANY_BYTES, at=9)
+    assert visible(state, OF_ANY_BYTES, now=9) == visible(before, OF_ANY_BYTES, now=9)
     assert (purged_to is None) == (state == before)
     if purged_to is not None:
         assert purged_to <= horizon
         said = absorbed([change for change in later if _all_newer(change, purged_to)])
-        assert visible(merge(state, said), OF_ANY_BYTES, at=9) == visible(merge(before, said), OF_ANY_BYTES, at=9)
+        assert visible(merge(state, said), OF_ANY_BYTES, now=9) == visible(merge(before, said), OF_ANY_BYTES, now=9)
     assert purge(state, horizon) is None
 
 

@@ -90,11 +90,11 @@ def test_expiry_counts_only_when_asked_for() -> None:
         Marker(1, 10, 100), None, {b"v": ColumnState(None, {None: CellState(1, 20, 110, b"\x00\x00\x00\x01")})}
     )
     assert visible(state, WIDE) == {"v": 1}
-    assert visible(state, WIDE, at=99) == {"v": 1}
-    assert visible(state, WIDE, at=109) == {"v": 1}
-    assert visible(state, WIDE, at=110) is None
-    assert visible(RowState(Marker(1, 10, 100)), WIDE, at=99) == {}
-    assert visible(RowState(Marker(1, 10, 100)), WIDE, at=100) is None
+    assert visible(state, WIDE, now=99) == {"v": 1}
+    assert visible(state, WIDE, now=109) == {"v": 1}
+    assert visible(state, WIDE, now=110) is None
+    assert visible(RowState(Marker(1, 10, 100)), WIDE, now=99) == {}
+    assert visible(RowState(Marker(1, 10, 100)), WIDE, now=100) is None
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ def raw_record(name: bytes, path: bytes | None, where: i64, data: bytes) -> byte
     return out.getvalue()
 
 
-class Kept:
-    """What is kept of one change: each record with the place among the cells that gives the order."""
+class RawValues:
+    """The records of one change, each with the index among the cells that gives the order."""
 
     def __init__(self) -> None:
         self._records: list[tuple[int, bytes]] = []
@@ -43,19 +43,19 @@ class Kept:
         """Begin with the next change."""
         self._records.clear()
 
-    def add(self, place: i64, name: bytes, where: i64, data: bytes) -> None:
+    def add_key(self, index: i64, name: bytes, where: i64, data: bytes) -> None:
         """Keep the bytes of a key column."""
-        self._records.append((place, raw_record(name, None, where, data)))
+        self._records.append((index, raw_record(name, None, where, data)))
 
-    def keep(self, column: ColumnPlan, at: i64, cells: RowCells, data: bytes, where: i64) -> None:
+    def add_cell(self, column: ColumnPlan, cell: i64, cells: RowCells, data: bytes, where: i64) -> None:
         """Keep the bytes of a cell, or its path's, that the Avro value would not give back."""
-        path = None if cells.path_start[at] == NULL else data[cells.path_start[at] : cells.path_end[at]]
-        value = data[cells.start[at] : cells.end[at]] if cells.start[at] != NULL else b""
-        kept_bytes = path if path is not None and where == KEY else value
-        self._records.append((at, raw_record(column.text, path, where, kept_bytes)))
+        path = None if cells.path_start[cell] == NULL else data[cells.path_start[cell] : cells.path_end[cell]]
+        value = data[cells.start[cell] : cells.end[cell]] if cells.start[cell] != NULL else b""
+        value_bytes = path if path is not None and where == KEY else value
+        self._records.append((cell, raw_record(column.text, path, where, value_bytes)))
 
     def put(self, out: BytesWriter, of_partition: list[bytes]) -> None:
-        """Append the field `raw`: what is kept of the partition key, then the rest in the order of the log."""
+        """Append the field `raw`: the records of the partition key, then the others in the order of the log."""
         records = self._records
         count = len(records) + len(of_partition)
         if not count:
@@ -65,10 +65,10 @@ class Kept:
         write_long(out, count)
         for record in of_partition:
             out.write(record)
-        for _, record in sorted(records, key=_place):
+        for _, record in sorted(records, key=_index):
             out.write(record)
         write_long(out, 0)
 
 
-def _place(kept: tuple[int, bytes]) -> int:
-    return kept[0]
+def _index(record: tuple[int, bytes]) -> int:
+    return record[0]
