@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from tests.support.loopback_server import LoopbackServer
 
-_KEPT: Final = frozenset({"connection", "transfer-encoding", "content-length"})
+_PER_CONNECTION: Final = frozenset({"connection", "transfer-encoding", "content-length"})
 
 
 class CuttingProxy(LoopbackServer):
@@ -74,24 +74,37 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _pass(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = self._body()
         through, answered = self.owner.verdict(self.command)
         if through:
-            status, headers, content = self.owner.forward(self.command, self.path, dict(self.headers.items()), body)
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in _PER_CONNECTION}
+            status, answer_headers, content = self.owner.forward(self.command, self.path, headers, body)
         if not (through and answered):
             self.close_connection = True
             with suppress(OSError):
                 self.connection.shutdown(2)
             return
         self.send_response_only(status)
-        for name, value in headers.items():
-            if name.lower() not in _KEPT:
+        for name, value in answer_headers.items():
+            if name.lower() not in _PER_CONNECTION:
                 self.send_header(name, value)
-        length = headers.get("content-length") if self.command == "HEAD" else str(len(content))
+        length = answer_headers.get("content-length") if self.command == "HEAD" else str(len(content))
         self.send_header("content-length", length or "0")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def _body(self) -> bytes:
+        """The whole body: AWS's newer clients send it in chunks, whose trailer is inside of the body."""
+        if self.headers.get("transfer-encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        chunks = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # a trailer of HTTP's own
+        return b"".join(chunks)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
 
