@@ -16,6 +16,7 @@ from typing import Self
 from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
 from tests.integration.processes import PROGRAM, CommandProcess
+from tests.services.class_archive import quick_java_lines
 
 
 class StreamProcess(CommandProcess):
@@ -52,7 +53,7 @@ class StreamProcess(CommandProcess):
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
             f'[stream]\ncheckpoint = "{directory}/checkpoint"\ntrigger_seconds = 0\n{more}'
             f"[sink]\nlocal = {_inline({'url': sink} if isinstance(sink, str) else sink)}\n"
-            f'[stream.spark]\n"spark.master" = "{master}"\n"spark.driver.memory" = "{memory}"\n'
+            f'[stream.spark]\n"spark.master" = "{master}"\n"spark.driver.memory" = "{memory}"\n{quick_java_lines()}'
             + "".join(_section(name, section) for name, section in (sections or {}).items())
         )
 

@@ -16,6 +16,7 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace_schemas.change import Change, Deletion, Op
 from tests.integration.feed import Feed
+from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.tables import table
 
@@ -51,6 +52,7 @@ def run(kafka: LocalKafka, prefix: str, directory: Path, most: int) -> list[dict
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
         f'[stream]\nmax_offsets_per_trigger = {most}\n[stream.spark]\n"spark.master" = "local[2]"\n'
+        f"{quick_java_lines()}"
     )
     command = [sys.executable, str(EXAMPLE), "-c", str(config), "--folder", str(directory / "orders"), "--once"]
     ended = subprocess.run(

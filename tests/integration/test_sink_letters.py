@@ -26,6 +26,7 @@ from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.processes import PROGRAM
 from tests.postgres import new_database
+from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.in_tasks import shares_of, write_shares
 from tests.unit.tables import table
@@ -62,6 +63,7 @@ def test_letters_of_a_stream_with_filters_and_masks_are_read_again_and_shaped(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
         f'[stream]\nwhere = {{"shop.plain" = "id > 1"}}\ncolumns = {{"shop.plain.v" = "mask"}}\n'
         f'[sink.local]\nurl = "{url}"\n[stream.spark]\n"spark.master" = "local[1]"\n'
+        f"{quick_java_lines()}"
     )
     with closing(SqlSink(url)) as sink, closing(Feed(kafka.bootstrap, prefix)) as feed:
         encoder = feed.add(PLAIN)

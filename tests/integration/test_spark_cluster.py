@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from tailrace.local import LocalKafka
 from tests import postgres
 from tests.integration.feed import Feed
+from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -61,6 +62,7 @@ def test_executors_need_nothing_of_ours_but_the_archive(kafka: LocalKafka, prefi
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
         f'[stream]\ncheckpoint = "{tmp_path}/checkpoint"\n[sink.local]\nurl = "sqlite:///{tmp_path}/sink.db"\n'
         '[stream.spark]\n"spark.master" = "local-cluster[2,1,1024]"\n"spark.driver.memory" = "512m"\n'
+        f"{quick_java_lines()}"
         f'"spark.pyspark.python" = "{BARE}"\n"spark.pyspark.driver.python" = "{sys.executable}"\n'
     )
     # The stream itself runs no Python on executors.
@@ -87,6 +89,7 @@ def test_tasks_whose_python_lacks_our_packages_say_what_to_do(kafka: LocalKafka,
         f'[stream]\ncheckpoint = "{tmp_path}/checkpoint"\nexecution = "executors"\n'
         f'[sink.local]\nurl = "{postgres.new_database()}"\n'
         '[stream.spark]\n"spark.master" = "local-cluster[1,1,1024]"\n"spark.driver.memory" = "512m"\n'
+        f"{quick_java_lines()}"
         f'"spark.pyspark.python" = "{BARE}"\n"spark.pyspark.driver.python" = "{sys.executable}"\n'
         '"spark.executorEnv.PYTHONPATH" = "/nowhere"\n'
     )

@@ -21,6 +21,7 @@ from tailrace_schemas.streams import stream_for
 from tailrace_spark.streams import assign as assignment
 from tests.integration.feed import GENERATION_AT, Feed
 from tests.integration.queries import until
+from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -148,6 +149,7 @@ def test_the_example_shows_changes(feed: Feed, kafka: LocalKafka, prefix: str, t
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
         '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "512m"\n'
+        f"{quick_java_lines()}"
     )
 
     command = [sys.executable, str(EXAMPLE), "-c", str(config), "--once"]

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from tailrace_common.java.find import java_home_for_spark
 from tailrace_common.java.jars import fetch_sets
 from tests.jars import fetch_test_sets
+from tests.services.class_archive import quick_java
 
 
 def start_spark(directory: Path) -> SparkSession:
@@ -23,7 +24,7 @@ def start_spark(directory: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={directory}",
+        "spark.driver.extraJavaOptions": f"{quick_java()} -Dderby.system.home={directory}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(directory / "local"),

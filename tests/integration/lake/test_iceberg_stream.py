@@ -20,6 +20,7 @@ from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
 from tests.integration.processes import PROGRAM
 from tests.integration.test_change_log_sinks import PLAIN, by_key, history, states
+from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.sinks.change_log_contract import changes_of
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergHistory
 from tests.unit.spark.sinks.merging_contract import selected
@@ -53,6 +54,7 @@ def test_a_stream_writes_each_change_once(feed: Feed, kafka: LocalKafka, prefix:
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
         f'[stream]\ncheckpoint = "{checkpoint}"\nmax_offsets_per_trigger = 40\n'
         '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "768m"\n'
+        f"{quick_java_lines()}"
         f'[sink.lake]\ntype = "iceberg"\npath = "{tmp_path}/lake"\n'
     )
     feed.announce()

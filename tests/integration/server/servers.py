@@ -19,6 +19,7 @@ from tailrace_server.operations.operations import DirectOperations
 from tests.integration.processes import PROGRAM, CommandProcess
 from tests.integration.streams import StreamProcess
 from tests.mariadb import free_port
+from tests.services.class_archive import quick_java_lines
 
 LEASE_SECONDS = 4
 
@@ -61,7 +62,7 @@ class Site:
             f'[server]\nurl = "{url}"\nkey_file = "{directory}/server.key"\ncheckpoints = "{directory}/checkpoints"\n'
             f"lease_seconds = {LEASE_SECONDS}\nlongest_pause_seconds = 2\n{port}{more}"
             f'[stream]\ntrigger_seconds = 0\nexecution = "driver"\n'
-            f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n{others}'
+            f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n{quick_java_lines()}{others}'
         )
 
     def server(self, name: str, *words: str, program: tuple[str, ...] = PROGRAM) -> ServerProcess:

@@ -36,6 +36,7 @@ from tests.integration.processes import PROGRAM
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
 from tests.postgres import new_database
+from tests.services.class_archive import quick_java_lines
 
 KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=False, long_keys=False)
 Waiting = Callable[[float], None]
@@ -237,6 +238,7 @@ def test_the_command_lists_what_differs_and_ends_with_4(copy: Copy, tmp_path: Pa
     config.write_text(
         f'[cluster]\ncontact_points = ["{copy.node.address}"]\nport = {copy.node.port}\n'
         f'[sink.local]\nurl = "{copy.url}"\n[stream.spark]\n"spark.master" = "local[2]"\n'
+        f"{quick_java_lines()}"
     )
 
     def command(*options: str) -> tuple[int, list[dict[str, object]], str]:

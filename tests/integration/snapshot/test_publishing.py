@@ -38,6 +38,7 @@ from tests.integration.agents import Published, cql, create_keyspace, published
 from tests.integration.processes import PROGRAM
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
+from tests.services.class_archive import quick_java_lines
 
 ROWS = 3000
 KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=False, long_keys=False)
@@ -119,6 +120,7 @@ class Command:
             f'[cluster]\ncontact_points = ["{settings.cluster.contact_points[0]}"]\nport = {settings.cluster.port}\n'
             f'[kafka]\n"bootstrap.servers" = "{kafka}"\n[topics]\nprefix = "{settings.topics.prefix}"\npartitions = 3\n'
             '[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n'
+            f"{quick_java_lines()}"
         )
         command = (
             *(sys.executable, *PROGRAM, "snapshot", "start", table, "--to", "kafka", "-c", str(config)),
