@@ -15,8 +15,10 @@ from typing import Final
 import pyspark
 
 from tailrace_common.java.find import find_java, java_home_for_spark
+from tailrace_common.java.jars import cache_directory
 
-_FOLDER: Final = Path(__file__).resolve().parents[2] / "build" / "classes"
+_KEPT: Final = 4
+"""Archives of so many environments, of 150 MB each."""
 _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Of a process that lives for a minute, the optimising compiler takes a third of the CPU."""
 
@@ -42,11 +44,12 @@ def quick_java() -> str:
 
     A Java that cannot use the archive goes without.
     """
-    _FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = cache_directory() / "test-classes"
+    folder.mkdir(parents=True, exist_ok=True)
     java = find_java()
     parts = f"{java.home} {java.version} {pyspark.__version__} {pyspark.__file__}"
-    archive = _FOLDER / f"spark-{hashlib.sha256(parts.encode()).hexdigest()[:16]}.jsa"
-    with (_FOLDER / "lock").open("ab") as lock:
+    archive = folder / f"spark-{hashlib.sha256(parts.encode()).hexdigest()[:16]}.jsa"
+    with (folder / "lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a run ask for it at once
         if not archive.is_file():
             _record(archive)
@@ -72,3 +75,5 @@ def _record(archive: Path) -> None:
         # Java writes the archive when Python has ended already, and has these pipes until then.
         subprocess.run(command, env=environment, check=True, timeout=600, capture_output=True)
     unfinished.replace(archive)
+    for old in sorted(archive.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+        old.unlink()
