@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import TailraceError
 
 _WRITTEN: Final = "Written by `make generated` from the code.\n"
+_SENTENCE_END: Final = re.compile(r"(?<=[.]) (?=[A-Z`])")
 _CODES: Final = {
     0: "done",
     1: "failed",
@@ -151,7 +153,8 @@ def _plain(text: str) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    return "\n\n".join(_cell(paragraph) for paragraph in text.split("\n\n"))
+    """A line for each sentence, an empty one between paragraphs."""
+    return "\n\n".join(_SENTENCE_END.sub("\n", _cell(paragraph)) for paragraph in text.split("\n\n"))
 
 
 __all__ = ["errors", "python", "settings"]

@@ -1,4 +1,4 @@
-"""How plain our words are: local names that say nothing, and long sentences in what people read, as shares per package.
+"""How plain our words are: names that say nothing, and long sentences in what people read, as shares per package.
 
 A ratchet: pyproject.toml has the words and the longest sentence, `tools/words_limits.toml` the limits in per cent.
 `make check` fails where a share is above its limit. `--list PATH...` shows the places, `--write` lowers the limits.
@@ -65,6 +65,16 @@ def local_names(tree: ast.AST) -> Iterator[Finding]:
                 yield Finding(line, name)
 
 
+def parameters(tree: ast.AST) -> Iterator[Finding]:
+    """Each parameter of each function and lambda."""
+    for scope in ast.walk(tree):
+        if isinstance(scope, _SCOPES):
+            arguments = scope.args
+            rest = [argument for argument in (arguments.vararg, arguments.kwarg) if argument is not None]
+            for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *rest):
+                yield Finding(argument.lineno, argument.arg)
+
+
 def _inside(scope: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function, without those of the functions in it."""
     for child in ast.iter_child_nodes(scope):
@@ -116,12 +126,17 @@ def is_empty_name(finding: Finding, empty: Collection[str]) -> bool:
     return finding.text.strip("_") in empty
 
 
-def shares(files: Mapping[Path, ast.AST], empty: Collection[str], longest: int) -> dict[str, Share]:
-    """Both shares of some files."""
+def shares(
+    files: Mapping[Path, ast.AST], empty: Collection[str], longest: int, conventional: Collection[str] = ()
+) -> dict[str, Share]:
+    """The shares of some files. `conventional` names say enough where they are parameters."""
     names = [finding for tree in files.values() for finding in local_names(tree)]
+    arguments = [finding for tree in files.values() for finding in parameters(tree)]
+    empty_parameters = set(empty).difference(conventional)
     spoken = [finding for tree in files.values() for finding in sentences(tree)]
     return {
         "empty_names": Share(sum(is_empty_name(name, empty) for name in names), len(names)),
+        "empty_parameters": Share(sum(is_empty_name(name, empty_parameters) for name in arguments), len(arguments)),
         "long_sentences": Share(sum(sentence.words > longest for sentence in spoken), len(spoken)),
     }
 
@@ -155,10 +170,11 @@ def package(name: str) -> Path:
     return path
 
 
-def _listed(paths: Collection[Path], empty: Collection[str], longest: int) -> None:
+def _listed(paths: Collection[Path], empty: Collection[str], longest: int, conventional: Collection[str]) -> None:
     for directory in paths:
         for path, tree in parsed(directory).items():
-            named = (finding for finding in local_names(tree) if is_empty_name(finding, empty))
+            named = [finding for finding in local_names(tree) if is_empty_name(finding, empty)]
+            named += [name for name in parameters(tree) if is_empty_name(name, set(empty).difference(conventional))]
             spoken = (finding for finding in sentences(tree) if finding.words > longest)
             for finding in sorted((*named, *spoken), key=lambda finding: finding.line):
                 words = f"{finding.words} words: " if finding.words > 1 else "name "
@@ -181,13 +197,14 @@ def main() -> int:
     chosen = arguments.parse_args()
     options = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["words"]
     empty, longest = frozenset(options["empty-names"]), int(options["longest-sentence"])
+    conventional = frozenset(options["conventional-parameters"])
     if chosen.list:
-        _listed(chosen.list, empty, longest)
+        _listed(chosen.list, empty, longest, conventional)
         return 0
     failed, lowered = False, dict[str, dict[str, float]]()
     for name, limits in tomllib.loads(LIMITS.read_text("utf-8")).items():
         lowered[name] = {}
-        for kind, share in shares(parsed(package(name)), empty, longest).items():
+        for kind, share in shares(parsed(package(name)), empty, longest, conventional).items():
             present = math.ceil(10 * share.percent) / 10
             lowered[name][kind] = min(present, limits[kind])
             if share.percent > limits[kind]:

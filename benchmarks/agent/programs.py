@@ -1,4 +1,4 @@
-"""The programs that are measured: where they read, what they are told, how they are started."""
+"""The programs that are measured: where they read, their settings, how they are started."""
 
 from __future__ import annotations
 

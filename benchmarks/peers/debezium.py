@@ -18,7 +18,7 @@ JAR: Final = Jar(
     104_959_994,
 )
 
-# Its offsets file is written anew for every so many records: rarely, it has less to do. Real time: sections of a
+# Its offsets file is rewritten for every so many records: rarely, it has less to do. Real time: sections of a
 # segment as they are finished, not whole segments.
 FOR_THROUGHPUT: Final[Mapping[str, str]] = {"offset.flush.interval.ms": "10000", "max.offset.flush.size": "100000"}
 FOR_LATENCY: Final[Mapping[str, str]] = {

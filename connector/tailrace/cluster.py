@@ -106,11 +106,16 @@ class _Events(Metadata):  # type: ignore[misc]  # the driver has no types
         self._listener = listener
 
     def refresh(
-        self, connection: Any, timeout: Any, target_type: str | None = None, change_type: str | None = None, **what: Any
+        self,
+        connection: Any,
+        timeout: Any,
+        target_type: str | None = None,
+        change_type: str | None = None,
+        **changed: Any,
     ) -> None:
         """Pass on what changed, for people; a reader has to read the schema in whole anyway."""
         del connection, timeout
-        names = [str(what[name]) for name in ("keyspace", "table", "type", "view") if what.get(name)]
+        names = [str(changed[name]) for name in ("keyspace", "table", "type", "view") if changed.get(name)]
         self._listener(" ".join((target_type or "connection", ".".join(names), change_type or "")).strip())
 
 
@@ -158,8 +163,8 @@ class _Presence(HostStateListener):  # type: ignore[misc]  # the driver has no t
 class LiveCluster:
     """A connection to one node. The driver keeps it, and reconnects; queries raise ServiceError meanwhile.
 
-    `listener` is called from the driver's threads, with words for the log, when the schema may have changed, and when
-    the connection was lost or is back. A node that says nothing for two request timeouts counts as lost.
+    `listener` is called from the driver's threads, with words for the log. It hears when the schema may have changed,
+    and when the connection was lost or is back. A node that says nothing for two request timeouts counts as lost.
     `ring_listener` is called when a node went up or down, and, with True, when one joined or left the ring.
     """
 
@@ -241,7 +246,7 @@ class LiveCluster:
     def ring(self) -> Ring:
         """Tokens by host of all nodes that this one knows, and which of them join, leave or move.
 
-        Who does is told from Cassandra 4.1 on (system_views.gossip_info); an older node's are all taken for NORMAL.
+        Cassandra 4.1 and later say who does (system_views.gossip_info); an older node's are all taken for NORMAL.
         Raises RingError when it knows no tokens.
         """
         gossip: Sequence[Mapping[str, Any]] = ()

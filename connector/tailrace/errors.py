@@ -18,10 +18,11 @@ class UnknownTableError(TailraceError):
 class NewerSchemaError(UnknownTableError):
     """A partition update was written by a later definition than any that was read: its metadata epoch tells (6.0)."""
 
-    def __init__(self, table_id: UUID, epoch: int, known: int) -> None:
+    def __init__(self, table_id: UUID, epoch: int, read_epoch: int) -> None:
         TailraceError.__init__(
             self,
-            f"a write of table id {table_id} rests on metadata epoch {epoch}, and the log's DDL was read up to {known}",
+            f"a write of table id {table_id} rests on metadata epoch {epoch}, "
+            f"and the log's DDL was read up to {read_epoch}",
         )
         self.table_id = table_id
 

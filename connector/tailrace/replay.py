@@ -93,7 +93,7 @@ def replay(
     """Put out every mutation of the segments that the bounds allow, in order, and count them in `outcome`.
 
     Only what an index releases, where there is one. What no definition explains is left out, a damaged segment is
-    read up to the damage; others go on. `progress` is told the logical offset reached in a segment. Raises
+    read up to the damage; others go on. `progress` gets the logical offset reached in a segment. Raises
     ServiceError, OSError.
     """
     for files in segments:
@@ -176,7 +176,7 @@ class KafkaOutlet:
         pace: Pace,
         clock: Callable[[], float],
         milliseconds: Callable[[], int],
-        most: int = 5000,
+        limit: int = 5000,
         seconds: float = 1.0,
     ) -> None:
         self._transactions = transactions
@@ -187,7 +187,7 @@ class KafkaOutlet:
         self._bounds = bounds
         self._clock = clock
         self._milliseconds = milliseconds
-        self._most = most
+        self._limit = limit
         self._seconds = seconds
         self._pace = pace
         self._sent = self._size = 0
@@ -206,7 +206,7 @@ class KafkaOutlet:
             self._transactions.send(record)
             self._sent += 1
         self._done = entry.position
-        if self._sent >= self._most or (self._sent and self._clock() - self._began >= self._seconds):
+        if self._sent >= self._limit or (self._sent and self._clock() - self._began >= self._seconds):
             self.finish()
         return len(records)
 

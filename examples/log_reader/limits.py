@@ -20,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def watermark(session: Session, keyspace: str, table: str, consistency: int = ConsistencyLevel.LOCAL_QUORUM) -> Limit:
-    """What `tailrace_log_watermarks` says of a log table, asked anew at each call.
+    """What `tailrace_log_watermarks` says of a log table, asked again at each call.
 
     `tailrace stream` writes it behind the rows that it covers, so it stands still while the stream does. `consistency`
     must be one that sees every write of the stream; the log has to be read by the same.

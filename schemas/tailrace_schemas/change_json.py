@@ -69,7 +69,7 @@ class ChangeJson:
 
 
 class ChangeForms:
-    """The forms of several definitions, each made once. Tables are told apart by identity: to hash one takes longer."""
+    """The forms of several definitions, each made once. Tables are compared by identity: to hash one takes longer."""
 
     def __init__(self) -> None:
         self._forms: dict[int, ChangeJson] = {}

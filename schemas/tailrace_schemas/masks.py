@@ -137,7 +137,7 @@ class Masks:
         self._of(table)
 
     def _of(self, table: Table) -> _Masked:
-        """Tables are told apart by identity: to compare them takes longer than to mask a change."""
+        """Tables are compared by identity: to compare them takes longer than to mask a change."""
         if id(table) not in self._tables:
             self._tables[id(table)] = table, self._tried(table)  # which keeps the table, and so its id
         masked = self._tables[id(table)][1]
@@ -194,9 +194,7 @@ class Masks:
             return _Seen(_renamed(column, rule.name))
         if rule.way is Way.HASH and column.kind is ColumnKind.PARTITION_KEY:
             return _Seen(replace(column, type=_TEXT), value=self._hash)
-        reason = (
-            "it orders rows, and deletions of ranges name it" if rule.way is Way.HASH else "rows are told apart by it"
-        )
+        reason = "it orders rows, and deletions of ranges name it" if rule.way is Way.HASH else "it identifies rows"
         raise SettingsError(f"stream.columns: {rule.way} of {table}.{column.name}: {reason}; rename it, or leave it")
 
     def _seen(self, table: Table, column: Column) -> _Seen | None:
@@ -234,9 +232,9 @@ def _renamed(column: Column, name: str) -> Column:
     return replace(column, name=name, name_bytes=name.encode())
 
 
-def _kept(columns: Sequence[Column], seen: Mapping[bytes, _Seen | None]) -> tuple[Column, ...]:
+def _kept(columns: Sequence[Column], masked: Mapping[bytes, _Seen | None]) -> tuple[Column, ...]:
     """Those that are seen, sorted by name bytes as a Table has them."""
-    visible = [masked_column.column for column in columns if (masked_column := seen[column.name_bytes]) is not None]
+    visible = [masked_column.column for column in columns if (masked_column := masked[column.name_bytes]) is not None]
     return tuple(sorted(visible, key=lambda column: column.name_bytes))
 
 

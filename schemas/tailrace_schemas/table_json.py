@@ -96,13 +96,13 @@ def _column_to_json(column: Column, types: _Types) -> dict[str, object]:
     return value
 
 
-def _column_from_json(value: Mapping[str, Any], known: Sequence[CqlType]) -> Column:
+def _column_from_json(value: Mapping[str, Any], types: Sequence[CqlType]) -> Column:
     name: str = value["name"]
     return Column(
         name=name,
         name_bytes=bytes.fromhex(value["name_bytes"]) if "name_bytes" in value else name.encode(),
         kind=ColumnKind(value["kind"]),
-        type=require_shallow(_type_from_json(value["type"], known)),
+        type=require_shallow(_type_from_json(value["type"], types)),
         position=value["position"],
         descending=value.get("descending", False),
     )
@@ -127,21 +127,21 @@ def _written_out(cql_type: CqlType, types: _Types) -> object:
     return value
 
 
-def _type_from_json(value: object, known: Sequence[CqlType], depth: int = 1) -> CqlType:
-    """A type: a native one's word, the number of one that is `known`, or what `_written_out` gives."""
+def _type_from_json(value: object, types: Sequence[CqlType], depth: int = 1) -> CqlType:
+    """A type: a native one's word, the number of one that is `types`, or what `_written_out` gives."""
     if isinstance(value, str):
         return CqlType(value)
     if isinstance(value, int):
-        if not 0 <= value < len(known):
-            raise ValueError(f"a definition with {len(known)} types refers to type {value}")
-        return known[value]
+        if not 0 <= value < len(types):
+            raise ValueError(f"a definition with {len(types)} types refers to type {value}")
+        return types[value]
     if not isinstance(value, Mapping):
         raise TypeError(f"a type is a word, a number or an object, not {type(value).__name__}")
     if depth > MAX_DEPTH:
         raise ValueError(f"a definition with more than {MAX_DEPTH} types in one another")
     cql_type = CqlType(
         kind=value["kind"],
-        args=tuple(_type_from_json(arg, known, depth + 1) for arg in value["args"]),
+        args=tuple(_type_from_json(arg, types, depth + 1) for arg in value["args"]),
         frozen=value.get("frozen", False),
         name=value.get("name", ""),
         fields=tuple(value.get("fields", ())),

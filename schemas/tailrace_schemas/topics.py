@@ -48,13 +48,13 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
-def internal_topic(prefix: str, which: Internal) -> str:
+def internal_topic(prefix: str, internal: Internal) -> str:
     """`<prefix>.offsets` and its like."""
-    return f"{check_prefix(prefix)}.{which}"
+    return f"{check_prefix(prefix)}.{internal}"
 
 
-def table_topic(prefix: str, keyspace: str, table: str, table_id: UUID, taken: Iterable[str] = ()) -> str:
-    """The topic of a table: `<prefix>.<keyspace>.<table>`, kept apart from the topics already `taken`.
+def table_topic(prefix: str, keyspace: str, table: str, table_id: UUID, used: Iterable[str] = ()) -> str:
+    """The topic of a table: `<prefix>.<keyspace>.<table>`, kept apart from the topics already `used`.
 
     Kafka allows letters, digits, '.', '_' and '-'. In keyspace and table every other character, and '.' and '-'
     themselves, becomes `-<lower-case hex of the code point>-`, so that `table_of_topic` finds the names again. Kafka
@@ -62,7 +62,7 @@ def table_topic(prefix: str, keyspace: str, table: str, table_id: UUID, taken: I
     the name is too long, `.-<6 hex>` of the SHA-256 of the table id follows (contracts.md 4).
     """
     name = f"{check_prefix(prefix)}.{topic_component(keyspace)}.{topic_component(table)}"
-    collisions = {_as_metric(topic) for topic in taken}
+    collisions = {_as_metric(topic) for topic in used}
     if len(name) <= MAX_NAME and _as_metric(name) not in collisions:
         return name
     suffix = f".-{hashlib.sha256(table_id.bytes).hexdigest()[:6]}"
@@ -188,12 +188,12 @@ _INTERNAL: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProx
 )
 
 
-def internal_plan(options: TopicOptions, which: Internal) -> TopicPlan:
+def internal_plan(options: TopicOptions, internal: Internal) -> TopicPlan:
     """The plan of an internal topic (the table of contracts.md 4)."""
-    partitions, config = _INTERNAL[which]
-    if which is not Internal.GENERATIONS:  # its descriptions are cut into small records
+    partitions, config = _INTERNAL[internal]
+    if internal is not Internal.GENERATIONS:  # its descriptions are cut into small records
         config = {**config, "max.message.bytes": str(options.max_message_bytes)}
-    return _plan(options, internal_topic(options.prefix, which), partitions, config)
+    return _plan(options, internal_topic(options.prefix, internal), partitions, config)
 
 
 def table_plan(options: TopicOptions, topic: str) -> TopicPlan:
@@ -215,14 +215,14 @@ def _plan(options: TopicOptions, name: str, partitions: int, config: Mapping[str
     )
 
 
-def _serves(setting: str, wanted: str, actual: str) -> bool:
+def _serves(setting: str, required: str, actual: str) -> bool:
     match setting:
         case "cleanup.policy" | "message.timestamp.type":
-            return actual == wanted
-        case "retention.ms" | "retention.bytes" if wanted == "-1":
-            return actual == wanted
+            return actual == required
+        case "retention.ms" | "retention.bytes" if required == "-1":
+            return actual == required
         case "max.message.bytes":
-            return int(actual) >= int(wanted)
+            return int(actual) >= int(required)
         case _:
             return True
 

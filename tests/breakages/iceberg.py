@@ -74,7 +74,7 @@ BREAKAGES: Final = (
         file="spark/tailrace_spark/sinks/iceberg/files.py",
         old="    batches = rows.cast(plain).combine_chunks().to_batches()\n",
         new="    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table([task])\n"
-        "    batches = scan.select(wanted.names).cast(wanted).combine_chunks().to_batches()\n",
+        "    batches = scan.select(target.names).cast(target).combine_chunks().to_batches()\n",
         needs=Needs.NOTHING,
         reds=(Red(HISTORY, "test_null_lists_of_structs_stay_null", ASSERTED),),
     ),

@@ -133,8 +133,8 @@ BREAKAGES: Final = (
         name="types-that-are-named-by-who-comes-first",
         promise="the registry finds each version of a table's schema compatible",
         file="schemas/tailrace_schemas/avro/schema.py",
-        old='        return self._once(f"{wanted} {cql_type}" if self._outward else str(cql_type), wanted, fields)\n',
-        new="        return self._once(str(cql_type), wanted, fields)\n",
+        old='self._once(f"{proposed} {cql_type}" if self._outward else str(cql_type), proposed, fields)',
+        new="self._once(str(cql_type), proposed, fields)",
         needs=Needs.NOTHING,
         reds=(
             Red(

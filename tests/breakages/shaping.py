@@ -59,7 +59,7 @@ BREAKAGES: Final = (
         name="what-is-not-known-is-null",
         promise="a deletion that a filter cannot be asked of goes to the sink",
         file=CONDITION,
-        old=" for index, conjunct in enumerate(self._conjuncts) if conjunct.columns <= known)",
+        old=" for index, conjunct in enumerate(self._conjuncts) if conjunct.columns <= known_columns)",
         new=" for index, conjunct in enumerate(self._conjuncts))",
         needs=Needs.KAFKA,
         reds=tuple(

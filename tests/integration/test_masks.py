@@ -76,7 +76,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     follow: Follow, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    with pytest.raises(SettingsError, match=r"drop of shop\.people\.id: rows are told apart by it"):
+    with pytest.raises(SettingsError, match=r"drop of shop\.people\.id: it identifies rows"):
         follow({"shop.*.id": "drop"})
     assert "{" not in capsys.readouterr().out
 

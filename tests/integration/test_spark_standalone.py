@@ -135,7 +135,7 @@ def test_spark_submit_starts_the_stream_and_its_options_hold(
     main = str(compiled / "tailrace_spark" / "__main__.py")
     # spark-submit passes on both outputs of its Python as its own standard output.
     output = run([*submit, main, "stream", "--once", "-c", str(config)], tmp_path, compiled)
-    assert "spark-submit has set spark.master: [stream.spark] does not count for it" in output
+    assert "spark-submit has set spark.master: its value in [stream.spark] is ignored" in output
     engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")
     rows = Database(str(engine.url), engine).select("SELECT id, v FROM shop_plain")
     engine.dispose()

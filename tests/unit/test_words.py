@@ -41,9 +41,18 @@ def outer(found):
 
 
 def test_every_local_counts_once_in_its_function(words: ModuleType) -> None:
-    """Neither modules, classes and attributes nor parameters, which callers name."""
+    """Neither modules, classes and attributes nor parameters, which have a share of their own."""
     names = sorted(finding.text for finding in words.local_names(ast.parse(NAMES)))
     assert names == ["_", "at", "kept", "number", "one", "place", "said", "told"]
+
+
+def test_every_parameter_counts_but_those_with_usual_names(words: ModuleType) -> None:
+    tree = ast.parse("def f(at, /, before, *places, wanted=1, **more):\n    return lambda one: one")
+    assert sorted(finding.text for finding in words.parameters(tree)) == [
+        "at", "before", "more", "one", "places", "wanted",
+    ]  # fmt: skip
+    share = words.shares({Path("x.py"): tree}, {"at", "one", "before"}, 25, {"before"})["empty_parameters"]
+    assert (share.bad, share.all) == (2, 6)
 
 
 SPOKEN = '''"""A module. It has two sentences."""

@@ -78,8 +78,8 @@ class Commands(Listing):
             raise typer.Exit(error.exit_code) from error
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(describe_for_people())
         raise typer.Exit
 

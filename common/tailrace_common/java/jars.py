@@ -193,7 +193,7 @@ def _open_alone(path: Path) -> BinaryIO:
 
 
 def _download(jar: Jar, file: BinaryIO, repository: MavenRepository, total: _Total) -> None:
-    """Fill `file` until it is the jar. What an earlier run left is gone on with; if that proves wrong, begun anew."""
+    """Fill `file` until it is the jar. It continues what an earlier run left; if that proves wrong, it starts again."""
     started_with = file.seek(0, os.SEEK_END)
     total.add(min(started_with, jar.size))
     try:
@@ -283,7 +283,7 @@ def _refusal(jar: Jar, error: HTTPError, repository: MavenRepository) -> JarErro
 
 
 def _verify(jar: Jar, file: BinaryIO, repository: MavenRepository) -> None:
-    """Refuse the wrong bytes, and forget them so that the next run starts anew."""
+    """Refuse the wrong bytes, and forget them so that the next run starts again."""
     file.flush()
     digest = _sha256(file)
     if digest != jar.sha256:

@@ -31,9 +31,9 @@ class PartitionEnds:
         self._errors = ClientErrors()
         self._client: AdminClient | None = None
 
-    def of(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+    def of(self, partitions: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         """The offset behind the last committed record of each partition that is there. Raises ServiceError."""
-        return self._ends(places, IsolationLevel.READ_COMMITTED)
+        return self._ends(partitions, IsolationLevel.READ_COMMITTED)
 
     def high_watermarks(self, topics: Collection[str]) -> dict[KafkaPartition, int]:
         """The offset behind the last record of each partition of these topics, records of open transactions included.

@@ -24,7 +24,7 @@ _LOOK_SECONDS: Final = 2.0
 _KNOWN_SECONDS: Final = 3600.0
 # What fails after that part of its time has failed for want of time.
 _LATE: Final = 0.5
-# How long what is under way may still come through after the process was told to stop.
+# How long what is under way may still come through after the process was stopped.
 _GRACE_SECONDS: Final = 3.0
 
 
@@ -33,7 +33,7 @@ class RetryError(ServiceError):
 
 
 class StoppedError(ServiceError):
-    """The process was told to stop while it waited for Kafka: what is not committed is given up."""
+    """The process was stopped while it waited for Kafka: what is not committed is given up."""
 
 
 def _never() -> bool:

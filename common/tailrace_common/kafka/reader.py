@@ -62,7 +62,7 @@ READING: Final[Mapping[str, Scalar]] = {
     "auto.offset.reset": "earliest",
     "allow.auto.create.topics": False,
 }
-"""How our consumers read, whatever the settings say: what is committed, from where they are told, in no group."""
+"""How our consumers read, whatever the settings say: committed records, from given offsets, in no group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class PartitionReader(Closing):
         if end < self.next_offset:
             raise ServiceError(
                 f"Kafka: {self} ends at offset {end}, but was read up to {self.next_offset} before: it was deleted and"
-                " made anew. Start this reader again if that was meant"
+                " created again. Start this reader again if that was meant"
             )
         deadline = self._clock() + self._timeout
         while self.next_offset < end:
@@ -189,7 +189,7 @@ class PartitionReader(Closing):
         return self._consumer
 
     def _end(self) -> int:
-        """The high watermark. Of the consumer it could not be asked: a read_committed one is told the stable end."""
+        """The high watermark. The consumer cannot say it: a read_committed one gets the stable end."""
         if self._admin is None:
             self._errors.all_down = False
             self._admin = _made(lambda: AdminClient(self._with({}), logger=_LOG))
@@ -209,7 +209,7 @@ class PartitionReader(Closing):
             self._admin = None
             raise
         except KafkaException as exception:
-            # A client that asked while a broker came back goes on answering, for minutes, what it was told then.
+            # A client that asked while a broker came back repeats, for minutes, the answer that it got then.
             self._admin = None
             raise ServiceError(f"Kafka: the end of {self}: {_explain(exception.args[0], self._errors)}") from exception
         raise AssertionError("the retries end with a result or an exception")

@@ -70,13 +70,13 @@ class TopicStates:
                     raise self._trouble(error) from error
         return descriptions
 
-    def _offsets(self, partitions: list[TopicPartition], which: Any) -> dict[str, dict[int, int]]:
+    def _offsets(self, partitions: list[TopicPartition], offset_spec: Any) -> dict[str, dict[int, int]]:
         if not partitions:
             return {}
         offsets: dict[str, dict[int, int]] = {}
         try:
             futures = self._admin().list_offsets(
-                dict.fromkeys(partitions, which),
+                dict.fromkeys(partitions, offset_spec),
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=self._timeout,
             )

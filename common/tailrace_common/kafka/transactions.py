@@ -99,14 +99,14 @@ class KafkaTransactions(KafkaProducer):
         self._again("committing a transaction", lambda p: p.commit_transaction(_CALL_SECONDS), seconds)
         self._learn_of_success()
 
-    def mark(self, places: Iterable[tuple[str, int]], *, commit: bool) -> None:
+    def mark(self, partitions: Iterable[tuple[str, int]], *, commit: bool) -> None:
         """End what Kafka left without a mark in these places, topics and partitions, of a transaction of this id.
 
         What a producer writes next belongs, to the broker, to what it has open there. So a tombstone is written to each
         place, under MARK, and the transaction that it is in is committed or aborted.
         """
         self.begin()
-        for topic, partition in places:
+        for topic, partition in partitions:
             self.send_tombstone(topic, partition, MARK)
         self.acknowledge()
         if commit:

@@ -135,13 +135,13 @@ def misspelled(name: str, names: Collection[str]) -> str | None:
     return None if nearest is None else _meant(nearest)
 
 
-def java_consumer_fault(name: str, given: Collection[str]) -> str | None:
+def java_consumer_fault(name: str, configured: Collection[str]) -> str | None:
     """Why Java's Kafka consumer would ignore this property, None where it may know it.
 
     A class of the user's, such as a callback handler, may have properties of its own: then only misspellings count.
     """
     names = names_of("java_consumer")
-    if any(property_name.endswith((".class", ".classes", "reporters")) for property_name in given):
+    if any(property_name.endswith((".class", ".classes", "reporters")) for property_name in configured):
         return misspelled(name, names)
     return None if name in names else unknown(name, names, "Java's Kafka consumer")
 

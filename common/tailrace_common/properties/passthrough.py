@@ -100,8 +100,8 @@ class Properties(RootModel[dict[str, bool | int | float | str | SecretStr]]):
             raise ValidationError.from_exception_data(cls.__name__, details)
 
     @classmethod
-    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003 - for subclasses
-        """What is wrong with one of the `given` properties, without its value; None where nothing is."""
+    def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003 - for subclasses
+        """What is wrong with one of the `configured` properties, without its value; None where nothing is."""
         return None
 
     def reveal(self) -> dict[str, Scalar]:
@@ -122,7 +122,7 @@ class LibrdkafkaSettings(Properties):
     """Properties that librdkafka of this machine has, with values that it takes."""
 
     @classmethod
-    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+    def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003
         """Librdkafka's own answer."""
         return librdkafka_fault(name, value)
 
@@ -166,7 +166,7 @@ class RegistrySettings(Properties):
     }
 
     @classmethod
-    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+    def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003
         """The registry's client refuses names that it does not have."""
         return None if name in REGISTRY_CLIENT else unknown(name, REGISTRY_CLIENT, "the registry's client")
 
@@ -183,7 +183,7 @@ class SparkSettings(Properties):
     examples: ClassVar[Mapping[str, Scalar]] = {"spark.master": "local[2]", "spark.executor.memory": "4g"}
 
     @classmethod
-    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+    def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003
         """Spark itself takes no notice of names that it does not have."""
         return spark_fault(name)
 
@@ -207,6 +207,6 @@ class JavaKafkaSettings(Properties):
     }
 
     @classmethod
-    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+    def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003
         """Java's client takes no notice of names that it does not have."""
-        return java_consumer_fault(name, given)
+        return java_consumer_fault(name, configured)

@@ -22,7 +22,7 @@ _LOG: Final = logging.getLogger("tailrace.agent")
 
 
 class Agent:
-    """Publishes one node's changes until it is told to stop."""
+    """Publishes one node's changes until it is stopped."""
 
     def __init__(self, parts: Parts, host: str, datacenter: str, limits: Limits | None = None) -> None:
         self._parts = parts

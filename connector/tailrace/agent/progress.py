@@ -1,4 +1,4 @@
-"""When a host's progress is told, so that readers of quiet tables get on and idle hosts cost next to nothing."""
+"""When a host's progress is published, so that readers of quiet tables get on and idle hosts cost next to nothing."""
 
 from __future__ import annotations
 

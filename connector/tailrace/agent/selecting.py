@@ -36,7 +36,7 @@ class SelectionWatch:
         self._keeping = False
 
     def __call__(self, history: SchemaHistory) -> bool:
-        """Look at a history; whether what was kept may go by now."""
+        """Look at a history; whether the kept segments may be released by now."""
         if history is self._history:
             return False
         self._history = history

@@ -31,7 +31,7 @@ class Candidates:
         keys: Keys,
         register: Register,
         ends: SegmentEnds,
-        ahead: Ahead,
+        read_ahead: Ahead,
         recovery: Recovery,
         *,
         early: bool,
@@ -40,7 +40,7 @@ class Candidates:
         self._early = early
         self._register = register
         self._ends = ends
-        self._ahead = ahead
+        self._ahead = read_ahead
         self._recovery = recovery
         self._segments: dict[int, SegmentFiles] = {}
         self.unjudged: int | None = None

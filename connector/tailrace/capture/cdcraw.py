@@ -250,7 +250,9 @@ class CdcRaw:
             return
         if error is not None:
             # What stands behind the index of a torn segment was never replayed either.
-            _LOG.warning("segment %d: no valid data after the CDC index offset: %s", segment.id, error)
+            _LOG.warning(
+                "segment %d has no valid data after its CDC index offset; its reading ends there: %s", segment.id, error
+            )
         elif self._early and segment.position.offset > segment.logical:
             self._register.retract(Position(self._epoch, segment.id, segment.logical), segment.position)
         unindexed = self._early and not self._candidates.is_indexed(segment.id)

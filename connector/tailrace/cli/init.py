@@ -91,7 +91,7 @@ def init(
     say(f"{output}: {len(text.splitlines())} lines written; next: tailrace check{_option(output)}")
 
 
-def asked(beginning: Beginning, given: Collection[str], ask: Callable[[str, str], str]) -> Beginning:
+def asked(beginning: Beginning, answered: Collection[str], ask: Callable[[str, str], str]) -> Beginning:
     """Ask for everything that is not among the given names; `ask` gets the question and what is proposed."""
     questions = {
         "cassandra": "Cassandra, HOST:PORT",
@@ -99,7 +99,7 @@ def asked(beginning: Beginning, given: Collection[str], ask: Callable[[str, str]
         "kafka": "Kafka's bootstrap servers",
         "sink": "database to write to, as an SQLAlchemy URL",
     }
-    names = [name for name in questions if name not in given]
+    names = [name for name in questions if name not in answered]
     return replace(beginning, **{name: ask(questions[name], getattr(beginning, name)) for name in names})
 
 

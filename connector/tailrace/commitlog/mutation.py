@@ -177,6 +177,7 @@ def _read_update(reader: Reader, shape: Shape, visitor: UpdateVisitor) -> None:
         reader.row(shape, statics, True)
         if not reader.cells.empty():
             visitor.row(reader, statics, True)
+    # An estimate of the number of rows, for sizing buffers: the rows themselves end with END_OF_PARTITION.
     if flags & HAS_ROW_ESTIMATE:
         reader.vint()
     while True:

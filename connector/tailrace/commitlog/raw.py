@@ -87,31 +87,32 @@ def _drop_times(table: Table) -> dict[bytes, int]:
     return {dropped.column.name_bytes: dropped.dropped_at for dropped in table.dropped}
 
 
-def _row(row: Row, never: int, gone: dict[bytes, int]) -> dict[str, object]:
+def _row(row: Row, never: int, dropped: dict[bytes, int]) -> dict[str, object]:
+    # Cassandra has 0 where there is no TTL (LivenessInfo.NO_TTL, and Cell.NO_TTL below).
     marker = row.marker
     clustering = {} if row.static else {"ck": [_hex(value) for value in row.clustering]}
     return {
         **clustering,
         "live": None if marker is None else [marker.written, marker.ttl or 0, _expiry(marker.expires, never)],
         "del": _deletion(row.deletion),
-        "cols": _columns(row, never, gone),
+        "cols": _columns(row, never, dropped),
     }
 
 
-def _columns(row: Row, never: int, gone: dict[bytes, int]) -> list[dict[str, object]]:
+def _columns(row: Row, never: int, dropped: dict[bytes, int]) -> list[dict[str, object]]:
     """Columns in wire order, simple ones with their cell, multi-cell ones with deletion and cells."""
     columns: dict[bytes, tuple[Column, dict[str, object]]] = {}
     deletions = {
         deleted.column.name_bytes: deleted
         for deleted in row.column_deletions
-        if deleted.deletion.written > gone.get(deleted.column.name_bytes, deleted.deletion.written - 1)
+        if deleted.deletion.written > dropped.get(deleted.column.name_bytes, deleted.deletion.written - 1)
     }
     for name, deleted in deletions.items():
         columns[name] = deleted.column, {"n": deleted.column.name, "cdel": _deletion(deleted.deletion), "cc": []}
     for cell in row.cells:
         column = cell.column
         name = column.name_bytes
-        if name in gone and cell.written <= gone[name]:
+        if name in dropped and cell.written <= dropped[name]:
             continue
         if cell.path is None:
             columns[name] = column, {"n": column.name, "c": _cell(cell, never)}

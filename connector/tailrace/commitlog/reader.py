@@ -266,7 +266,7 @@ class Reader:
         """A deletion time, None for LIVE (SerializationHeader.readDeletionTime)."""
         written = self._written()
         local = self._local_time()
-        # LIVE is told by its first field alone; 4.x and 5.0 write different local deletion times beside it.
+        # Its first field alone marks LIVE; 4.x and 5.0 write different local deletion times beside it.
         return None if _is_live(written) else Deletion(written, local)
 
     def _clustering(self, sizes: vec[i64], count: i64) -> None:
@@ -337,7 +337,7 @@ class Reader:
         # A shadowable deletion occurs in materialized views only, and is deprecated: read as the row deletion it is.
         if flags & (END_OF_PARTITION | IS_MARKER) or extended & ~_IS_SHADOWABLE != (_IS_STATIC if static else 0):
             raise CorruptError(f"{'static ' if static else ''}row: flags {flags:#04x}, {extended:#04x}")
-        # Clustering.STATIC_CLUSTERING is not written: the static row is told by its second byte of flags.
+        # Clustering.STATIC_CLUSTERING is not written: the second byte of flags marks the static row.
         if not static:
             self._clustering(shape.clustering, len(shape.clustering))
         if flags & _HAS_TIMESTAMP:

@@ -109,13 +109,13 @@ def _read_marker(descriptor: Descriptor, data: SegmentData, offset: int) -> int 
     return int(following)
 
 
-def _expand(descriptor: Descriptor, data: SegmentData, start: int, end: int, most: int, keys: Keys) -> bytes:
-    """The content of a compressed or encrypted section: its plain length (i32, up to `most`), then its blocks."""
+def _expand(descriptor: Descriptor, data: SegmentData, start: int, end: int, limit: int, keys: Keys) -> bytes:
+    """The content of a compressed or encrypted section: its plain length (i32, up to `limit`), then its blocks."""
     if end - start < 4:
         raise CorruptError("compressed section: no room for its length", offset=start)
     size = int.from_bytes(data[start : start + 4], "big", signed=True)
     # Before memory is taken: a damaged length may ask for anything up to 2 GiB.
-    if not 0 <= size <= most:
+    if not 0 <= size <= limit:
         raise CorruptError(f"compressed section: length {size}", offset=start)
     if size == 0:
         # A segment may close on an empty section; what its block looks like is the compressor's own affair.

@@ -52,7 +52,7 @@ class Comparison:
 def compare(tables: Iterable[tuple[Table, Iterable[Row], Iterable[Row]]]) -> Comparison:
     """Compare (definition, rows of SELECT, rows of the sink) of each table.
 
-    Rows are told by their primary key; a column that the sink lacks differs wherever SELECT has a value.
+    Rows are matched by their primary key; a column that the sink lacks differs wherever SELECT has a value.
     """
     counts: dict[str, int] = {}
     differences: list[Difference] = []

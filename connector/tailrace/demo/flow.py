@@ -75,21 +75,21 @@ class Flow:
         self._display.counts(self.counts)
         self._display.refresh()
 
-    def _land(self, seen: Seen) -> None:
+    def _land(self, received: Seen) -> None:
         self.landed += 1
-        change = seen.change
+        change = received.change
         seconds = self._wall() - record_times(change)[0] / 1e6
         fresh = record_times(change)[0] / 1e6 >= self._began and seconds >= 0
         if fresh:
             self._latencies.append(seconds)
         table = sink_table(change.table.name)
-        rows = self._sqlite.rows(table, _where(seen))
+        rows = self._sqlite.rows(table, _where(received))
         stream_id = self._sqlite.stream_id(table, change)
         latency = seconds if fresh else None
         if change.op in _WHOLE or change.static:
-            landed = Landed(seen, stream_id, rows=len(rows), seconds=latency)
+            landed = Landed(received, stream_id, rows=len(rows), seconds=latency)
         else:
-            landed = Landed(seen, stream_id, row=rows[0] if rows else None, seconds=latency)
+            landed = Landed(received, stream_id, row=rows[0] if rows else None, seconds=latency)
         self._display.landed(landed)
 
 
@@ -98,12 +98,12 @@ def sink_table(name: str) -> str:
     return f"{KEYSPACE}_{name}"
 
 
-def _position(seen: Seen) -> tuple[int, int, int]:
+def _position(received: Seen) -> tuple[int, int, int]:
     """Where the change stood in the commit log."""
-    source = seen.change.source
+    source = received.change.source
     return (0, 0, 0) if source is None else (source.position.segment, source.position.offset, source.index)
 
 
-def _where(seen: Seen) -> Mapping[str, object]:
+def _where(received: Seen) -> Mapping[str, object]:
     """The key columns that are known; the demo's have types whose plain values SQLite stores as they are."""
-    return {name: value for name, value in seen.key.items() if value is not None}
+    return {name: value for name, value in received.key.items() if value is not None}

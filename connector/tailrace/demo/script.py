@@ -134,10 +134,10 @@ class _Script:
         edit = self._random.choice(("ship_to.city = 'York'", f"ship_to = {address(self._random)}", None))
         yield self._edit("a user type", edit, "ship_to.code")
 
-    def _edit(self, what: str, assignment: str | None, deleted: str) -> Step:
+    def _edit(self, subject: str, assignment: str | None, deleted: str) -> Step:
         if assignment is None:
-            return Step(f"delete from {what}", f"DELETE {deleted} FROM {ORDERS} WHERE {self._order()}")
-        return Step(f"edit {what}", f"UPDATE {ORDERS}{self._time()} SET {assignment} WHERE {self._order()}")
+            return Step(f"delete from {subject}", f"DELETE {deleted} FROM {ORDERS} WHERE {self._order()}")
+        return Step(f"edit {subject}", f"UPDATE {ORDERS}{self._time()} SET {assignment} WHERE {self._order()}")
 
     def delete_cells(self) -> Iterator[Step]:
         column = self._random.choice(("total", "status", "notes", "tags", "ship_to"))
@@ -186,11 +186,11 @@ class _Script:
 
     def insert_reading(self) -> Iterator[Step]:
         values = {"site": self._site(), "sensor": self._sensor(), "seq": self._seq(), **self._reading_values()}
-        yield Step("insert", _insert(READINGS, values) + self._time(ahead=True))
+        yield Step("insert", _insert(READINGS, values) + self._time(future=True))
 
     def update_reading(self) -> Iterator[Step]:
-        sets = ", ".join(f"{name} = {value}" for name, value in self._reading_values(most=4).items())
-        yield Step("update", f"UPDATE {READINGS}{self._time(ahead=True)} SET {sets} WHERE {self._reading()}")
+        sets = ", ".join(f"{name} = {value}" for name, value in self._reading_values(limit=4).items())
+        yield Step("update", f"UPDATE {READINGS}{self._time(future=True)} SET {sets} WHERE {self._reading()}")
 
     def delete_reading(self) -> Iterator[Step]:
         partition = f"site = {self._site()} AND sensor = {self._sensor()}"
@@ -204,21 +204,21 @@ class _Script:
         )
         yield Step(kind, f"DELETE {columns}FROM {READINGS}{self._time()} WHERE {condition}")
 
-    def _reading_values(self, most: int | None = None) -> dict[str, str]:
+    def _reading_values(self, limit: int | None = None) -> dict[str, str]:
         columns = list({**SCALARS, **NESTED}.items())
-        count = self._random.randrange(1, (most or len(columns)) + 1)
+        count = self._random.randrange(1, (limit or len(columns)) + 1)
         chosen = self._random.sample(columns, count)
         return {
             name: "null" if self._random.random() < 0.1 else LITERALS[cql_type](self._random)
             for name, cql_type in chosen
         }
 
-    def _time(self, *, ahead: bool = False) -> str:
-        """For one statement in five a write time of its own: in the last hour, or `ahead`, up to a minute from now."""
+    def _time(self, *, future: bool = False) -> str:
+        """For one statement in five a write time of its own: in the last hour, or `future`, up to a minute from now."""
         if self._random.random() < 0.8:
             return ""
         offset = -self._random.randrange(_HOUR_MICROS)
-        if ahead and self._random.random() < 0.3:
+        if future and self._random.random() < 0.3:
             offset = self._random.randrange(_HOUR_MICROS // 60)
         return f" USING TIMESTAMP {self._now + offset}"
 

@@ -70,13 +70,13 @@ class SchemaCells:
         return (cell for cell in self.cells.values() if cell.rank[0] > self.deleted)
 
 
-def merged(known: SchemaCells | None, row: Row, deleted: int, floor: int) -> SchemaCells:
+def merged(base: SchemaCells | None, row: Row, deleted: int, floor: int) -> SchemaCells:
     """A known row and one of the log, under the partition's and ranges' newest deletion; Cells.reconcile.
 
     What the log wrote at or below `floor` is contained in what is known. Raises DecodeError for bytes that are no
     value of their column.
     """
-    current = known or SchemaCells()
+    current = base or SchemaCells()
     if row.deletion is not None:
         deleted = max(deleted, row.deletion.written)
     marker = row.marker.written if row.marker is not None and row.marker.written > floor else NEVER

@@ -77,14 +77,14 @@ def _lookup(history: SchemaHistory, payload: bytes, version: int, source: Source
     return at_position, None if metadata_epoch is None else written_by
 
 
-def source_at(node: Source, position: Position, seen: int) -> Source:
+def source_at(node: Source, position: Position, read_at: int) -> Source:
     """The source of a mutation of this node that ends at a position and was read at that time, in milliseconds."""
-    return replace(node, position=position, seen=seen)
+    return replace(node, position=position, seen=read_at)
 
 
 @lru_cache(maxsize=4096)
 def table_id(id: bytes) -> UUID:
-    """The table id of its 16 bytes; making one anew takes longer than decoding a mutation."""
+    """The table id of its 16 bytes; making a new one takes longer than decoding a mutation."""
     return UUID(bytes=id)
 
 
@@ -122,11 +122,11 @@ class Definitions:
             self._proven[id(message.table)] = message.table
 
     def messages(
-        self, transcoder: Transcoder, entries: Iterable[Entry], source: Source, most: i64, most_bytes: i64 = _NO_LIMIT
+        self, transcoder: Transcoder, entries: Iterable[Entry], source: Source, limit: i64, most_bytes: i64 = _NO_LIMIT
     ) -> tuple[int, list[Message]]:
         """How many of the entries, from the first on, can be decoded without a closer look, and their messages.
 
-        It ends with the entry that brings the messages to `most`, and before the one that brings them above
+        It ends with the entry that brings the messages to `limit`, and before the one that brings them above
         `most_bytes`, unless that is the first. It also ends before an entry that `messages_at` has to decide: a large
         one, one that raises, or one whose definition may be inferred. So it does before a change of a table that is not
         proven yet, and before every entry where the history knows metadata epochs.
@@ -140,7 +140,7 @@ class Definitions:
         done: i64 = 0
         size: i64 = 0
         for entry in entries:
-            if len(messages) >= most or len(entry.payload) >= LARGE or (self._unsure and self._is_unsure(entry)):
+            if len(messages) >= limit or len(entry.payload) >= LARGE or (self._unsure and self._is_unsure(entry)):
                 break
             self._entry = entry
             first_message = len(messages)

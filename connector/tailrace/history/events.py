@@ -131,12 +131,12 @@ def encode_event(host: str, event: SchemaEvent) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def fitting_event(value: bytes, most: int) -> bytes:
+def fitting_event(value: bytes, limit: int) -> bytes:
     """The value of an event's record in at most so many bytes: as it is, compressed, or without its definition.
 
     Then `omitted` says how many bytes it had, and of `changed` the first words are there.
     """
-    if len(smaller := packed(value)) <= most:
+    if len(smaller := packed(value)) <= limit:
         return smaller
     record = json.loads(value)
     words = [word[:_WORD] for word in record["changed"][:_WORDS]]

@@ -95,7 +95,7 @@ class SchemaRows:
     Beside what the log said there are bases: rows known from elsewhere, joined to the log's when it first touches
     their table. What is as of the log's place holds all that was written up to its time: nothing of the log counts
     that is not newer. What was read of the cluster is later than the log's place: all of the log counts. A mutation
-    that creates a table says all about it. The log begins anew with it where the base was read, or is another table's
+    that creates a table says all about it. The log starts with it where the base was read, or is another table's
     of that name (the DROP was missed).
     """
 
@@ -140,7 +140,7 @@ class SchemaRows:
         """The rows after a mutation of `system_schema` (one keyspace's), and what that changed.
 
         Where rows make no definition, perhaps because those from before our history are missing, the last one stays
-        and the problem is told. Raises DecodeError for values that are none.
+        and the problem is reported. Raises DecodeError for values that are none.
         """
         keyspace = _text(mutation.updates[0].key)
         touched, has_types = set[str](), False

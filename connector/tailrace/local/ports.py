@@ -58,7 +58,7 @@ def is_open(address: str, port: int) -> bool:
         return False
 
 
-def settle_ports(directory: Path, address: str, wanted: Mapping[str, int]) -> dict[str, int]:
+def settle_ports(directory: Path, address: str, requested: Mapping[str, int]) -> dict[str, int]:
     """A port for each name: the wanted one, or for 0 the one of the last start in `directory` if free, else a new one.
 
     The choice is written to `directory`/ports.json.
@@ -66,7 +66,7 @@ def settle_ports(directory: Path, address: str, wanted: Mapping[str, int]) -> di
     file = directory / "ports.json"
     earlier: dict[str, int] = json.loads(file.read_text()) if file.is_file() else {}
     chosen = {}
-    for name, port in wanted.items():
+    for name, port in requested.items():
         last = earlier.get(name, 0)
         chosen[name] = port or (last if last and is_free(address, last) else free_port(address))
     file.write_text(json.dumps(chosen))

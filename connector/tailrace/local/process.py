@@ -162,9 +162,9 @@ class Child:
             return line.encode() in log.read()
 
 
-def start_failure(launch: Launch, what: str) -> ServiceError:
+def start_failure(launch: Launch, problem: str) -> ServiceError:
     """The error for a server that does not come up: names the log and quotes its end."""
-    return ServiceError(f"{launch.name} {what}. Its log is {launch.log}, which ends:\n{tail(launch.log)}")
+    return ServiceError(f"{launch.name} {problem}. Its log is {launch.log}, which ends:\n{tail(launch.log)}")
 
 
 def run_to_end(name: str, command: tuple[str, ...], directory: Path, seconds: float = 60.0) -> str:

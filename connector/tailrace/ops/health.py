@@ -127,11 +127,11 @@ class HealthBoard:
         """Kafka has everything up to this position."""
         self._change(committed=position)
 
-    def count(self, **more: int) -> None:
+    def count(self, **added: int) -> None:
         """Add to counts."""
         with self._lock:
             counts = dict(self._health.counts)
-            for name, count in more.items():
+            for name, count in added.items():
                 counts[name] = counts.get(name, 0) + count
             self._change(counts=MappingProxyType(counts))
 

@@ -332,5 +332,5 @@ def _short(host: str) -> str:
     return host if len(host) <= 12 else f"{host[:8]}…"
 
 
-def _clipped(words: str, most: int) -> str:
-    return words if len(words) <= most else f"{words[: most - 1]}…"
+def _clipped(words: str, longest: int) -> str:
+    return words if len(words) <= longest else f"{words[: longest - 1]}…"

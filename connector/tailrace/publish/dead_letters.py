@@ -18,8 +18,11 @@ CHUNK: Final = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What is told of a lot: `mutations` are those of it that could be read again, (offset, size) each, and `sha256`
-    is over their bytes. None are there where the segment is gone."""
+    """A dead letter's account of a lot.
+
+    `mutations` are those of it that could be read again, (offset, size) each: none where the segment is gone.
+    `sha256` is over their bytes.
+    """
 
     lot: Parked
     file: str

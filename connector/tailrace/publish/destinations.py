@@ -28,22 +28,24 @@ class Log(Protocol):
         """Append and wait. Raises ServiceError."""
 
 
-def last_definitions(known: Mapping[bytes, SchemaEntry]) -> dict[UUID, Table]:
+def last_definitions(announced: Mapping[bytes, SchemaEntry]) -> dict[UUID, Table]:
     """The definition that `.schemas` has last of each table id: its newest (contracts.md 3, "Framing")."""
-    entries = sorted(known.values(), key=lambda entry: entry.announced)
+    entries = sorted(announced.values(), key=lambda entry: entry.announced)
     return {entry.table.id: entry.table for entry in entries if entry.part == "value"}
 
 
 class SchemaDestinations:
     """The Destinations of a router, over what `<prefix>.schemas` had at the start."""
 
-    def __init__(self, prefix: str, topics: Topics, log: Log, known: Mapping[bytes, SchemaEntry]) -> None:
+    def __init__(self, prefix: str, topics: Topics, log: Log, announced: Mapping[bytes, SchemaEntry]) -> None:
         self._prefix = prefix
         self._topics = topics
         self._log = log
-        self._announced = set(known)
-        self._taken = {entry.topic: str(entry.table) for entry in known.values()}
-        values = sorted((entry for entry in known.values() if entry.part == "value"), key=lambda entry: entry.announced)
+        self._announced = set(announced)
+        self._taken = {entry.topic: str(entry.table) for entry in announced.values()}
+        values = sorted(
+            (entry for entry in announced.values() if entry.part == "value"), key=lambda entry: entry.announced
+        )
         self._newest = {entry.table.id: entry.schema_id for entry in values}
 
     def topic(self, table: Table) -> str:
@@ -67,9 +69,9 @@ class SchemaDestinations:
     def announce(self, table_id: UUID, schemas: list[tuple[bytes, bytes]], *, newest: bool = False) -> None:
         """Append what was not announced yet, acknowledged; the value's schema, the first, comes last.
 
-        The `newest` definition of a table is appended again unless it is the last of the table's records that were read
-        at the start or appended here. What other agents append does not count: two that lag would answer each
-        other for ever (contracts.md 3).
+        The `newest` definition of a table is appended again unless it is the last of the table's records. Only records
+        count that were read at the start or appended here. If other agents' records counted, two that lag would
+        answer each other for ever (contracts.md 3).
         """
         (value_id, _), *_ = schemas
         # The key's schema first, so that a crash in between leaves the value's to be announced, and with it the order.

@@ -79,6 +79,7 @@ def lost_hosts(keys: Container[bytes | None], progresses: Iterable[Progress]) ->
 
     `keys` are those of all records of `.offsets`, `progresses` what `.progress` has.
     """
+    # `tailrace hosts retire` writes a tombstone: such a host is gone on purpose (reference/positions.md).
     return tuple(
         progress
         for progress in progresses

@@ -68,8 +68,8 @@ def loss_id(loss: Loss) -> str:
     return f"{kind}/{loss.first.epoch}/{loss.segments[0]}"
 
 
-def loss_record(cluster: str, host: str, loss: Loss, seen: int, tables: Iterable[str] = ()) -> tuple[bytes, bytes]:
-    """Key and value. `seen` is when it was found, in milliseconds; `tables` are those of which changes may be missing.
+def loss_record(cluster: str, host: str, loss: Loss, found_at: int, tables: Iterable[str] = ()) -> tuple[bytes, bytes]:
+    """Key and value. `found_at` is in milliseconds; `tables` are those of which changes may be missing.
 
     Key `<cluster name>/<host id>/loss/<epoch>/<first missing segment>`, of what was retracted `.../retracted/...`.
     Value {kind: lost | unknown | retracted, first, until: {epoch, segment, offset}, segments: [first, last], tables,
@@ -83,7 +83,7 @@ def loss_record(cluster: str, host: str, loss: Loss, seen: int, tables: Iterable
         "segments": list(loss.segments),
         "tables": sorted(tables)[:_MOST_TABLES],
         "words": str(loss),
-        "seen": seen,
+        "seen": found_at,
         "version": VERSION,
     }
     # A loss that is found again has the same key, so that compaction keeps one record of it.

@@ -66,13 +66,14 @@ def moved(resume: Resume, target: Position, present: Iterable[SegmentKey]) -> Re
 
 
 def adopted(resume: Resume) -> Resume:
-    """The record with which the next log epoch opens: no segment of the new log is read, whatever its id.
+    """The record with which the next log epoch opens: no segment of the new log counts as read, whatever its id.
 
     Raises SettingsError where nothing was ever read: then there is no other log.
     """
     position = resume.position
     if position is None:
         raise SettingsError("this host has no position yet: its agent starts with any log")
+    # What the record says of segments is of the old log's; the new one may use the same ids ("Log epoch").
     return replace(
         resume,
         position=Position(position.epoch + 1, -1, 0),

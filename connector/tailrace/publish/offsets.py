@@ -23,6 +23,7 @@ VERSION: Final = 1
 _NONSENSE: Final = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 
 _PARKED: Final = b"/parked/"
+# An agent's id ends with a random one, so that two starts of a process number differ ("The offsets record": agent).
 _RANDOM: Final = re.compile(r",? ?[0-9a-f]{32}$")
 _LOT: Final = re.compile(r"\d+/\d+/[0-9a-f-]{36}/\d+")
 
@@ -99,6 +100,8 @@ def decode_offsets(value: bytes) -> Resume:
     """The way back. Raises OffsetsError for a later version, and for anything that is no offsets record."""
     try:
         record = json_object(value)
+        # A later format ends the start, where other records are skipped: a newer Tailrace wrote it, and this one would
+        # go on from less than it says (reference/positions.md, "Records that are none").
         if record["version"] > VERSION:
             raise OffsetsError(
                 f"the offsets record has version {record['version']}, this Tailrace writes {VERSION}: "
@@ -216,13 +219,14 @@ def read_offsets(cluster: str, host: str, records: Iterable[tuple[bytes | None, 
     own_key, beginning = offsets_key(cluster, host), parked_prefix(cluster, host)
     last = {key: value for key, value in records if key is not None and (key == own_key or key.startswith(beginning))}
     record = last.pop(own_key, None)
+    # A tombstone says that no mutation of a lot is parked any more (reference/positions.md, "The offsets record").
     lots = (decode_parked(key, value) for key, value in last.items() if value is not None)
     resume = Resume() if record is None else decode_offsets(record)
     return replace(resume, parked=tuple(sorted(lots, key=lambda lot: lot.key)))
 
 
-def _spans(given: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
-    return tuple((int(first), int(last)) for first, last in given)
+def _spans(spans: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((int(first), int(last)) for first, last in spans)
 
 
 def _position_json(position: Position | None) -> dict[str, int] | None:

@@ -20,10 +20,10 @@ class RegistryStore:
     """
 
     def __init__(
-        self, config: Mapping[str, Scalar], subjects: Subjects, register: bool, known: Mapping[bytes, SchemaEntry]
+        self, config: Mapping[str, Scalar], subjects: Subjects, register: bool, announced: Mapping[bytes, SchemaEntry]
     ) -> None:
         self._subjects = subjects
-        self._known = dict(known)
+        self._known = dict(announced)
         self._registry = SchemaRegistry(
             config, register=register, section="schemas.registry", setting="schemas.register_schemas"
         )

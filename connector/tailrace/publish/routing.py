@@ -28,12 +28,12 @@ from tailrace_schemas.tokens import first_token, partition
 from tailrace_schemas.topics import Internal, table_topic
 
 
-def assign_topics(prefix: str, tables: Iterable[Table], taken: Mapping[str, str]) -> dict[UUID, str]:
-    """The topic of each table. `taken` are topics in use -> "keyspace.table" of each.
+def assign_topics(prefix: str, tables: Iterable[Table], topics_in_use: Mapping[str, str]) -> dict[UUID, str]:
+    """The topic of each table. `topics_in_use` are topics in use -> "keyspace.table" of each.
 
     Where Kafka would see a collision (contracts.md 4), the table with the earlier id (a time uuid) has the plain name.
     """
-    used = dict(taken)
+    used = dict(topics_in_use)
     topics: dict[UUID, str] = {}
     for table in sorted(tables, key=lambda table: (table.id.time, table.id)):
         foreign = [topic for topic, name in used.items() if name != str(table)]
@@ -150,7 +150,7 @@ class _Route:
 class Router:
     """Makes records of messages. Everything that a table shape needs is done at its first one.
 
-    `store` names the schemas; messages come with the schemas' own ids, and are framed anew where it has others. They
+    `store` names the schemas; messages come with the schemas' own ids, and are framed again where it has others. They
     come with the partition key for Kafka's key; with `key` = "primary" it is the full primary key instead. `clock` is
     monotonic, in seconds. `forms` are those of the messages: they are part of the schemas that are announced.
     `newest` gives the last definition that the agent knows of a table id: `.schemas` ends with it.
@@ -190,7 +190,7 @@ class Router:
         """From now on changes of tables that are not selected are held, for this reason; None: they go nowhere."""
         self._keep = words
         self._last = None
-        # Routes to nowhere were made under the other rule, and are asked for anew.
+        # Routes to nowhere were made under the other rule: they are looked up again.
         for id in [id for id, route in self._routes.items() if not route.topic]:
             del self._routes[id]
 

@@ -179,7 +179,7 @@ class Register:
             return spans(id for id in self._indexed if id > done)
 
     def reported(self, done: int) -> tuple[Span, ...]:
-        """What is missing behind `done`, once the present losses are told: `reported` of the offsets record."""
+        """What is missing behind `done`, once the present losses are reported: `reported` of the offsets record."""
         with self._lock:
             return tuple(span for span in self._reported if span[1] > done)
 

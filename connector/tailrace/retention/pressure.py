@@ -43,7 +43,7 @@ class Board(Protocol):
 
     def recover(self, cause: str) -> bool: ...
 
-    def count(self, **more: int) -> None: ...
+    def count(self, **added: int) -> None: ...
 
     def gauge(self, **levels: float) -> None: ...
 
@@ -104,7 +104,7 @@ class Policy:
 class Tender:
     """Looks after cdc_raw: `tend` once in a while, at least every few seconds, from one thread.
 
-    `limits` is what the node says, asked anew at each look; `clock` is monotonic seconds.
+    `limits` is what the node says, asked again at each look; `clock` is monotonic seconds.
     """
 
     def __init__(

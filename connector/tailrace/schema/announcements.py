@@ -1,4 +1,4 @@
-"""What is told in `<prefix>.schema-changes`: the events of DDL mutations, of conclusions, and of truncations."""
+"""The events of `<prefix>.schema-changes`: of DDL mutations, of conclusions, and of truncations."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Announcements:
     _all: list[tuple[SchemaEvent, Known | None]] = field(default_factory=list)
     _silent: Position | None = None
 
-    def begin(self, recorded: Container[Known], read_up_to: Position | None, *, anew: bool = False) -> None:
+    def begin(self, recorded: Container[Known], read_up_to: Position | None, *, from_start: bool = False) -> None:
         """A session with Kafka begins, which has these records, and the log's DDL up to a position.
 
-        `anew`: DDL is read from the oldest segment on all the same; what was told of it before is not told again.
+        `from_start`: DDL is read from the oldest segment on all the same; events published before are not repeated.
         """
-        if anew:
+        if from_start:
             self._silent = read_up_to
         self.unsent = [
             event

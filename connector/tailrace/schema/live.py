@@ -115,7 +115,7 @@ class LiveSchema:
             self._log.begin(self._read_up_to, epoch)
         recorded = {(record.position, record.table_id) for record in records}
         self._unsent.remove(recorded)
-        self._live.announced.begin(recorded, resume.schema, anew=first and not complete)
+        self._live.announced.begin(recorded, resume.schema, from_start=first and not complete)
         self.truncations.begin(resume)
         self.truncations.ask(self._view.state.truncated)
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from tailrace_schemas.position import Position
 
 LOT: Final = 1000
-"""Most mutations of one lot: it is written anew whenever one joins or leaves it."""
+"""Most mutations of one lot: it is rewritten whenever one joins or leaves it."""
 
 _REASON: Final = 1000
 """Characters of a reason that are kept: a column's name alone may have 64 KiB."""
@@ -112,6 +112,6 @@ class ParkingLot:
             del self._lots[lot.key]
 
     def bury(self, lot: Parked) -> None:
-        """It was told in a dead letter."""
+        """It was reported in a dead letter."""
         self.changed = True
         self._lots[lot.key] = replace(self._lots[lot.key], dead=True)

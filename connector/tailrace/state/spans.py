@@ -19,10 +19,10 @@ def spans(ids: Iterable[int]) -> tuple[Span, ...]:
     return tuple(runs)
 
 
-def united(known: Iterable[Span], more: Iterable[Span] = ()) -> tuple[Span, ...]:
+def united(spans: Iterable[Span], added: Iterable[Span] = ()) -> tuple[Span, ...]:
     """Spans as few as possible."""
     merged: list[Span] = []
-    for a, b in sorted((*known, *more)):
+    for a, b in sorted((*spans, *added)):
         if merged and a <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(b, merged[-1][1]))
         else:
@@ -42,6 +42,6 @@ def without(span: Span, excluded: Iterable[Span]) -> tuple[Span, ...]:
     return (*pieces, (first, last)) if first <= last else tuple(pieces)
 
 
-def ids_of(known: Iterable[Span]) -> frozenset[int]:
+def ids_of(spans: Iterable[Span]) -> frozenset[int]:
     """Every id of spans that were made of ids."""
-    return frozenset(id for a, b in known for id in range(a, b + 1))
+    return frozenset(id for a, b in spans for id in range(a, b + 1))

@@ -16,7 +16,7 @@ class Truncation:
     """A TRUNCATE of one table. `position` is the end of its record in the log, or of the hole in which that stood.
 
     `at` is the node's time of it, in milliseconds. The table's data up to `upto` (segment, offset) of this node's log
-    went; what stands behind that stayed, whatever its write time; (-1, 0): no position was told. Ordered by position.
+    went; what stands behind that stayed, whatever its write time; (-1, 0): unknown. Ordered by position.
     """
 
     position: Position

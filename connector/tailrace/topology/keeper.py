@@ -75,7 +75,7 @@ class RingKeeper:
     def step(self, reader: GenerationReader) -> Appending[float]:
         """Look, read, judge, and propose if it is due; after how many seconds to make the next step.
 
-        Raises ServiceError when Kafka cannot be read; a ring that cannot be read is told and waited for.
+        Raises ServiceError when Kafka cannot be read; a ring that cannot be read is reported and waited for.
         """
         self._look()
         published = {generation.timestamp: generation for generation in reader.refresh()}

@@ -21,7 +21,7 @@ from tailrace.topology.mirror_plan import Step, stream_rows, timestamp_row
 
 LOG_SUFFIX: Final = "_scylla_cdc_log"
 DEFAULT_TTL_SECONDS: Final = 86_400
-"""How long ScyllaDB keeps changes in a log table, unless it is told otherwise."""
+"""How long ScyllaDB keeps changes in a log table, unless it is configured otherwise."""
 
 # As ScyllaDB: clocks may differ by so much.
 _CLOCKS_MS: Final = 10_000

@@ -21,9 +21,9 @@ _END_SECONDS: Final = 5.0
 
 
 class KeeperThread(Closing):
-    """Steps of a keeper until `close`. What fails is told in health and tried again, ever less often.
+    """Steps of a keeper until `close`. A failure is reported in health and tried again, ever less often.
 
-    After a failure the topic is read anew, from its start: whatever the last reader had taken, nothing is skipped.
+    After a failure the topic is read again from its start: whatever the last reader had taken, nothing is skipped.
     """
 
     def __init__(

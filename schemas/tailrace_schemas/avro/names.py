@@ -46,11 +46,11 @@ class Names:
     def __init__(self, reserved: tuple[str, ...]) -> None:
         self._taken: set[str] = set(reserved)
 
-    def claim(self, wanted: str) -> str:
-        """A free name, as near to `wanted` as can be; deterministic in the order of claims."""
-        name, suffix = wanted, 1
+    def claim(self, proposed: str) -> str:
+        """A free name, as near to `proposed` as can be; deterministic in the order of claims."""
+        name, suffix = proposed, 1
         while name in self._taken:
             suffix += 1
-            name = f"{wanted}_{suffix}"
+            name = f"{proposed}_{suffix}"
         self._taken.add(name)
         return name

@@ -57,16 +57,16 @@ _UUID: Final = "Uuid"
 _DECIMAL: Final = "Decimal"
 
 
-def _field(name: str, type_of: object, **more: object) -> Json:
-    return {"name": name, "type": type_of, **more}
+def _field(name: str, type_of: object, **attributes: object) -> Json:
+    return {"name": name, "type": type_of, **attributes}
 
 
-def _nullable(name: str, type_of: object, **more: object) -> Json:
-    return {"name": name, "type": ["null", type_of], "default": None, **more}
+def _nullable(name: str, type_of: object, **attributes: object) -> Json:
+    return {"name": name, "type": ["null", type_of], "default": None, **attributes}
 
 
-def _record(name: str, fields: list[Json], **more: object) -> Json:
-    return {"type": "record", "name": name, "fields": fields, **more}
+def _record(name: str, fields: list[Json], **attributes: object) -> Json:
+    return {"type": "record", "name": name, "fields": fields, **attributes}
 
 
 def _array(items: object) -> Json:
@@ -136,17 +136,17 @@ class _Types:
         name = avro_name(cql_type.name)
         return self._once(f"udt {cql_type.name}", name, lambda: self._udt_fields(cql_type, name))
 
-    def claim(self, wanted: str) -> str:
+    def claim(self, proposed: str) -> str:
         """A name that no other type of this schema has."""
-        return self._names.claim(wanted)
+        return self._names.claim(proposed)
 
-    def _unnamed(self, cql_type: CqlType, wanted: str, fields: FieldsOf) -> object:
-        return self._once(f"{wanted} {cql_type}" if self._outward else str(cql_type), wanted, fields)
+    def _unnamed(self, cql_type: CqlType, proposed: str, fields: FieldsOf) -> object:
+        return self._once(f"{proposed} {cql_type}" if self._outward else str(cql_type), proposed, fields)
 
-    def _once(self, identity: str, wanted: str, fields: FieldsOf) -> object:
+    def _once(self, identity: str, proposed: str, fields: FieldsOf) -> object:
         if identity in self._defined:
             return self._defined[identity]
-        name = self._defined[identity] = self._names.claim(wanted)
+        name = self._defined[identity] = self._names.claim(proposed)
         return _record(name, fields())
 
     def _entry(self, cql_type: CqlType, hint: str) -> list[Json]:

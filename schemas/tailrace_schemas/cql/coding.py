@@ -35,6 +35,6 @@ def wrong_size(kind: str, size: int, actual: int) -> DecodeError:
     return TruncatedError(rule) if actual < size else CorruptError(rule)
 
 
-def wrong_value(kind: str, wanted: str, value: object) -> ValueError:
+def wrong_value(kind: str, accepted: str, value: object) -> ValueError:
     """The error of an object that is no value of the type; it names the object's class, never its content."""
-    return ValueError(f"{kind} takes {wanted}, not this {type(value).__name__}")
+    return ValueError(f"{kind} takes {accepted}, not this {type(value).__name__}")

@@ -57,7 +57,7 @@ def sortable(cql_type: CqlType, data: bytes | None, descending: bool) -> bytes:
     `data` None is null. Equal components are one row to Cassandra. Raises TruncatedError or CorruptError where `data`
     is no value of the type.
     """
-    # To look a type up as a whole its parts are hashed: most are told by their kind.
+    # To look a type up as a whole its parts are hashed: the kind alone decides for most.
     compared = None if cql_type.name else _SCALARS.get(cql_type.kind)
     component = _component(order(cql_type) if compared is None else compared, data)
     return component.translate(INVERTED) if descending and data is not None else component

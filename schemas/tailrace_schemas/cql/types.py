@@ -197,11 +197,11 @@ def leaves(cql_type: CqlType) -> int:
     return counted[id(cql_type)]
 
 
-def require_leaves(cql_type: CqlType, most: int = 10_000) -> None:
+def require_leaves(cql_type: CqlType, limit: int = 10_000) -> None:
     """Raise UnsupportedError for a type that is larger than this where it has to be written out as a tree."""
-    if (count := leaves(cql_type)) > most:
+    if (count := leaves(cql_type)) > limit:
         raise UnsupportedError(
-            f"type {_cut(str(cql_type))} has {count} values in one another, and {most} are the most to write out. "
+            f"type {_cut(str(cql_type))} has {count} values in one another, and {limit} are the most to write out. "
             'Drop the column (= "drop" in [stream] columns), or take a sink that keeps values as JSON'
         )
 

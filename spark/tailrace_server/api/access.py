@@ -104,9 +104,9 @@ def require_role(caller: Caller, needed: Role) -> None:
 class BodyLimit:
     """ASGI: a request whose body is larger is refused with 413, before all of it is read."""
 
-    def __init__(self, app: Any, most: int) -> None:
+    def __init__(self, app: Any, max_bytes: int) -> None:
         self._app = app
-        self._most = most
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """As ASGI has it."""
@@ -116,8 +116,8 @@ class BodyLimit:
             nonlocal count
             message = await receive()
             count += len(message.get("body", b""))
-            if count > self._most:
-                raise HTTPException(413, f"the body has more than {self._most} bytes (server.most_body_bytes)")
+            if count > self._max_bytes:
+                raise HTTPException(413, f"the body has more than {self._max_bytes} bytes (server.most_body_bytes)")
             return message
 
         await self._app(scope, limited, send)

@@ -35,7 +35,7 @@ STATUS: Final[tuple[tuple[type[TailraceError], int], ...]] = (
 def application(operations: OperationsFor, access: Access, most_body_bytes: int, version: str) -> FastAPI:
     """The application."""
     app = FastAPI(title="Tailrace", version=version, docs_url=None, redoc_url=None)  # whose pages ask the internet
-    app.add_middleware(BodyLimit, most=most_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=most_body_bytes)
     app.add_middleware(Counting, metrics=access.metrics)
     app.exception_handler(TailraceError)(_refused)
     app.exception_handler(RequestValidationError)(_invalid)

@@ -134,11 +134,11 @@ def _examined(settings: Settings, request: Request) -> Sequence[Check]:
     return examined(settings, request)
 
 
-def _dropped(subscriptions: Subscriptions, settings: Settings, who: str, subscription: Subscription) -> list[str]:
+def _dropped(subscriptions: Subscriptions, settings: Settings, user: str, subscription: Subscription) -> list[str]:
     """Take away what a subscription has written."""
     from tailrace_server.operations.dropping import drop_target  # as above
 
-    return drop_target(subscriptions, settings, who, subscription, time.sleep)
+    return drop_target(subscriptions, settings, user, subscription, time.sleep)
 
 
 def say_notes(answer: Answer) -> None:

@@ -129,7 +129,7 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
 
 @contextmanager
 def _issuer(settings: OidcSettings) -> Iterator[tuple[Tokens, SignIn | None]]:
-    """While inside, tokens of the issuer are told apart, and browsers may sign in by it."""
+    """While inside, tokens of the issuer are accepted, and browsers may sign in by it."""
     from tailrace_server.oidc.discovery import Discovery  # servers without an issuer need no client of HTTP
     from tailrace_server.oidc.keys import IssuerKeys
     from tailrace_server.oidc.sign_in import SignIn

@@ -1,4 +1,4 @@
-"""The database's own clock, in milliseconds since 1970: leases go by it, however workers' clocks differ."""
+"""The database's own clock, in milliseconds since 1970: leases count by it, however workers' clocks differ."""
 
 from __future__ import annotations
 

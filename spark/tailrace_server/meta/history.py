@@ -56,9 +56,9 @@ class History:
             return False
         return True
 
-    def _insert(self, connection: sa.Connection, taken: int) -> None:
+    def _insert(self, connection: sa.Connection, sampled: int) -> None:
         names = ["subscription", "taken", "reached", "behind", "partitions"]
-        statement = sa.insert(progress_history).from_select(names, _totals(taken))
+        statement = sa.insert(progress_history).from_select(names, _totals(sampled))
         try:
             connection.execute(statement)
         except IntegrityError:  # another server was quicker
@@ -82,13 +82,13 @@ class _TakenError(Exception):
     """Another server has taken this sample."""
 
 
-def _totals(taken: int) -> sa.Select[Any]:
+def _totals(sampled: int) -> sa.Select[Any]:
     """A row for each subscription that has progress."""
     end, offset = progress.c.end_offset, progress.c.next_offset
     missing = sa.func.sum(sa.case((end > offset, end - offset), else_=0))
     return sa.select(
         progress.c.subscription,
-        sa.literal(taken, sa.BigInteger),
+        sa.literal(sampled, sa.BigInteger),
         sa.func.sum(offset),
         sa.case((sa.func.count(end) > 0, missing)),
         sa.func.count(),

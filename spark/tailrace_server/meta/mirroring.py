@@ -55,11 +55,11 @@ class Outbox:
         with self._database.transaction() as connection:
             connection.execute(sa.update(mirror).where(mirror.c.owner == owner).values(lease_until=0))
 
-    def pending(self, most: int) -> list[Unmirrored]:
+    def pending(self, limit: int) -> list[Unmirrored]:
         """Subscriptions that changed since they were published, the oldest ids first."""
         columns = subscribe.c.id, subscribe.c.changes, subscribe.c.ended
         changed = subscribe.c.cluster == self._cluster, subscribe.c.changes > subscribe.c.mirrored
-        statement = sa.select(*columns).where(*changed).order_by(subscribe.c.id).limit(most)
+        statement = sa.select(*columns).where(*changed).order_by(subscribe.c.id).limit(limit)
         with self._database.transaction() as connection:
             return [
                 # The count is read before the rows: what changes between the two is published again.

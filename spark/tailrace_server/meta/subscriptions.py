@@ -28,21 +28,21 @@ class Subscriptions:
         self._database = database
         self._sealer = sealer
 
-    def subscribe(self, request: Request, who: str) -> tuple[Subscription, bool]:
+    def subscribe(self, request: Request, user: str) -> tuple[Subscription, bool]:
         """The subscription of a request, and whether it is new. Raises ConflictError where the name is another's."""
         self.make_key()
         sealed = self._sealer.seal(as_json(dict(request.settings)))
         try:
-            return self._subscribe(request, sealed, who)
+            return self._subscribe(request, sealed, user)
         except _TakenError:  # somebody asked for it at the same moment
-            return self._subscribe(request, sealed, who)
+            return self._subscribe(request, sealed, user)
 
     def make_key(self) -> None:
         """Make the key that seals, where there is none and nothing is sealed yet."""
         if not self._sealer.exists and not self._has_secrets():
             self._sealer.make()
 
-    def _subscribe(self, request: Request, sealed: str, who: str) -> tuple[Subscription, bool]:
+    def _subscribe(self, request: Request, sealed: str, user: str) -> tuple[Subscription, bool]:
         with self._database.transaction() as connection:
             existing = first(connection, _live(request.table, request.name).with_for_update())
             if existing is not None:
@@ -55,7 +55,7 @@ class Subscriptions:
             [identity] = inserted.inserted_primary_key or (None,)
             row = first(connection, sa.select(subscribe).where(subscribe.c.id == identity))
             subscription = subscription_of(row)
-            _keep(connection, who, "subscribe", subscription.reference, None, audited(subscription))
+            _keep(connection, user, "subscribe", subscription.reference, None, audited(subscription))
             return subscription, True
 
     def _same(self, request: Request, row: sa.RowMapping) -> Subscription:
@@ -113,7 +113,7 @@ class Subscriptions:
         self,
         identity: int,
         operation: str,
-        who: str,
+        user: str,
         transition: Transition,
         *,
         settings: Mapping[str, object] | None = None,
@@ -138,7 +138,7 @@ class Subscriptions:
                 forgotten = sa.delete(snapshot_progress).where(snapshot_progress.c.subscription == identity)
                 connection.execute(forgotten)
             if changed != stored or settings is not None or offsets is not None:
-                _keep(connection, who, operation, changed.reference, audited(stored), audited(changed))
+                _keep(connection, user, operation, changed.reference, audited(stored), audited(changed))
             return changed
 
     def reseal(self) -> int:
@@ -200,10 +200,10 @@ class _TakenError(Exception):
     """Another one has that name since this transaction began."""
 
 
-def record(database: MetaDatabase, who: str, operation: str, subject: str, after: Mapping[str, object] | None) -> None:
+def record(database: MetaDatabase, user: str, operation: str, subject: str, after: Mapping[str, object] | None) -> None:
     """Audit a change of what is no subscription, such as an API key."""
     with database.transaction() as connection:
-        _keep(connection, who, operation, subject, None, after)
+        _keep(connection, user, operation, subject, None, after)
 
 
 def _new(request: Request) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def _replace_progress(connection: sa.Connection, identity: int, offsets: Mapping
 
 def _keep(
     connection: sa.Connection,
-    who: str,
+    user: str,
     operation: str,
     subject: str,
     before: Mapping[str, object] | None,
@@ -255,7 +255,7 @@ def _keep(
 ) -> None:
     values = {
         "changed": now(),
-        "who": who[:200],
+        "who": user[:200],
         "operation": operation,
         "subject": subject[:300],
         "before_json": None if before is None else as_json(dict(before)),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 
-def fair_share(subscriptions: int, workers: int, most: int) -> int:
-    """The most that one of these workers should run; together they can run all, as far as `most` of each allows."""
-    return min(most, -(-subscriptions // max(1, workers)))
+def fair_share(subscriptions: int, workers: int, limit: int) -> int:
+    """The most that one of these workers should run; together they can run all, as far as `limit` of each allows."""
+    return min(limit, -(-subscriptions // max(1, workers)))
 
 
 def pause_seconds(attempts: int, random: float, longest: float) -> float:

@@ -71,7 +71,7 @@ class IssuerKeys:
             self._tried = now
             self._keys, self._fetched = usable(self._fetch()), now
         except ServiceError as error:
-            log.warning("%s; its last keys are good for a day, and without any no token is taken", error)
+            log.warning("%s; its last keys are used for a day, then no token is accepted", error)
         finally:
             self._asking.release()
 
@@ -86,7 +86,7 @@ def usable(entries: Sequence[Mapping[str, Any]]) -> list[Key]:
         try:
             key = _imported(entry)
         except (JoseError, ValueError, TypeError, KeyError) as error:
-            log.warning("a key of the issuer of tokens is left out: %s", type(error).__name__)
+            log.warning("a key of the token issuer cannot be used and is ignored: %s", type(error).__name__)
             continue
         if key is not None:
             keys.append(key)

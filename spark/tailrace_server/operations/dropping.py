@@ -34,7 +34,7 @@ def can_drop(kind: str) -> bool:
 def drop_target(
     subscriptions: Subscriptions,
     settings: Settings,
-    who: str,
+    user: str,
     subscription: Subscription,
     wait: Callable[[float], None],
 ) -> list[str]:
@@ -45,7 +45,7 @@ def drop_target(
     """
     require_droppable(subscription, subscriptions.all(settings.topics.prefix))
     if subscription.state in RUNNABLE:
-        pause = partial(subscriptions.change, subscription.id, "pause", who)
+        pause = partial(subscriptions.change, subscription.id, "pause", user)
         pause(transitions.paused)
     for _ in range(_LOOKS):
         if not subscriptions.is_run(subscription.id):

@@ -114,13 +114,13 @@ class Operations(Protocol):
 
 
 class DirectOperations:
-    """Operations on a meta database, in the name of `who`."""
+    """Operations on a meta database, in the name of `user`."""
 
     def __init__(
         self,
         subscriptions: Subscriptions,
         settings: Settings,
-        who: str,
+        user: str,
         examine: Examine | None = None,
         drop: Drop | None = None,
     ) -> None:
@@ -130,7 +130,7 @@ class DirectOperations:
         """
         self._subscriptions = subscriptions
         self._settings = settings
-        self._who = who
+        self._user = user
         self._examine = examine
         self._drop = drop
 
@@ -139,7 +139,7 @@ class DirectOperations:
         existing = self._existing(spec)
         request = checked(with_snapshot(spec, existing, self._settings), self._settings)
         notes = self._require_well(request) if check and existing is None else []
-        subscription, is_new = self._subscriptions.subscribe(request, self._who)
+        subscription, is_new = self._subscriptions.subscribe(request, self._user)
         return {**answer_of(subscription, {}), "notes": notes}, is_new
 
     def _require_well(self, request: Request) -> list[str]:
@@ -165,7 +165,7 @@ class DirectOperations:
             if check:
                 self._require_well(request)
             if not dry_run:
-                self._subscriptions.subscribe(request, self._who)
+                self._subscriptions.subscribe(request, self._user)
             return {"reference": reference, "change": "subscribe", "differences": [], "state": None}
         altered = partial(transitions.altered, sink=request.sink, shape=request.shape)
         altered(existing)  # raises for another type of sink
@@ -174,7 +174,7 @@ class DirectOperations:
         if lines and check:
             self._require_well(request)
         if lines and not dry_run:
-            self._subscriptions.change(existing.id, "alter", self._who, altered, settings=request.settings)
+            self._subscriptions.change(existing.id, "alter", self._user, altered, settings=request.settings)
         change = "alter" if lines else "none"
         return {"reference": reference, "change": change, "differences": lines, "state": str(existing.state)}
 
@@ -210,7 +210,7 @@ class DirectOperations:
         subscription = self._resolved(reference)
         if self._drop is None:
             raise RefusedRequestError(f"{subscription.reference}: nothing can be dropped here")
-        dropped = self._drop(self._subscriptions, self._settings, self._who, subscription)
+        dropped = self._drop(self._subscriptions, self._settings, self._user, subscription)
         answer = self._changed(subscription.reference, "cancel and drop target", transitions.cancelled)
         return {**answer, "dropped": dropped}
 
@@ -246,9 +246,9 @@ class DirectOperations:
         subject = None if reference is None else self._resolved(reference).reference
         return [{**row, "changed": time_of(row["changed"])} for row in self._subscriptions.audit(subject, limit)]
 
-    def _changed(self, reference: str, operation: str, transition: transitions.Transition, **more: Any) -> Answer:
+    def _changed(self, reference: str, operation: str, transition: transitions.Transition, **details: Any) -> Answer:
         identity = self._resolved(reference).id
-        changed = self._subscriptions.change(identity, operation, self._who, transition, **more)
+        changed = self._subscriptions.change(identity, operation, self._user, transition, **details)
         progress, snapshots = self._subscriptions.progress([identity]), self._subscriptions.snapshots([identity])
         return answer_of(changed, progress[identity], snapshots.get(identity))
 

@@ -117,7 +117,7 @@ class HostSource:
 
 
 class Shared(Generic[T]):
-    """A value that is read anew only when it is some seconds old; one reads, and the others wait for it."""
+    """A value that is read again only when it is some seconds old; one reads, and the others wait for it."""
 
     def __init__(self, read: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
         self._read = read

@@ -235,7 +235,7 @@ class StreamRun:
         return f"`tailrace alter {reference}`, or what the reason says; {again}, at once by `tailrace resume`"
 
     def _follow(self) -> None:
-        """Open the sink, begin where the progress is, and run the stream until it is told to stop."""
+        """Open the sink, begin where the progress is, and run the stream until it is stopped."""
         subscription = self._claim.subscription
         name, folder = subscription.sink_name, self._folder()
         settings = stream_settings(self._base, subscription, self._secrets(), f"{folder}/{self._claim.token}")
@@ -262,7 +262,7 @@ class StreamRun:
         return f"{self._base.server.checkpoints.rstrip('/')}/{self._claim.subscription.sink_name}"
 
     def _in_turns(self, parts: Parts) -> None:
-        """With others where there are any, else alone; until it is told to stop."""
+        """With others where there are any, else alone; until it is stopped."""
         if not (self._base.server.share_reading and parts.can_share):
             self._alone(parts, Handover(), None, 0)
             return
@@ -314,7 +314,7 @@ class StreamRun:
         return stream.handover
 
     def _together(self, parts: Parts, handover: Handover) -> Handover:
-        """A member of a shared reading, until it is told to stop or has to go on alone."""
+        """A member of a shared reading, until it is stopped or has to go on alone."""
         joined = self._place
         if joined is None:
             return handover
@@ -344,7 +344,7 @@ class StreamRun:
                     shape, settings.sink[subscription.sink_name], schemas.values(), topics_pattern(subscription)
                 )
             for words in unfit.reasons.values():
-                log.warning("%s goes without a table: %s", subscription.reference, words)
+                log.warning("%s leaves out a table: %s", subscription.reference, words)
         if unfit.reasons != subscription.left_out:
             self._leases.leave_out(self._claim, unfit.reasons)
         topics = unfit.without(settings.stream.topics or "")
@@ -395,4 +395,6 @@ def remove_earlier(checkpoints: Folder, token: int) -> None:
             if claimed.isdigit() and int(claimed) < token:
                 checkpoints.remove(name)
     except (OSError, Py4JJavaError) as error:
-        log.warning("could not remove the checkpoint of an earlier claim, which takes room only: %s", reason(error))
+        log.warning(
+            "could not remove the checkpoint of an earlier claim, which only takes disk space: %s", reason(error)
+        )

@@ -82,7 +82,7 @@ def working(
 
 
 def work(worker: Worker, stop: threading.Event, spark: SparkOnce, lease_seconds: float) -> None:
-    """Until it is told to stop. Raises ServiceError where Spark's Java has ended: a new process has to be started."""
+    """Until it is stopped. Raises ServiceError where Spark's Java has ended: a new process has to be started."""
     while not stop.wait(min(_BEAT_SECONDS, lease_seconds / 6)):
         if spark.ended:
             raise ServiceError(java_end() or "Spark's Java has ended")

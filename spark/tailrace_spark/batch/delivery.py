@@ -64,7 +64,7 @@ class Transaction:
 
 
 def first_of(record_id: RecordId, transaction: Transaction | None) -> RecordId:
-    """The record by which all of a change's transaction is told to be written or not: its first, else its own."""
+    """The record that decides whether all of a change's transaction is written: its first, else its own."""
     return record_id if transaction is None else replace(record_id, offset=transaction.begins)
 
 

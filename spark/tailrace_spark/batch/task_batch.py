@@ -1,4 +1,4 @@
-"""A micro-batch as tasks write it: what all of them are told, and what each Kafka partition's writing came to."""
+"""A micro-batch as tasks write it: what all of them share, and what each Kafka partition's writing came to."""
 
 from __future__ import annotations
 

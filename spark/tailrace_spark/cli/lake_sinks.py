@@ -36,10 +36,10 @@ def require_installed(chosen: str, section: SinkSettings) -> None:
         raise SettingsError(f"sink.{chosen}: needs {', '.join(missing)}, not installed: {kind.install}")
 
 
-def chosen_tables(store: LakeStore, wanted: Iterable[str] | None) -> list[str]:
+def chosen_tables(store: LakeStore, requested: Iterable[str] | None) -> list[str]:
     """The names of a store's tables, or those of them that are wanted. Raises SettingsError, ServiceError."""
     existing = [name for name in store.names() if store.open(name) is not None]
-    names = existing if wanted is None else list(wanted)
+    names = existing if requested is None else list(requested)
     for name in names:
         if name not in existing:
             raise SettingsError(f"--table {name}: there is no such table; there: {', '.join(existing) or 'none'}")

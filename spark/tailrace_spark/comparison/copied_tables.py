@@ -82,7 +82,7 @@ class CopiedTables:
             pieces = survey_now.pieces(settings)
         else:
             tokens = sorted({token(key) for key in keys})
-            pieces = [survey_now.piece_of(TokenRange(number - 1, number)) for number in tokens]
+            pieces = [survey_now.piece_of(TokenRange(ring_token - 1, ring_token)) for ring_token in tokens]
         source = TableSource(settings, json.dumps(table_to_json(survey_now.table)), survey_now.release)
         yield from source_rows(source, pieces, 1)
 

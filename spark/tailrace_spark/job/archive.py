@@ -61,8 +61,8 @@ def write_archive(file: Path, without: Collection[str] = (), sinks: Collection[s
 
     `sinks` are types of sinks, such as sql, whose packages are in it too.
     `without` are names of distributions that the executors' Python has already. Spark's own are never in it, nor are
-    tests and C headers. Raises SettingsError for a name that would not be in it anyway, for a sink whose packages are
-    not installed, or a file that cannot be made.
+    tests and C headers. Raises SettingsError for a name that would not be in it anyway, and for a sink whose packages
+    are not installed. It does so for a file that cannot be made, too.
     """
     distributions = _distributions(frozenset(sinks))
     unknown = {_plain(name) for name in without} - distributions.keys()
@@ -117,10 +117,10 @@ def _files(chosen: dict[str, Distribution]) -> Iterator[tuple[Path, str]]:
     if (group := importlib.util.find_spec(_COMPILED_GROUP)) is not None and group.origin is not None:
         yield Path(group.origin), Path(group.origin).name
     # In a checkout there is a second distribution of our name, the egg-info of its build.
-    for ours in distributions(name="tailrace"):
-        for listed in ours.files or ():
+    for installed in distributions(name="tailrace"):
+        for listed in installed.files or ():
             if listed.parent.suffix == ".dist-info" and listed.name in _METADATA:
-                yield Path(str(ours.locate_file(listed))), listed.as_posix()
+                yield Path(str(installed.locate_file(listed))), listed.as_posix()
     for dist in chosen.values():
         for listed in sorted(dist.files or ()):
             inside = PurePosixPath(listed.as_posix())

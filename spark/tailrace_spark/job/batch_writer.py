@@ -60,7 +60,7 @@ class BatchWriter:
         stop: threading.Event,
         on_parts: Callable[[int, int], None] | None = None,
     ) -> None:
-        """`on_parts` is told of each batch that the driver writes, by its number, in how many parts it will come."""
+        """`on_parts` hears of each batch that the driver writes, by its number, in how many parts it will come."""
         self._sink = sink
         self._sink_lock = sink_lock
         self._records = records

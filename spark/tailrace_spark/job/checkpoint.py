@@ -57,7 +57,7 @@ def store_of(identity: str) -> str:
 def require_own(files: Files, checkpoint: str, job: Job) -> None:
     """Note that `checkpoint` is this job's; raise SettingsError, and leave it alone, where it is not.
 
-    `files` are those of `<checkpoint>/tailrace`. Formats up to FORMAT are read and noted anew.
+    `files` are those of `<checkpoint>/tailrace`. Formats up to FORMAT are read, and rewritten in the present one.
     """
     text = require_not_anothers(files, checkpoint, job)
     fields = asdict(job)

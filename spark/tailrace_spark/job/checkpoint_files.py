@@ -28,7 +28,7 @@ class Files(Protocol):
         """A file's text; None where there is none."""
 
     def write(self, name: str, text: str) -> None:
-        """Make the folder where it is missing, and the file anew."""
+        """Make the folder where it is missing, and rewrite the file."""
 
     def delete(self, name: str) -> None:
         """Take the file away, if it is there."""

@@ -29,7 +29,7 @@ _STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
 
 
 class StoppedError(Exception):
-    """The stream was told to stop while a batch waited: the batch is delivered again at the next start."""
+    """The stream was stopped while a batch waited: the batch is delivered again at the next start."""
 
 
 def reason(error: BaseException) -> str:

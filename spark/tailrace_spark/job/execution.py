@@ -27,12 +27,12 @@ class ExecutionChoice:
         self,
         setting: Literal["auto", "driver", "executors"],
         *,
-        many: int = MANY_RECORDS,
+        large: int = MANY_RECORDS,
         few: int = FEW_RECORDS,
         batches: int = FEW_BATCHES,
     ) -> None:
         self._setting: Literal["auto", "driver", "executors"] = setting
-        self._many = many
+        self._large = large
         self._few = few
         self._batches = batches
         self._small_batches = 0
@@ -43,7 +43,7 @@ class ExecutionChoice:
         if self._setting != "auto":
             return self._current
         self._small_batches = self._small_batches + 1 if records < self._few else 0
-        if self._current == "driver" and records >= self._many:
+        if self._current == "driver" and records >= self._large:
             self._change("executors", records)
         elif self._current == "executors" and self._small_batches >= self._batches:
             self._change("driver", records)

@@ -52,7 +52,7 @@ def _tables(
     try:
         schemas.refresh()
     except ServiceError as error:
-        log.info("an event of [lineage] has the tables that are known: %s", error)
+        log.info("could not read the newest schemas; an event of [lineage] names the tables read before: %s", error)
     entries = newest_entries(entry for entry in schemas.values() if reads(entry.topic))
     return [
         _lineage(settings, shape, entry.topic, entry.table) for entry in sorted(entries, key=lambda new: str(new.table))

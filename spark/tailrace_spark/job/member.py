@@ -56,7 +56,7 @@ class LeftError(Exception):
 
 
 class Member:
-    """Writes what its seat is given, by one thread, until it is told to stop or the seat is closed.
+    """Writes what its seat is given, by one thread, until it is stopped or the seat is closed.
 
     It retries nothing: what fails makes it leave, and a stream of its own tries again, and says what is wrong.
     `wrote` is called once the sink has a batch, with the offsets at which the next one begins.
@@ -112,7 +112,7 @@ class Member:
         return self._earlier.kept if self._check is None else self._check.kept
 
     def run(self) -> None:
-        """Until it is told to stop, or has to go on alone. What `wrote` raises is raised."""
+        """Until it is stopped, or has to go on alone. What `wrote` raises is raised."""
         try:
             while self._stays():
                 pass
@@ -137,7 +137,7 @@ class Member:
                 self._sweeper.run()
         except Exception as error:
             if not isinstance(error, (TailraceError, LeftError)):
-                log.exception("%s could not write what it was given of a shared reading", self._seat.name)
+                log.exception("%s could not write its part of a shared reading", self._seat.name)
             log.info("%s goes on alone: %s", self._seat.name, error if isinstance(error, LeftError) else reason(error))
             return False
         if delivery is not None and delivery.last:

@@ -162,11 +162,11 @@ class StreamMetrics:
         self._rows.inc(rows)
         self._report.swept(rows)
 
-    def failed(self, what: str, words: str) -> None:
+    def failed(self, subject: str, words: str) -> None:
         """An attempt at a batch failed, of the generations or the sink; the batch waits."""
         self._blocked.set(1)
-        self._retries.labels(what).inc()
-        self._report.failed(what, words, time.time())
+        self._retries.labels(subject).inc()
+        self._report.failed(subject, words, time.time())
 
     def unblocked(self) -> None:
         """No batch waits any more."""

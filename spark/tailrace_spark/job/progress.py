@@ -109,10 +109,10 @@ class Report:
         self.trouble = Trouble("data loss", words, self._action("data loss"), now)
         self._losses = [*self._losses, self.trouble][-_LOSSES:]
 
-    def failed(self, what: str, words: str, now: float) -> None:
+    def failed(self, subject: str, words: str, now: float) -> None:
         """An attempt at a batch failed, and the batch waits."""
         self._counts["retries"] += 1
-        self.trouble = self._blocked = Trouble(what, words, self._action(what), now)
+        self.trouble = self._blocked = Trouble(subject, words, self._action(subject), now)
 
     @property
     def blocked(self) -> Trouble | None:
@@ -179,10 +179,10 @@ class Report:
             "last_error": _trouble_json(self.trouble),
         }
 
-    def _action(self, what: str) -> str:
+    def _action(self, subject: str) -> str:
         again = "the batch is tried again by itself"
         name, document = self.target.name or "NAME", self.target.document or "docs/sinks"
-        match what:
+        match subject:
             case "generations":
                 return f"Kafka must answer, and an agent must have run: `tailrace check` says which is missing; {again}"
             case "sink":

@@ -83,12 +83,12 @@ class Seats:
             self._joined_at = self._clock()
             return seat
 
-    def begin(self, quiet: float, most: float, stop: threading.Event) -> dict[KafkaPartition, int]:
-        """The offsets at which to begin, once nobody has joined for `quiet` seconds, after `most` at the latest."""
+    def begin(self, quiet: float, longest: float, stop: threading.Event) -> dict[KafkaPartition, int]:
+        """The offsets at which to begin, once nobody has joined for `quiet` seconds, after `longest` at the latest."""
         began = self._clock()
         with self._changed:
             while not stop.is_set():
-                remaining = min(self._joined_at + quiet, began + most) - self._clock()
+                remaining = min(self._joined_at + quiet, began + longest) - self._clock()
                 if remaining <= 0:
                     break
                 self._changed.wait(min(remaining, _WAIT_SECONDS))
@@ -128,7 +128,7 @@ class Seats:
                 if limit is not None and passed >= limit:
                     for seat in waiting:
                         why = f"it is slower than the others, which waited for {passed:.1f} s"
-                        log.warning("%s is left behind by the shared reading: %s", seat.name, why)
+                        log.warning("%s leaves the shared reading and goes on alone: %s", seat.name, why)
                         self._close(seat, why)
                     break
                 self._changed.wait(_WAIT_SECONDS)

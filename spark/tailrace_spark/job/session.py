@@ -63,7 +63,7 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
     conf = SparkConf(_jvm=gateway.jvm)  # with all that the Java was started with
     started_with = dict(conf.getAll())
     if submitted and (names := overruled(options, started_with)):
-        log.warning("spark-submit has set %s: [stream.spark] does not count for it", ", ".join(names))
+        log.warning("spark-submit has set %s: its value in [stream.spark] is ignored", ", ".join(names))
     settled = {**options, **started_with} if submitted else {**started_with, **options}
     conf.setAll([*{**settled, **filled(settled)}.items()])
     # PySpark reads the executors' Python from the environment alone, unless spark-submit starts it.
@@ -115,20 +115,20 @@ def _conf_folder(environ: Mapping[str, str]) -> Path | None:
     return None if package is None or package.origin is None else Path(package.origin).with_name("conf")
 
 
-def _our_log(theirs: Mapping[str, str], environ: Mapping[str, str]) -> bool:
+def _our_log(user_settings: Mapping[str, str], environ: Mapping[str, str]) -> bool:
     """Whether Java logs as we have it: nobody has configured its log otherwise."""
     folder = _conf_folder(environ)
     files = [] if folder is None else [*folder.glob("log4j2.*"), *folder.glob("log4j2-test.*")]
-    return not files and "log4j" not in theirs.get(JAVA_OPTIONS, "") and "spark.log.level" not in theirs
+    return not files and "log4j" not in user_settings.get(JAVA_OPTIONS, "") and "spark.log.level" not in user_settings
 
 
-def _log_configuration(theirs: Mapping[str, str]) -> Path | None:
+def _log_configuration(user_settings: Mapping[str, str]) -> Path | None:
     """The configuration of Java's log; None where the caller has one.
 
     At `debug` the lines for people stay Spark's own, which have stack traces.
     """
     json_lines = logs_json()
-    if not _our_log(theirs, os.environ) or (not json_lines and log.isEnabledFor(logging.DEBUG)):
+    if not _our_log(user_settings, os.environ) or (not json_lines and log.isEnabledFor(logging.DEBUG)):
         return None
     return Path(__file__).with_name(f"log4j2-{'json' if json_lines else 'human'}.properties")
 

@@ -27,9 +27,9 @@ LONGEST_PAUSE_SECONDS: Final = 900.0
 """Who has been a member for so long is as good as new."""
 
 
-def behind(offsets: Offsets, others: Offsets) -> int:
-    """So many records of `others` are not among what was read up to `offsets`; marks of transactions are counted."""
-    return sum(max(0, end - offsets.get(partition, 0)) for partition, end in others.items())
+def behind(offsets: Offsets, other_offsets: Offsets) -> int:
+    """How many records of `other_offsets` were not read up to `offsets`; marks of transactions are counted."""
+    return sum(max(0, end - offsets.get(partition, 0)) for partition, end in other_offsets.items())
 
 
 def may_join(member: Offsets, reading: Offsets) -> bool:
@@ -78,17 +78,17 @@ def _is_unread(key: tuple[str, int, int], firsts: Mapping[KafkaPartition, int]) 
     return offset >= firsts.get((topic, partition), 0)
 
 
-def patience(taken: Sequence[float], members: int, *, queued: bool) -> float | None:
+def patience(durations: Sequence[float], members: int, *, queued: bool) -> float | None:
     """Seconds after which members that still write a batch are left behind; None: they are waited for.
 
-    `taken` are the seconds of those of the members that are done. `queued`: others wait for the next batch. Where
+    `durations` are the seconds of those of the members that are done. `queued`: others wait for the next batch. Where
     processors are scarce all are slow: so half of the members say best what a batch takes.
     """
-    if not taken:
+    if not durations:
         return _LEAST_SECONDS_OF_ALL if queued else None
-    if 2 * len(taken) < members:
-        return max(_LEAST_SECONDS_OF_MANY, _TIMES_SLOWER_OF_MANY * min(taken))
-    return max(LEAST_SECONDS, _TIMES_SLOWER * median(taken))
+    if 2 * len(durations) < members:
+        return max(_LEAST_SECONDS_OF_MANY, _TIMES_SLOWER_OF_MANY * min(durations))
+    return max(LEAST_SECONDS, _TIMES_SLOWER * median(durations))
 
 
 @dataclass(frozen=True, slots=True)

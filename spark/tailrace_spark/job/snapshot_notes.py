@@ -87,7 +87,7 @@ class SnapshotNotes:
             try:
                 requests.append((name, request_from_json(text)))
             except CorruptError as error:
-                log.warning("%s/%s is passed over, and removed: %s", REQUESTS, name, error)
+                log.warning("the request %s/%s cannot be read and is removed: %s", REQUESTS, name, error)
                 self._requests.delete(name)
         return requests
 

@@ -125,7 +125,7 @@ class SnapshotRun:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Read until all snapshots have ended or are paused, or it is told to stop.
+        """Read until all snapshots have ended or are paused, or it is stopped.
 
         Waits while Cassandra, Kafka or the sink do not answer. Raises ServiceError where patience is at an end.
         """
@@ -216,7 +216,7 @@ class SnapshotRun:
         started = replace(started, least=self._context.first_least)
         self._keep(self.value.put(started))
         if not table.cdc:
-            log.warning("%s has cdc = false: what is written to it later does not come", table)
+            log.warning("%s has cdc = false: the sink gets its snapshot, and no later writes", table)
         log.info("%s: its snapshot begins", table)
         return started
 
@@ -259,7 +259,10 @@ class SnapshotRun:
         done = snapshot.written(read.rows, read.octets, seconds, least)
         self._keep(self.value.put(done))
         if summary.dead_letters:
-            log.warning("%s: %d rows of its snapshot are dead letters", snapshot.table, summary.dead_letters)
+            log.warning(
+                "%s: %d rows of its snapshot are dead letters; `tailrace sink-letters list` has the reasons",
+                snapshot.table, summary.dead_letters,
+            )  # fmt: skip
         log.debug("%s: %.1f %% are read, %d rows", snapshot.table, 100 * done.share, done.rows)
 
     def _ends(self, position: RoundPosition, slots: int) -> Offsets:
@@ -276,7 +279,7 @@ class SnapshotRun:
         if state is State.DONE:
             log.info("%s: its snapshot is done, %d rows in %d ranges", ended.table, ended.rows, ended.ranges)
         else:
-            log.error("the snapshot of %s ends: %s", ended.table, reason)
+            log.error("the snapshot of %s has ended, and its other rows are not read: %s", ended.table, reason)
 
     def _keep(self, value: Snapshots) -> None:
         """Note it beside the checkpoint; it counts once it is there."""

@@ -43,17 +43,17 @@ _LOOPBACK: Final = "127.0.0.1"
 _LOCAL: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
 
 
-def launched(theirs: Mapping[str, str], jars: Iterable[Path], default_master: str) -> dict[str, str]:
+def launched(user_settings: Mapping[str, str], jars: Iterable[Path], default_master: str) -> dict[str, str]:
     """What our Java is launched with besides the caller's own settings: what these lack, and `jars`.
 
     Theirs are those of [stream.spark] over those of spark-defaults.conf. A local Spark listens on loopback alone. A jar
     of ours is left out where theirs have its artifact, in any version.
     """
-    master = theirs.get(MASTER) or default_master
+    master = user_settings.get(MASTER) or default_master
     defaults = {**_OF_OUR_JAVA, **(_LOCAL if master.startswith("local") else {})}
-    settings = {MASTER: master} | {name: value for name, value in defaults.items() if name not in theirs}
-    user_jars = theirs.get(JARS, "")
-    named = f"{user_jars},{theirs.get(_PACKAGES, '')}"
+    settings = {MASTER: master} | {name: value for name, value in defaults.items() if name not in user_settings}
+    user_jars = user_settings.get(JARS, "")
+    named = f"{user_jars},{user_settings.get(_PACKAGES, '')}"
     missing = [str(jar) for jar in jars if _artifact(jar) not in named]
     return settings | {JARS: ",".join([*missing, *filter(None, [user_jars])])}
 
@@ -63,10 +63,10 @@ def shown(options: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in options.items() if not is_secret_name(name)}
 
 
-def filled(theirs: Mapping[str, str]) -> dict[str, str]:
+def filled(user_settings: Mapping[str, str]) -> dict[str, str]:
     """Settings of ours to add to the caller's: where they have none; and what hides secrets, beside their own."""
-    missing = {name: value for name, value in _DEFAULTS.items() if name not in theirs}
-    return missing | {REDACTION: widened(theirs.get(REDACTION), NAMES)}
+    missing = {name: value for name, value in _DEFAULTS.items() if name not in user_settings}
+    return missing | {REDACTION: widened(user_settings.get(REDACTION), NAMES)}
 
 
 def overruled(options: Mapping[str, str], submitted: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""One stream: topics to a sink, micro-batch by micro-batch, until it is told to stop."""
+"""One stream: topics to a sink, micro-batch by micro-batch, until it is stopped."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ class Stream:
                 if not ends or self._over or not self._snapshots.outstanding:
                     break
                 self._snapshots.run(self._stop)  # then what was written meanwhile
-        if not self._over:  # else it was told to stop, and is not done
+        if not self._over:  # else it was stopped, and is not done
             self._losses.require_none_stopped()
 
     def _await(self, query: StreamingQuery, *, beside: bool) -> None:
@@ -380,7 +380,7 @@ class Stream:
             await_interrupt(self._spark)
 
     def _written(self, frame: DataFrame, batch: int) -> bool:
-        """Whether the batch was written before the stream was told to stop."""
+        """Whether the batch was written before the stream was stopped."""
         try:
             self._report(self._writer.write(frame, batch))
         except StoppedError:

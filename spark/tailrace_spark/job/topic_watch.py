@@ -1,6 +1,6 @@
 """Topics that are deleted, created again or trimmed under a stream: found before its batches, and worked around.
 
-Spark itself is told to stop at every loss, and knows of none: its checkpoint's offsets are moved past it while no
+Spark itself is set to stop at every loss, and knows of none: its checkpoint's offsets are moved past it while no
 query runs. Where losses stop a table, its topic is left out until the operator says to read on.
 """
 
@@ -97,12 +97,12 @@ class TopicWatch:
             self._planned.replace(batch, changed)
         return losses
 
-    def words(self, others: str) -> str:
-        """A message: the stopped topics, what becomes of the `others`, and how to read on."""
+    def words(self, other_tables: str) -> str:
+        """A message: the stopped topics, what becomes of the other tables, and how to read on."""
         tables = "Its table is stopped" if len(self.stopped) == 1 else "Their tables are stopped"
         return (
-            f"{'; '.join(self.stopped.values())}. {tables}, {others} (stream.fail_on_data_loss = true). To read on "
-            "with what is left, start once with stream.fail_on_data_loss = false"
+            f"{'; '.join(self.stopped.values())}. {tables}, {other_tables} (stream.fail_on_data_loss = true). To read "
+            "on with what is left, start once with stream.fail_on_data_loss = false"
         )
 
     @property

@@ -98,7 +98,7 @@ def _show(
     now: int,
     result: MergeResult[VisibleRow],
 ) -> None:
-    """Render what is left anew; rows that read as before are shown again."""
+    """Render what is left again; rows that read as before are shown again."""
     states: dict[bytes, ClusteredState] = {
         clustering: (decode_stored(*row.stored).state, row.written_as) for clustering, row in remaining.rows.items()
     }

@@ -152,11 +152,11 @@ class PartitionMerge(Generic[VisibleRow]):
     then `merge_rows` do it.
     """
 
-    def __init__(self, renderer: RowRenderer[VisibleRow], now: int, *, everything: bool = False) -> None:
-        """With `everything` it merges all stored rows."""
+    def __init__(self, renderer: RowRenderer[VisibleRow], now: int, *, all_rows: bool = False) -> None:
+        """With `all_rows` it merges all stored rows."""
         self._renderer = renderer
         self._now = now
-        self._everything = everything
+        self._all_rows = all_rows
 
     def merge(self, stored: Mapping[bytes, StoredPartition], batch: BatchChanges) -> MergeResult[VisibleRow]:
         """Merge a batch into all stored partitions that it changes. Raises DecodeError as rendering does.
@@ -171,7 +171,7 @@ class PartitionMerge(Generic[VisibleRow]):
         for key in sorted(rows):
             partition = stored.get(key, NOT_STORED)
             head = self._head(key, partition, batch, result)
-            self._rows(key, partition.rows, head, rows[key], result, whole=False)
+            self._rows(key, partition.rows, head, rows[key], result, whole_partition=False)
         return result
 
     def merge_heads(
@@ -192,9 +192,9 @@ class PartitionMerge(Generic[VisibleRow]):
         heads: Mapping[bytes, MergedHead],
         stored: Mapping[bytes, Mapping[bytes, StoredRow]],
         batch: Mapping[RowKey, RowChanges],
-        whole: Collection[bytes],
+        whole_partitions: Collection[bytes],
     ) -> MergeResult[VisibleRow]:
-        """Merge the rows below merged heads; of partitions `whole` all that are stored. Raises DecodeError.
+        """Merge the rows below merged heads; of partitions `whole_partitions` all that are stored. Raises DecodeError.
 
         `stored` has each partition's rows by their state keys.
         """
@@ -204,7 +204,14 @@ class PartitionMerge(Generic[VisibleRow]):
             rows.setdefault(key, {})[clustering] = changes
         for key in sorted(rows):
             # A row without a head above it is covered by nothing: most partitions never have a deletion or static row.
-            self._rows(key, stored.get(key, {}), heads.get(key, NO_HEAD), rows[key], result, whole=key in whole)
+            self._rows(
+                key,
+                stored.get(key, {}),
+                heads.get(key, NO_HEAD),
+                rows[key],
+                result,
+                whole_partition=key in whole_partitions,
+            )
         return result
 
     def _head(
@@ -229,14 +236,14 @@ class PartitionMerge(Generic[VisibleRow]):
         rows: Mapping[bytes, RowChanges],
         result: MergeResult[VisibleRow],
         *,
-        whole: bool,
+        whole_partition: bool,
     ) -> None:
         deletions = head.deletions
         states: dict[bytes, ClusteredState] = {}
         changed = set[bytes]()
         # A new deletion may cover any stored row of its partition: Cassandra asks at each read (DeletionTime.deletes),
         # a store that shows rows must look once, when the deletion comes.
-        every_row = head.deleted or self._everything or whole
+        every_row = head.deleted or self._all_rows or whole_partition
         for clustering in sorted({*stored, *rows} if every_row else {*rows, *self._due(stored)}):
             # A redelivered row changes nothing, so it is neither decoded nor rendered.
             if self._redelivered(clustering, stored, rows, deletions):
@@ -252,8 +259,8 @@ class PartitionMerge(Generic[VisibleRow]):
                 row = self._renderer.row((key, clustering), states[clustering], self._now)
                 self._show((key, clustering), row, result)
         # With static columns each visible row repeats them, and a partition without rows shows them alone
-        # (SelectStatement.processPartition): one change of a static column renders the partition anew.
-        elif changed or head.static_changed or head.deleted or whole:
+        # (SelectStatement.processPartition): one change of a static column renders the whole partition again.
+        elif changed or head.static_changed or head.deleted or whole_partition:
             self._show_partition(key, stored, head.static, states, result)
 
     def _show_partition(

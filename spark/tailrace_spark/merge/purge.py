@@ -18,6 +18,6 @@ def purge_stored(clustering: bytes, stored: EncodedState, horizon: int) -> tuple
     if clustering == STATIC or clustering >= ROW:
         state = decode_stored(*stored).state
         return state, purge(state, horizon)
-    # Nothing of a deletion can go by parts: it still covers all of its range, or nothing that may come needs it.
+    # A deletion is purged whole or not at all: it still covers all of its range, or nothing that may come needs it.
     written = decode_deletion(stored[0])[0].written
     return RowState(), written if written <= horizon else None

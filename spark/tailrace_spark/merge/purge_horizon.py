@@ -25,7 +25,7 @@ def split(changes: Sequence[Delivered], purged_to: int | None) -> tuple[Sequence
 
 
 def late(change: Change, purged_to: int) -> bool:
-    """Whether a change of the log is as old as what was purged. Rows that were read tell what is there: never late."""
+    """Whether a change of the log is as old as what was purged. Snapshot rows are never late."""
     # A snapshot reads what Cassandra has now: the deletions that it met are in the answer already.
     if change.op in (Op.READ, Op.TRUNCATE):
         return False

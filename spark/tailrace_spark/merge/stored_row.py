@@ -66,14 +66,16 @@ def row_of(
 
 
 def state_row(
-    row_key: RowKey, state: RowState, now: int | None, encoded: bytes | None = None, came: int | None = None
+    row_key: RowKey, state: RowState, now: int | None, encoded: bytes | None = None, arrived: int | None = None
 ) -> StateTableRow:
     """The row of a state that is not empty, and that was looked at at a time, in seconds since the epoch.
 
-    `came` is when the last of it came, where that was not then.
+    `arrived` is when the last of it came, where that was not then.
     """
     evaluated = -1 if now is None else now
     expiry, deletes = state.next_expiry(after=evaluated), deletes_from(state)
+    # A tombstone is purged once its write time and its arrival are both before the horizon (reference/merging.md,
+    # "Purging"), so the later of the two counts.
     if deletes is not None:
-        deletes = max(deletes, evaluated if came is None else came)
+        deletes = max(deletes, evaluated if arrived is None else arrived)
     return row_of(row_key, newest(state), encoded or encode_state(state), state.assignment, expiry, deletes)

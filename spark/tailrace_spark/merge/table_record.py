@@ -129,7 +129,7 @@ def _upgraded(members: Mapping[str, Any]) -> Mapping[str, Any]:
             )
         return {"own": {}, **members}
     recorded = {name: value for name, value in members.items() if name in _MEMBERS}
-    # No member of a definition has the name of one of a record, so each form is told by its names.
+    # No member of a definition has the name of one of a record, so its names identify each form.
     if "definition" in members:
         return {**recorded, "own": {name: value for name, value in members.items() if name not in _MEMBERS}}
     additions = {name: value for name, value in members.items() if name not in _MEMBERS | _OF_DEFINITION}

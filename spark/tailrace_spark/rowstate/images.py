@@ -55,7 +55,7 @@ class Images:
     deletions of nothing. A write of the values that a row has already makes one in which nothing changed. The `after`
     of an image is the `before` of its row's next one.
 
-    `at` is the moment, in seconds since the epoch: without it nothing expires.
+    `now` is the moment, in seconds since the epoch: without it nothing expires.
     """
 
     def __init__(self, table: Table) -> None:
@@ -91,6 +91,8 @@ class Images:
         images = self.apply(partition, [change], now=now)
         if change.op in (Op.DELETE_PARTITION, Op.DELETE_RANGE):
             return [image for image in images if _differs(image)]
+        # A copy, or a change that newer data covers, is published all the same: its image says that nothing changed
+        # (docs/images.md).
         row_key = None if change.static else clustering_key(change.table, change.clustering or ())
         row = partition.rows.get(row_key)
         return images or self._images(partition, {row_key: row}, (None, now), (None, now))
@@ -115,12 +117,12 @@ class Images:
         """The images of these rows: as they were given, and as they are in the partition now."""
         images: list[Image] = []
         for row_key in sorted(rows, key=_static_first):
-            was, now = rows[row_key], partition.rows.get(row_key)
+            former, present = rows[row_key], partition.rows.get(row_key)
             columns = self._static if row_key is None else self._columns
-            before_values, after_values = _shown(columns, was, before), _shown(columns, now, after)
+            before_values, after_values = _shown(columns, former, before), _shown(columns, present, after)
             if before_values is None and after_values is None:
                 continue
-            existing = now or was
+            existing = present or former
             clustering = None if row_key is None or existing is None else existing.clustering
             images.append(_image(columns, clustering, before_values, after_values))
         return images

@@ -82,6 +82,7 @@ class Partition:
 
         The truncation has to stay known to the caller, who leaves out changes that it took (`TruncationState.covers`).
         """
+        # A truncation takes tombstones too (docs/reference/merging.md): what it took covers no later write.
         self.deletions = truncate_deletions(self.deletions, truncated)
         return self._shadow(lambda _: truncated)
 

@@ -113,7 +113,7 @@ def absorb(
         if truncation.upto is not None and not truncation.late:
             erased = EVERYTHING
         elif erased is not EVERYTHING:
-            # Some of what was stored may have been written behind the truncation: it is told by its write time.
+            # Some of what was stored may have been written after the truncation: its write time decides.
             erased = Deletion(truncation.written, truncation.written // _MICROS)
     return state, erased
 

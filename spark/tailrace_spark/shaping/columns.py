@@ -73,9 +73,9 @@ class FilterColumns:
         self.schema: Any = pa.schema([field for field in [*key, *extra] if names is None or field.name in names])
         self._key = [(index, column) for index, column in enumerate(table.key) if names is None or column.name in names]
 
-    def named(self, known: int) -> frozenset[str]:
+    def named(self, known_key_columns: int) -> frozenset[str]:
         """The names whose values are known of changes of which `known_key_columns` is so much."""
-        return self._extra | {column.name for column in self.table.key[:known]}
+        return self._extra | {column.name for column in self.table.key[:known_key_columns]}
 
     def rows(self, changes: Sequence[Change]) -> Any:
         """A pyarrow Table with a row for each change; what is not known of one is null.

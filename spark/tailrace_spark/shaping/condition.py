@@ -93,9 +93,9 @@ class CheckedCondition:
         """The columns that it asks for."""
         return frozenset().union(*(conjunct.columns for conjunct in self._conjuncts))
 
-    def parts(self, known: frozenset[str]) -> tuple[int, ...]:
-        """Which of the parts that AND puts together ask for `known` columns alone, by number."""
-        return tuple(index for index, conjunct in enumerate(self._conjuncts) if conjunct.columns <= known)
+    def parts(self, known_columns: frozenset[str]) -> tuple[int, ...]:
+        """Which of the parts that AND puts together ask for `known_columns` columns alone, by number."""
+        return tuple(index for index, conjunct in enumerate(self._conjuncts) if conjunct.columns <= known_columns)
 
     def tried(self, parts: Sequence[int]) -> Column:
         """Whether all of these parts are true, over columns of these names; null where Spark cannot evaluate them.
@@ -111,15 +111,17 @@ class CheckedCondition:
         tried = packages.catalyst.expressions.TryEval(utilities.expression(settled._jc))  # noqa: SLF001 - as above
         return ClassicColumn(utilities.column(tried))
 
-    def holds(self, rows: Any, known: frozenset[str]) -> list[bool | None]:
+    def holds(self, rows: Any, known_columns: frozenset[str]) -> list[bool | None]:
         """For each row of a pyarrow Table of the checked columns, whether it holds; None where that is null.
 
-        Of what AND puts together only that counts which asks for `known` columns alone; where nothing does, all hold.
+        Of the parts of an AND only those count that ask for `known_columns` alone; where none does, all hold.
         Raises ValuesError where Spark cannot evaluate it.
         """
-        if known not in self._judged:
-            self._judged[known] = _together([self._conjuncts[index].column for index in self.parts(known)])
-        judged = self._judged[known]
+        if known_columns not in self._judged:
+            self._judged[known_columns] = _together(
+                [self._conjuncts[index].column for index in self.parts(known_columns)]
+            )
+        judged = self._judged[known_columns]
         if judged is None:
             return [True] * len(rows)
         try:

@@ -1,4 +1,4 @@
-"""Filters as tasks are told of them, and the verdicts of records: plain data that can be pickled."""
+"""Filters as tasks get them, and the verdicts of records: plain data that can be pickled."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ class Filters:
     def checked(self, table: Table) -> CheckedFilter:
         """The filter of a definition that a condition concerns. Raises SettingsError where it does not fit.
 
-        Tables are told apart by identity: to compare them takes longer than to look at a change.
+        Tables are compared by identity: to compare all of them them takes longer than to look at a change.
         """
         if id(table) not in self._filters:
             self._filters[id(table)] = table, self._new_filter(table)  # which keeps the table, and so its id

@@ -46,7 +46,7 @@ class Shape:
         """Raise SettingsError where a table that is known does not fit the settings.
 
         Tables come with the place at which their definitions were announced (Delivered). One that appears later, and
-        does not fit, is told in dead letters; it holds up no other.
+        does not fit, goes to the dead letters; it holds up no other.
         """
         definitions = list(tables)
         for announced, table in definitions:

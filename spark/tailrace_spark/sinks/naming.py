@@ -19,14 +19,14 @@ def fit(name: str, limit: int) -> str:
     return name.encode()[: limit - 9].decode(errors="ignore") + "_" + digest
 
 
-def claim(name: str, limit: int, taken: Collection[str], needs: Callable[[str], frozenset[str]] | None = None) -> str:
-    """A name that is free: `name`, else `name_2`, `name_3`, ...; `taken` holds names in lower case.
+def claim(name: str, limit: int, used: Collection[str], needs: Callable[[str], frozenset[str]] | None = None) -> str:
+    """A name that is free: `name`, else `name_2`, `name_3`, ...; `used` holds names in lower case.
 
     It is free when none of what it `needs`, in lower case, is taken: by default itself alone.
     """
     fitting = free = fit(name, limit)
     suffix = 1
-    while not (needs(free) if needs else {free.lower()}).isdisjoint(taken):
+    while not (needs(free) if needs else {free.lower()}).isdisjoint(used):
         suffix += 1
         free = fit(fitting, limit - len(str(suffix)) - 1) + f"_{suffix}"
     return free

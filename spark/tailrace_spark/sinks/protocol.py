@@ -146,7 +146,7 @@ class UpdateSink(Sink, Protocol):
 
     All changes of one mutation's update of a table stand together in one piece, with the streams of all their
     `write_times` (microseconds). Its store may have no transactions: of a batch that raises ServiceError a part may be
-    written. The batch is then written again from its beginning, and every row must come out as before. Where tasks
+    written. The batch is then written again from its beginning, and every row must be as before. Where tasks
     write, `write_times` is a function that can be pickled.
     """
 
@@ -232,7 +232,7 @@ class PartitionTask(Protocol):
     Neither it nor its results have values of compiled classes, such as Table: these cannot be pickled.
 
     Two attempts may write one Kafka partition's records at once: a repeated task and the one that Spark has given up,
-    or two speculative ones. They must come out as if one had written them. What a worker process keeps
+    or two speculative ones. The result must be as if one had written it. What a worker process keeps
     between tasks may be stale.
     """
 

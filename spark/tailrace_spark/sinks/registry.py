@@ -26,7 +26,7 @@ SINKS: Final[Mapping[str, SinkType]] = {
     kind.name: kind
     for kind in (SQL, LOG_TABLES, CASSANDRA, KAFKA, HTTP, RABBITMQ, FILES, DELTA, ICEBERG, OPENSEARCH, CONSOLE)
 }
-"""In the order in which people are told of them. A further sink is a package with a `sink_type`, and an entry here."""
+"""In the order in which people see them. A further sink is a package with a `sink_type`, and an entry here."""
 
 _NO_KAFKA: Final[Mapping[str, Scalar]] = {}
 

@@ -42,9 +42,9 @@ class WorkerCache(Generic[Key, Opened]):
     Beyond `most` the one that was used least recently is closed, but none that a task is using.
     """
 
-    def __init__(self, open_store: Callable[[Key], Opened], most: int = MOST_OPEN) -> None:
+    def __init__(self, open_store: Callable[[Key], Opened], max_open: int = MOST_OPEN) -> None:
         self._open = open_store
-        self._most = most
+        self._max_open = max_open
         self._lock = threading.Lock()
         self._entries: list[_Entry[Key, Opened]] = []  # the least recently used first; keys need not have a hash
 
@@ -75,7 +75,7 @@ class WorkerCache(Generic[Key, Opened]):
     def _without_surplus(self) -> list[Opened]:
         """Forget the entries that are too many, and return what has to be closed."""
         idle = [entry for entry in self._entries if not entry.borrowers]
-        surplus = idle[: max(0, len(self._entries) - self._most)]
+        surplus = idle[: max(0, len(self._entries) - self._max_open)]
         self._entries = [entry for entry in self._entries if entry not in surplus]
         return [entry.opened for entry in surplus]
 

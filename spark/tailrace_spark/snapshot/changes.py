@@ -1,8 +1,8 @@
 """Pages of a table as `read` changes (docs/contracts.md 3), which merging sinks take as they take those of the log.
 
-What CQL does not show stands as if it was written shortly before the row was read: markers of rows without cells, and
-before Cassandra 5.0 collections. Lists stand right behind their newest element. docs/snapshots.md has it row by row.
-No I/O.
+CQL does not show when markers of rows without cells were written, nor collections before Cassandra 5.0. They count
+as written shortly before the row was read. Lists stand right behind their newest element.
+docs/snapshots.md has it row by row. No I/O.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ def sampled(pieces: Sequence[Item]) -> Sequence[Item]:
     return pieces[step // 2 :: step][:_SAMPLES]
 
 
-def sample_of(token_range: TokenRange, tokens: Sequence[int], *, whole: bool) -> Sample:
-    """A sample of a range's first rows, by their tokens; `whole`: there are no others in the range."""
-    if whole or not tokens:
+def sample_of(token_range: TokenRange, tokens: Sequence[int], *, is_whole: bool) -> Sample:
+    """A sample of a range's first rows, by their tokens; `is_whole`: there are no others in the range."""
+    if is_whole or not tokens:
         return Sample(len(tokens), token_range.width)
     return Sample(len(tokens), max(1, tokens[-1] - token_range.start))
 

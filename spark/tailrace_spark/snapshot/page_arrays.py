@@ -35,20 +35,20 @@ class PageArrays:
     def fixed(self, column: int, size: int) -> tuple[Any, Odd]:
         """The values that have so many bytes, null for all others; which of these are no nulls, None: none is."""
         lengths, starts = self._lengths[:, column], self._starts[:, column]
-        others = lengths != size
-        if not others.any():
+        other_sizes = lengths != size
+        if not other_sizes.any():
             return self._fixed(None, self._octets(starts, size), size), None
-        present = ~others
+        present = ~other_sizes
         octets = np.zeros((self.rows,), f"V{size}")
         octets[present] = self._octets(starts[present], size)
-        odd = others & (lengths >= 0)
+        odd = other_sizes & (lengths >= 0)
         return self._fixed(_bits(present), octets, size), odd if odd.any() else None
 
     def binary(self, column: int) -> Any:
         """All values, null for null."""
         if not self.rows:
             return pa.array([], _BINARY)
-        # Values are told by where they end, each behind the last: so what is between two of them is one, too.
+        # Each value ends where the next begins: so what is between two of them is one, too.
         offsets = np.empty(2 * self.rows, np.int32)
         offsets[0::2] = self._starts[:, column]
         offsets[1::2] = self._ends[:, column]

@@ -158,7 +158,7 @@ class RangeReader:
                         f"{error}; the task fails, and Spark may run it again"
                     ) from error
                 log.warning(
-                    "tokens (%d, %d] are read again in %.2f s, %d rows a page: %s",
+                    "could not read tokens (%d, %d]; trying again in %.2f s with %d rows a page: %s",
                     token_range.start, token_range.end, seconds, self._size.rows, error,
                 )  # fmt: skip
                 self._clock.wait(seconds)

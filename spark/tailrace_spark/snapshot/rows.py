@@ -147,7 +147,7 @@ def _decoded(column: Column, values: Values) -> tuple[Any, Odd]:
     decoded, odd = _value_column(column, values)
     array, beyond = column_array(decoded, of, len(values))
     if beyond is not None:
-        # One of them is beyond what Spark has: which rows is told by trying each alone.
+        # One of them is beyond what Spark has: trying each alone shows which rows.
         singles = [column_array(_value_column(column, [value])[0], of, 1) for value in values]
         array = pa.concat_arrays([single for single, _ in singles])
         odd |= np.array([bool(beyond is not None and beyond.any()) for _, beyond in singles])

@@ -49,7 +49,7 @@ def columns_of(table: Table, names: Sequence[str] | None) -> tuple[Column, ...]:
 def has_times(column: Column, release: tuple[int, int]) -> bool:
     """Whether a release, such as (5, 0), can tell the column's WRITETIME and TTL.
 
-    None tells those of keys and counters. Those of elements and fields are told from 5.0 on (CASSANDRA-8877).
+    None tells those of keys and counters. Those of elements and fields exist from 5.0 on (CASSANDRA-8877).
     """
     if column.kind in (ColumnKind.PARTITION_KEY, ColumnKind.CLUSTERING) or column.type.kind == "counter":
         return False

@@ -157,7 +157,7 @@ class ClusterView:
         except Exception as error:
             raise ServiceError(f"Cassandra at {_where(self._settings)}: {_reason(error)}") from error
         tokens = [next(iter(row.values())) for row in page.current_rows]
-        return sample_of(token_range, tokens, whole=not page.has_more_pages)
+        return sample_of(token_range, tokens, is_whole=not page.has_more_pages)
 
     def ring(self, table: tuple[str, str] | None = None) -> Ring:
         """The ring as it is now, for a table: by default the one of the settings.
@@ -201,7 +201,11 @@ class ClusterView:
             try:
                 rows = self._session.execute(query, (keyspace, name), host=host)
             except Exception as error:
-                log.warning("%s tells no sizes, its ranges count as the others: %s", host.address, _reason(error))
+                log.warning(
+                    "could not read the table's sizes from %s; its ranges count like those of other nodes: %s",
+                    host.address,
+                    _reason(error),
+                )
                 continue
             sizes += [
                 (int(row["range_start"]), int(row["range_end"]), row["mean_partition_size"], row["partitions_count"])

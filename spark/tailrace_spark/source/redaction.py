@@ -22,11 +22,11 @@ _SPARKS_OPTIONS: Final = "(?i)url"
 _STRING_OF_SPARK: Final = "spark.redaction.string.regex"
 
 
-def widened(theirs: str | None, ours: str) -> str:
+def widened(user_pattern: str | None, own_pattern: str) -> str:
     """Java's regular expression for what theirs or ours matches."""
-    if not theirs:
-        return ours
-    return theirs if ours in theirs else f"(?:{theirs})|(?:{ours})"
+    if not user_pattern:
+        return own_pattern
+    return user_pattern if own_pattern in user_pattern else f"(?:{user_pattern})|(?:{own_pattern})"
 
 
 def widen_redaction(spark: SparkSession) -> None:

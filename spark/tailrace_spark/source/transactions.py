@@ -52,12 +52,12 @@ def _marked(update: Sequence[Delivered]) -> Iterator[Delivered]:
         yield from update
         return
     count = last.index - first.index + 1
-    whole = first.begins_update and last.ends_update and len(update) == count
+    is_whole = first.begins_update and last.ends_update and len(update) == count
     digest = mutation_digest(delivered.change.digest for delivered in update)
     begins = min(delivered.record_id.offset for delivered in update)
     for delivered in update:
         source = delivered.change.source
         if source is not None:
             index, ends = source.index - first.index, delivered is update[-1]
-            transaction = Transaction(digest, index, count if whole else None, begins, ends)
+            transaction = Transaction(digest, index, count if is_whole else None, begins, ends)
             yield replace(delivered, transaction=transaction)

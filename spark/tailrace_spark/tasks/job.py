@@ -110,6 +110,8 @@ class TaskRunner:
         return self._schemas[1]
 
 
-def _same(schemas: Mapping[bytes, SchemaEntry], others: Mapping[bytes, SchemaEntry]) -> bool:
+def _same(schemas: Mapping[bytes, SchemaEntry], other_schemas: Mapping[bytes, SchemaEntry]) -> bool:
     """Whether both have the same entries; one that was announced again is another."""
-    return schemas.keys() == others.keys() and all(entry is others[name] for name, entry in schemas.items())
+    return schemas.keys() == other_schemas.keys() and all(
+        entry is other_schemas[name] for name, entry in schemas.items()
+    )

@@ -123,7 +123,7 @@ def merging(settings: Settings, table: str, read: ReadRows, write: WriteRows) ->
 
 def _rows(batch: DataFrame, state: DataFrame, work: GroupMerge, empty: DataFrame, groups: int) -> DataFrame:
     """All stored rows after a batch; those of partitions that nothing changes stay in the JVM."""
-    touched, rest = _touched(batch, state, work.now, everything=work.everything)
+    touched, rest = _touched(batch, state, work.now, all_partitions=work.everything)
     grouped = [_grouped(frame, groups) for frame in (batch, touched.select(*STATE.names))]
     rows: DataFrame = grouped[0].cogroup(grouped[1]).applyInArrow(partial(_merge, work), empty.schema)
     return rows if rest is None else rows.unionByName(rest)
@@ -177,9 +177,11 @@ def _entry(
     return _Entry(json.dumps(table_to_json(definition), sort_keys=True), truncated.truncations), truncated.erased
 
 
-def _touched(batch: DataFrame, state: DataFrame, now: int, *, everything: bool) -> tuple[DataFrame, DataFrame | None]:
+def _touched(
+    batch: DataFrame, state: DataFrame, now: int, *, all_partitions: bool
+) -> tuple[DataFrame, DataFrame | None]:
     """The stored rows of partitions that a batch, or time, changes; and the others, as they are."""
-    if everything:
+    if all_partitions:
         return state, None
     expired = state.where(F.col("next_expiry") <= now).select("token")
     tokens = batch.select("token").union(expired).where("token IS NOT NULL").distinct()

@@ -44,7 +44,7 @@ _ORDER: Final = [(name, "ascending") for name in ("topic", "partition", "offset"
 
 @dataclass(frozen=True, slots=True)
 class GroupMerge:
-    """What all groups of a merge are told; it can be pickled, as compiled classes cannot.
+    """What all groups of a merge share; it can be pickled, as compiled classes cannot.
 
     `definition` is JSON; `truncations` are encoded, and `ring_delay` is in seconds. `erased`: the write time up to
     which they take what was stored before, in microseconds. `now` in seconds. `everything`: rows without changes are
@@ -116,7 +116,7 @@ def _merged(
     partitions: Mapping[bytes, StoredPartition],
     delivered: list[Delivered],
 ) -> MergeResult[list[object]]:
-    merge = PartitionMerge(renderer, work.now, everything=work.everything)
+    merge = PartitionMerge(renderer, work.now, all_rows=work.everything)
     if work.erased is None:
         return merge.merge(partitions, gather(delivered))
     erased = EVERYTHING if work.erased == EVERYTHING.written else Deletion(work.erased, work.erased // _MICROS)

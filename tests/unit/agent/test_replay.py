@@ -80,7 +80,7 @@ def outlet_of(
         pace=pace or Pace(10, 600, lambda: 0.0),
         clock=lambda: 0.0,
         milliseconds=lambda: next(ticks),
-        most=most,
+        limit=most,
     )
 
 

@@ -214,13 +214,13 @@ def picture(
     say(f"{output}: the ring of generation {generation.timestamp}")
 
 
-def _look_up_tokens(known: Generation) -> None:
+def _look_up_tokens(generation: Generation) -> None:
     for line_number, line in enumerate(sys.stdin, 1):
         text = line.strip()
         token = int(text) if _TOKEN.fullmatch(text) else None
         if token is None or not MIN_TOKEN <= token <= MAX_TOKEN:
             raise SettingsError(f"standard input, line {line_number}: {text!r} is no token: a signed 64-bit decimal is")
-        print(stream_for(known, token).value.hex(), flush=sys.stdin.isatty())
+        print(stream_for(generation, token).value.hex(), flush=sys.stdin.isatty())
 
 
 def _print_found(rows: Iterator[dict[str, object]], json: bool) -> None:

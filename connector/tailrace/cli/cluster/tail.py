@@ -43,7 +43,7 @@ def tail(
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Begin with the oldest change of the topic.")
     ] = False,
-    most: Annotated[
+    limit: Annotated[
         int | None, typer.Option("--max", min=1, metavar="N", help="Stop after this many changes.", show_default=False)
     ] = None,
 ) -> None:
@@ -60,7 +60,7 @@ def tail(
         raise SettingsError("tail: name one table, or give --schema-changes")
     kafka = settings.kafka.reveal()
     if table is None:
-        _follow_events(kafka, internal_topic(settings.topics.prefix, Internal.SCHEMA_CHANGES), from_beginning, most)
+        _follow_events(kafka, internal_topic(settings.topics.prefix, Internal.SCHEMA_CHANGES), from_beginning, limit)
         return
     with stopped_by_signals(), SchemaReader(kafka, settings.topics.prefix) as schemas:
         schemas.refresh()
@@ -69,17 +69,17 @@ def tail(
             say(f"following {topic}; Ctrl-C ends it")
             follower = _Follower(schemas)
             with suppress(KeyboardInterrupt):
-                _follow(reader, follower.show, most)
+                _follow(reader, follower.show, limit)
     if follower.left_out:
         raise typer.Exit(_LEFT_OUT)
 
 
-def _follow_events(kafka: Mapping[str, Scalar], topic: str, from_beginning: bool, most: int | None) -> None:
+def _follow_events(kafka: Mapping[str, Scalar], topic: str, from_beginning: bool, limit: int | None) -> None:
     lines = EventLines()
     with stopped_by_signals(), TopicReader(kafka, topic, beginning=from_beginning) as reader:
         say(f"following {topic}; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):
-            _follow(reader, lambda _, record: lines.show(record), most)
+            _follow(reader, lambda _, record: lines.show(record), limit)
     if lines.left_out:
         raise typer.Exit(_LEFT_OUT)
 

@@ -26,7 +26,7 @@ _FINE: Final = frozenset({Status.OK, Status.WRITTEN, Status.GONE})
 
 
 def verify(
-    places: Annotated[
+    locations: Annotated[
         list[Path],
         typer.Argument(
             metavar="PLACE...", exists=True, readable=True, help="Directories with segments, such as cdc_raw, or files."
@@ -48,7 +48,7 @@ def verify(
     Example: tailrace verify /var/lib/cassandra/cdc_raw
     """
     keys = keys_of(key, keystore, keystore_password_file)
-    paths = list(_segments(places))
+    paths = list(_segments(locations))
     with verdicts(paths, keys, jobs or os.cpu_count() or 1) as results:
         counts = _show(results, [_size(path) for path in paths])
     total = counts.total()
@@ -59,9 +59,9 @@ def verify(
         raise typer.Exit(DAMAGED)
 
 
-def _segments(places: Iterable[Path]) -> Iterator[Path]:
+def _segments(locations: Iterable[Path]) -> Iterator[Path]:
     """The segments of the directories, by id, and the files as they are given. Raises SettingsError."""
-    for path in places:
+    for path in locations:
         if not path.is_dir():
             yield path
             continue

@@ -247,12 +247,12 @@ class KafkaPublisher:
         """
         self._producer.send(record)
 
-    def note(self, which: Internal, key: bytes, value: bytes | None) -> None:
+    def note(self, internal: Internal, key: bytes, value: bytes | None) -> None:
         """Add a record, or a tombstone, of an internal topic to the transaction, in this host's partition of it.
 
         No reader has it before the changes that were sent before the next commit.
         """
-        self._notes.append((which, key, value))
+        self._notes.append((internal, key, value))
 
     def commit(self, resume: Resume, history: Sequence[HistoryRecord] = ()) -> None:
         """Commit everything sent since the last commit together with the schema history that it rests on, with the
@@ -374,17 +374,17 @@ class KafkaPublisher:
         # Set before the commit: where that fails this publisher ends, and the next one reads the lots from Kafka again.
         self._lots = present
 
-    def _send(self, which: Internal, key: bytes, value: bytes | None) -> None:
-        topic = internal_topic(self._prefix, which)
+    def _send(self, internal: Internal, key: bytes, value: bytes | None) -> None:
+        topic = internal_topic(self._prefix, internal)
         partition = self._partition(topic)
         if value is None:
             self._producer.send_tombstone(topic, partition, key)
         else:
             self._producer.send(Record(topic, partition, key, value))
 
-    def _room(self, which: Internal) -> int:
+    def _room(self, internal: Internal) -> int:
         """How many bytes a value of an internal topic may have."""
-        limit = self._sizes.limits.get(internal_topic(self._prefix, which), _COMMON_LIMIT)
+        limit = self._sizes.limits.get(internal_topic(self._prefix, internal), _COMMON_LIMIT)
         # max.message.bytes is of the whole batch: its header, and the record's own lengths, times and key come on top.
         return max(_LEAST_ROOM, limit - _AROUND)
 

@@ -209,7 +209,7 @@ class Spans:
             if error is None and (end is None or message.offset() < end):
                 deadline = self._clock() + _SECONDS
                 yield message
-            # Control records (the marks) are never handed out, so the end is told by PARTITION_EOF and not by an
+            # Control records (the marks) are never handed out, so PARTITION_EOF reports the end and not by an
             # offset.
             elif error is None or error.code() == _AT_END:
                 return

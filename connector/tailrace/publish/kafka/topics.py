@@ -73,10 +73,10 @@ class KafkaTopics:
         self._client = made(lambda: AdminClient({**QUIET, **config, **callbacks}, logger=LOG))
         self._contact = FirstContact(config, self._errors, lambda: self._client.poll(0))
 
-    def ensure_internal(self, which: Collection[Internal]) -> None:
+    def ensure_internal(self, internals: Collection[Internal]) -> None:
         """Make sure of these internal topics. Raises SettingsError, ServiceError."""
         topics, brokers = self._there()
-        plans = [internal_plan(self._options, internal) for internal in which]
+        plans = [internal_plan(self._options, internal) for internal in internals]
         self._ensure(plans, topics, brokers)
         self._verify(plans, topics)
 
@@ -101,10 +101,10 @@ class KafkaTopics:
         """
         return self.limits.get(topic, self._options.max_message_bytes)
 
-    def refresh_limits(self, which: Collection[Internal]) -> None:
-        """Note anew how large a record these topics take: an owner may have lowered it. What Kafka does not tell stays
+    def refresh_limits(self, internals: Collection[Internal]) -> None:
+        """Note again how large a record these topics take: an owner may have lowered it. What Kafka does not tell stays
         as it was."""
-        names = [internal_topic(self._options.prefix, internal) for internal in which]
+        names = [internal_topic(self._options.prefix, internal) for internal in internals]
         try:
             settings = self._settings_of(names)
         except ServiceError as error:

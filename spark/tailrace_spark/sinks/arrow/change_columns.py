@@ -24,7 +24,7 @@ AS_BYTES: Final = frozenset(
 )  # fmt: skip
 """The types whose values stay bytes in a column: all of a column become an array at once."""
 NOTHING_DELETED: Final[list[str]] = []
-"""What most changes have for `deleted`: one and the same, so that many are told at a glance."""
+"""What most changes have for `deleted`: one and the same object, so that a comparison by identity finds it."""
 _MINIMAL_FROM: Final = {"decimal": 4, "varint": 0}  # where the number begins whose bytes need not be minimal
 _DIGEST: Final = 16
 _NOT_ONE_ROW: Final = (Op.DELETE_RANGE, Op.TRUNCATE)
@@ -256,11 +256,11 @@ def _octets(change: Change, key: bytes) -> int:
 class Ends:
     """Up to where a table has each partition of Kafka, and how far what is new moves that."""
 
-    def __init__(self, stored: Callable[[str, int], int], more: Callable[[str, int], Collection[int]]) -> None:
-        """`stored` tells the first offset of a topic's partition that is not there yet, `more` those behind it that
+    def __init__(self, stored: Callable[[str, int], int], later: Callable[[str, int], Collection[int]]) -> None:
+        """`stored` tells the first offset of a topic's partition that is not there yet, `later` those behind it that
         are."""
         self._stored = stored
-        self._more = more
+        self._later = later
         self._known: dict[tuple[str, int], int] = {}
         self._besides: dict[tuple[str, int], Collection[int]] = {}
         self.moved: dict[tuple[str, int], int] = {}
@@ -271,7 +271,7 @@ class Ends:
         end = self._known.get(partition)
         if end is None:
             end = self._known[partition] = self._stored(record_id.topic, record_id.partition)
-            besides = self._more(record_id.topic, record_id.partition)
+            besides = self._later(record_id.topic, record_id.partition)
             if besides:
                 self._besides[partition] = besides
         if record_id.offset < end:

@@ -37,31 +37,31 @@ def delta_type(of: Any) -> Any:
     return pa.binary() if pa.types.is_fixed_size_binary(of) else of
 
 
-def grown(known: Any, wanted: Any) -> Any | None:
-    """The schema that holds rows of both; what is only in `wanted` stands last. None where a type is another."""
-    fields = _joined(list(known), list(wanted))
+def grown(existing: Any, added: Any) -> Any | None:
+    """The schema that holds rows of both; what is only in `added` stands last. None where a type is another."""
+    fields = _joined(list(existing), list(added))
     return None if fields is None else pa.schema(fields)
 
 
-def _joined(known: Sequence[Any], wanted: Sequence[Any]) -> list[Any] | None:
-    fields = {field.name: field for field in known}
-    for field in wanted:
-        existing = fields.get(field.name)
-        of = field.type if existing is None else _grown_type(existing.type, field.type)
+def _joined(existing: Sequence[Any], added: Sequence[Any]) -> list[Any] | None:
+    fields = {field.name: field for field in existing}
+    for field in added:
+        former = fields.get(field.name)
+        of = field.type if former is None else _grown_type(former.type, field.type)
         if of is None:
             return None
         fields[field.name] = pa.field(field.name, of)
     return list(fields.values())
 
 
-def _grown_type(known: Any, wanted: Any) -> Any | None:
-    if pa.types.is_struct(known) and pa.types.is_struct(wanted):
-        fields = _joined(list(known), list(wanted))
+def _grown_type(existing: Any, added: Any) -> Any | None:
+    if pa.types.is_struct(existing) and pa.types.is_struct(added):
+        fields = _joined(list(existing), list(added))
         return None if fields is None else pa.struct(fields)
-    if pa.types.is_list(known) and pa.types.is_list(wanted):
-        of = _grown_type(known.value_type, wanted.value_type)
+    if pa.types.is_list(existing) and pa.types.is_list(added):
+        of = _grown_type(existing.value_type, added.value_type)
         return None if of is None else pa.list_(of)
-    return known if known == wanted else None
+    return existing if existing == added else None
 
 
 def sayable(array: Any) -> bool:

@@ -245,13 +245,13 @@ class Writes:
 
     def _edit(
         self, column: Column, times: _Times, cells: Sequence[tuple[Cell, bytes | None]], key: tuple[bytes, ...],
-        static: bool, gone: bool,
+        static: bool, removed: bool,
     ) -> Part:  # fmt: skip
-        name, sign = quote_identifier(column.name), "-" if gone else "+"
+        name, sign = quote_identifier(column.name), "-" if removed else "+"
         statement = (
             f"UPDATE {self._name} USING TIMESTAMP ? AND TTL ? SET {name} = {name} {sign} ? WHERE {self._where[static]}"  # noqa: S608 - names are quoted
         )
-        keyed = gone or column.type.kind == "set"
+        keyed = removed or column.type.kind == "set"
         items = [cell.path if keyed else (cell.path, value) for cell, value in cells]
         return statement, (*_packed(times), _collection(items), *key)
 

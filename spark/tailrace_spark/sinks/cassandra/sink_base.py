@@ -179,7 +179,7 @@ class CassandraSink(ABC):
         if definitions:
             self._forget()  # tasks do not see what these need: somebody may have dropped it
         for announced, table in definitions:
-            with suppress(UnsupportedError):  # `Targets` has logged it, and tasks are told
+            with suppress(UnsupportedError):  # `Targets` has logged it, and tasks get it
                 self._make_ready(announced, table)
         return CassandraTask(self._opener, self._targets.refused(), self._definitions())
 

@@ -79,7 +79,7 @@ class CassandraTablesSink(CassandraSink):
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            self._forget()  # somebody may have dropped a table, which is made anew then
+            self._forget()  # somebody may have dropped a table, which is then made again
             again = self._made([write.delivered for write in written], letters, now)
 
             def refuse(refused: _Written, words: str) -> None:
@@ -208,11 +208,11 @@ def _comment(table: Table) -> str:
     return f"{_FOLLOWS}{table.id}"
 
 
-def _create(table: Table, name: str, wanted: Mapping[str, CqlType]) -> str:
+def _create(table: Table, name: str, required: Mapping[str, CqlType]) -> str:
     static = {column.name for column in table.static}
     columns = ", ".join(
         f"{quote_identifier(column)} {cql_type}{' STATIC' if column in static else ''}"
-        for column, cql_type in wanted.items()
+        for column, cql_type in required.items()
     )
     partition = ", ".join(quote_identifier(column.name) for column in table.partition_key)
     clustering = "".join(f", {quote_identifier(column.name)}" for column in table.clustering)
@@ -224,7 +224,7 @@ def _create(table: Table, name: str, wanted: Mapping[str, CqlType]) -> str:
 
 
 def _check(
-    table: Table, name: str, wanted: Mapping[str, CqlType], existing: Mapping[str, str], key: Sequence[KeyColumn]
+    table: Table, name: str, required: Mapping[str, CqlType], existing: Mapping[str, str], key: Sequence[KeyColumn]
 ) -> None:
     """Raises UnsupportedError where the table there has another key, or a column of another type."""
     source_key = [
@@ -235,7 +235,7 @@ def _check(
         raise UnsupportedError(
             f"{name} has another primary key than {table}: rename or drop it there, or write into another keyspace"
         )
-    for column, cql_type in wanted.items():
+    for column, cql_type in required.items():
         if existing.get(column, str(cql_type)) != str(cql_type):
             raise UnsupportedError(
                 f"{name}: column {column} is {existing[column]} there, and {cql_type} is to be written; drop or rename "

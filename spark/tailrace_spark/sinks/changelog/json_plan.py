@@ -141,7 +141,7 @@ class JsonPlan:
             written, ttl, expires = _times_of_cells(change)
         else:
             return None
-        key = self._key(change, whole=True)
+        key = self._key(change, primary=True)
         columns = self._cells(change.cells, written, ttl, expires)
         if key is None or columns is None:
             return None
@@ -151,18 +151,18 @@ class JsonPlan:
             f'"key":{key},{columns},"source":{self._source(source)}}}'
         )
 
-    def key(self, change: Change, *, whole: bool) -> str | None:
-        """The partition key's columns, or with `whole` the primary key's, as a JSON object; None as for `text`."""
-        return None if change.key is None else self._key(change, whole=whole)
+    def key(self, change: Change, *, primary: bool) -> str | None:
+        """The partition key's columns, or with `primary` the primary key's, as a JSON object; None as for `text`."""
+        return None if change.key is None else self._key(change, primary=primary)
 
-    def _key(self, change: Change, *, whole: bool) -> str | None:
+    def _key(self, change: Change, *, primary: bool) -> str | None:
         if change.key is None:
             return None
         try:
             values: Sequence[bytes | None] = split_key(self._key_types, change.key)
         except DecodeError:
             return None
-        if whole and change.clustering is not None:
+        if primary and change.clustering is not None:
             values = (*values, *change.clustering)
         parts: list[str] = []
         for index, data in enumerate(values):

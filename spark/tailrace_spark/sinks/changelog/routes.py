@@ -35,10 +35,10 @@ class Route:
     The values of its `given` names go in as they are; keyspace, table and key values are escaped first.
     """
 
-    def __init__(self, template: str, escape: Escape, given: Mapping[str, str] | None = None) -> None:
+    def __init__(self, template: str, escape: Escape, values: Mapping[str, str] | None = None) -> None:
         self._pieces = [(literal, name) for literal, name, _, _ in Formatter().parse(template)]
         self._escape = escape
-        self._given = dict(given or {})
+        self._fixed_values = dict(values or {})
         self._columns = [name for _, name in self._pieces if name is not None and name.startswith(KEY_COLUMN)]
         self._of_table: dict[int, tuple[Table, str | None, dict[str, int]]] = {}
         self.by_key = bool(self._columns)
@@ -49,7 +49,7 @@ class Route:
     def of(self, change: Change) -> str:
         """The name for a change. Raises TableRefusedError where the key lacks a column of the template."""
         table = change.table
-        plan = self._of_table.get(id(table))  # tables are told apart by identity: to hash one takes longer
+        plan = self._of_table.get(id(table))  # tables are compared by identity: to hash one takes longer
         if plan is None:
             plan = self._of_table[id(table)] = self._planned(table)  # which keeps the table, and so its id
         _, name, indexes = plan
@@ -61,7 +61,7 @@ class Route:
 
     def of_anything(self) -> str:
         """A name that no change has, where any is in it; else that of all."""
-        return self._join(lambda name: self._given.get(name, WHOLE))
+        return self._join(lambda name: self._fixed_values.get(name, WHOLE))
 
     def pattern(self, table: Table, value: str) -> re.Pattern[str]:
         """Matches all names for changes of a table; `value` is a regular expression of an escaped value."""
@@ -94,7 +94,7 @@ class Route:
         }
 
     def _names(self, table: Table) -> dict[str, str]:
-        return {**self._given, "keyspace": self._escape(table.keyspace), "table": self._escape(table.name)}
+        return {**self._fixed_values, "keyspace": self._escape(table.keyspace), "table": self._escape(table.name)}
 
     def _filled(self, table: Table, values: Mapping[str, str]) -> str:
         names = {**self._names(table), **values}

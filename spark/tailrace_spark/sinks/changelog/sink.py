@@ -41,7 +41,7 @@ class RecordForm:
 
 
 class RecordForms:
-    """The forms of several definitions, each made once. Tables are told apart by identity: to hash one takes longer."""
+    """The forms of several definitions, each made once. Tables are compared by identity: to hash one takes longer."""
 
     def __init__(self) -> None:
         self._forms: dict[int, RecordForm] = {}
@@ -82,7 +82,7 @@ class OutgoingRecord:
 
     @property
     def first_id(self) -> RecordId:
-        """The record by which all of its transaction is told to be out or not: the transaction's first, or its own."""
+        """The record that decides whether all of its transaction is out: the transaction's first, or its own."""
         return first_of(self.record_id, self.transaction)
 
     @property
@@ -248,19 +248,19 @@ def encoded(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
-def key_of(record: OutgoingRecord, *, whole: bool) -> bytes | None:
-    """The partition key's columns as a JSON object, or with `whole` those of the primary key.
+def key_of(record: OutgoingRecord, *, primary: bool) -> bytes | None:
+    """The partition key's columns as a JSON object, or with `primary` those of the primary key.
 
-    None for a truncation. In a `whole` key what a deletion does not say of the clustering columns is null.
+    None for a truncation. In a `primary` key what a deletion does not say of the clustering columns is null.
     """
-    text = record.form.plan.key(record.change, whole=whole)
+    text = record.form.plan.key(record.change, primary=primary)
     if text is not None:
         return text.encode()
     key: Any = plain(record.record["key"])
     if key is None:
         return None
     names = {avro_name(column.name) for column in record.change.table.partition_key}
-    return encoded(key if whole else {name: value for name, value in key.items() if name in names})
+    return encoded(key if primary else {name: value for name, value in key.items() if name in names})
 
 
 def stream_value(assignment: Assignment | None) -> dict[str, object]:

@@ -27,7 +27,7 @@ class DeltaSinkSettings(LakeSettings):
 
 
 def storage_options(settings: DeltaSinkSettings, patience: Mapping[str, str]) -> dict[str, str]:
-    """What S3's client of delta-rs is told; what is not said it finds as AWS's own tools do."""
+    """What S3's client of delta-rs gets; the rest it finds as AWS's own tools do."""
     secret = settings.secret_key
     options = {
         "AWS_ACCESS_KEY_ID": None if settings.access_key is None else settings.access_key.get_secret_value(),

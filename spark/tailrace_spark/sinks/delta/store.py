@@ -208,7 +208,7 @@ class DeltaStore:
 
         `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
         `named_by` are the columns that name a row, first the number that the table is partitioned by, if it is. Only
-        the files that have some of these rows are written anew.
+        the files that have some of these rows are rewritten.
         """
         same_row = " AND ".join(f't."{column}" = s."{column}"' for column in named_by)
         parts = pc.unique(rows[named_by[0]])
@@ -289,14 +289,14 @@ class StoredTable:
         """Its pyarrow Schema, in plain types: no large or view strings, lists whose elements are `item`."""
         return pa.schema([pa.field(field.name, plain_type(field.type)) for field in pa.schema(self.delta.schema())])
 
-    def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
+    def read(self, columns: Sequence[str], condition: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of some rows: see LakeTable."""
         schema = self.schema
         read_schema = pa.schema([schema.field(column) for column in columns])
         named = None if keys is None else pa.array(list(keys), pa.binary())
         tables, waiting, rows = list[Any](), list[Any](), 0
         with _answering(self.delta.table_uri):
-            for batch in self._opened().to_batches(columns=list(columns), filter=which.arrow):
+            for batch in self._opened().to_batches(columns=list(columns), filter=condition.arrow):
                 waiting.append(pa.Table.from_batches([batch]).cast(read_schema))
                 rows += len(batch)
                 if rows >= _LOOKED_AT:

@@ -59,7 +59,7 @@ class Commits:
         return packs, [commit for commit in commits if commit > covered]
 
     def packs(self) -> list[PackName]:
-        """The packs that readers go by, in the order of their commits."""
+        """The packs that readers use, in the order of their commits."""
         return chosen(map(PackName.of, self._store.names(_PACKS)))
 
     def after(self, number: int) -> Iterator[Commit]:
@@ -90,7 +90,7 @@ class Commits:
         return Pack.read(self._value(f"{_PACKS}/{name.file}"))
 
     def write_pack(self, name: PackName, pack: Pack) -> None:
-        """From here on readers go by this pack in place of its commits."""
+        """From here on readers use this pack in place of its commits."""
         self._store.write(f"{_PACKS}/{name.file}", _dumped({"format": FORMAT, **pack.value()}))
 
     def forget(self, pack: PackName) -> None:

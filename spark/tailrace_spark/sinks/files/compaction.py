@@ -1,7 +1,7 @@
 """Small files of a table's day put together, and the manifests of many batches: beside a stream and readers.
 
 What makes it so is the manifest of a pack, written in one step when the files that it names are whole. Before it
-nobody sees anything of this; from then on readers go by it. Only readers that began before need the files and manifests
+nobody sees anything of this; from then on readers use it. Only readers that began before need the files and manifests
 that it replaces. Those files stay for some hours; what is to go then, and what a crash would leave, is noted in
 `_tailrace/work` beforehand.
 """

@@ -104,8 +104,8 @@ def parquet_rows(records: Sequence[OutgoingRecord], table: Table, schema: Any, d
     left_out = set(odd)
     order = [index for row, index in enumerate(by_columns) if row not in left_out]
     by_records += [by_columns[row] for row in odd]
-    others = rows_of_records([records[index] for index in by_records], schema)
-    return pa.concat_tables([rows, others]).take(np.argsort(np.array(order + by_records)))
+    record_rows = rows_of_records([records[index] for index in by_records], schema)
+    return pa.concat_tables([rows, record_rows]).take(np.argsort(np.array(order + by_records)))
 
 
 def rows_of_records(records: Sequence[OutgoingRecord], schema: Any) -> Any:

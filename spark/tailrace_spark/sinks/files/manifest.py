@@ -143,7 +143,7 @@ class Pack:
 
 
 def chosen(names: Iterable[PackName]) -> list[PackName]:
-    """The packs that readers go by: one behind the other, of several from the same commit on the one that has most.
+    """The packs that readers use: one behind the other, of several from the same commit on the one that has most.
 
     So one that takes in others needs them no more, and what two commands made at a time is read once.
     """

@@ -33,27 +33,27 @@ def change_files(transaction: Transaction, added: Sequence[DataFile], removed: S
             snapshot.append_data_file(file)
 
 
-def widen(transaction: Transaction, schema: Any, wanted: Any) -> None:
-    """Add the columns, and fields of columns, that only `wanted` has."""
-    wider = grown(schema, wanted)
+def widen(transaction: Transaction, schema: Any, target: Any) -> None:
+    """Add the columns, and fields of columns, that only `target` has."""
+    wider = grown(schema, target)
     if wider is not None and wider != schema:
         with transaction.update_schema() as update:
             update.union_by_name(wider)
 
 
-def replace_columns(transaction: Transaction, schema: Any, wanted: Any) -> None:
+def replace_columns(transaction: Transaction, schema: Any, target: Any) -> None:
     """Have these columns alone, in this order; one of another type than before is another column."""
-    replaced = [field.name for field in schema if field.name not in wanted.names or wanted.field(field.name) != field]
+    replaced = [field.name for field in schema if field.name not in target.names or target.field(field.name) != field]
     if replaced:
         with transaction.update_schema(allow_incompatible_changes=True) as update:
             for name in replaced:
                 update.delete_column((name,))
     stays = [name for name in schema.names if name not in replaced]
-    if set(wanted.names) - set(stays):
+    if set(target.names) - set(stays):
         with transaction.update_schema() as update:
-            update.union_by_name(wanted)
-    if [field.name for field in transaction.table_metadata.schema().fields] != wanted.names:
+            update.union_by_name(target)
+    if [field.name for field in transaction.table_metadata.schema().fields] != target.names:
         with transaction.update_schema() as update:
-            update.move_first((wanted.names[0],))
-            for previous, name in pairwise(wanted.names):
+            update.move_first((target.names[0],))
+            for previous, name in pairwise(target.names):
                 update.move_after((name,), (previous,))

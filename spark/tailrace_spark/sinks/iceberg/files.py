@@ -77,28 +77,28 @@ def read_rows(table: Table, files: Iterable[FileScanTask] | None = None, columns
     return pa.concat_tables([read_schema.empty_table(), *parts])
 
 
-def _read_file(table: Table, task: FileScanTask, wanted: Any) -> Any:
+def _read_file(table: Table, task: FileScanTask, target: Any) -> Any:
     if task.delete_files:
-        return _read_undeleted(table, task, wanted)
+        return _read_undeleted(table, task, target)
     with table.io.new_input(task.file.file_path).open() as stream:
         parquet = pq.ParquetFile(stream)
         stored = parquet.schema_arrow
         _require_same_columns(table, task, stored)
-        rows = parquet.read([name for name in wanted.names if name in stored.names])
+        rows = parquet.read([name for name in target.names if name in stored.names])
     plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in rows.schema])
     batches = rows.cast(plain).combine_chunks().to_batches()
-    return pa.Table.from_batches([conform(batch, wanted) for batch in batches], wanted)
+    return pa.Table.from_batches([conform(batch, target) for batch in batches], target)
 
 
-def _read_undeleted(table: Table, task: FileScanTask, wanted: Any) -> Any:
+def _read_undeleted(table: Table, task: FileScanTask, target: Any) -> Any:
     """The rows of a file some of which are deleted by other files, as other engines write them."""
-    if any(_has_lists_of_structs(field.type) for field in wanted):
+    if any(_has_lists_of_structs(field.type) for field in target):
         raise SettingsError(
             f"{'.'.join(table.name())} has delete files (merge-on-read) and lists of structs, which the sink cannot "
             "read together: compact it by the engine that wrote these (Spark: rewrite_data_files)"
         )
-    schema = table.schema().select(*wanted.names)
-    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task]).select(wanted.names).cast(wanted)
+    schema = table.schema().select(*target.names)
+    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task]).select(target.names).cast(target)
 
 
 def _has_lists_of_structs(of: Any) -> bool:

@@ -31,7 +31,7 @@ class CatalogSettings(Properties):
     """A SQL catalog's `uri` has user and password."""
 
     @classmethod
-    def fault(cls, name: str, value: Scalar, given: Collection[str]) -> str | None:  # noqa: ARG003
+    def fault(cls, name: str, value: Scalar, configured: Collection[str]) -> str | None:  # noqa: ARG003
         """A catalog takes no notice of names that it does not have, and each kind has others."""
         if name in _OF_JAVA or name.startswith("jdbc."):
             return _OF_JAVA.get(name, _OF_JAVA["clients"])

@@ -354,14 +354,14 @@ class IcebergTable:
         """Yes: files are read and understood outside of Python."""
         return True
 
-    def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
+    def read(self, columns: Sequence[str], condition: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of some rows: see LakeTable."""
-        needed = list(dict.fromkeys([*columns, *(comparison.column for comparison in which.comparisons)]))
+        needed = list(dict.fromkeys([*columns, *(comparison.column for comparison in condition.comparisons)]))
         named = None if keys is None else pa.array(list(keys), pa.binary())
         parts = list[Any]()
         with self._catalog.answering(self.uri):
-            for file in self.iceberg.scan(row_filter=expression(which)).plan_files():
-                rows = read_rows(self.iceberg, [file], needed).filter(which.arrow)
+            for file in self.iceberg.scan(row_filter=expression(condition)).plan_files():
+                rows = read_rows(self.iceberg, [file], needed).filter(condition.arrow)
                 parts.append(rows if named is None else rows.filter(pc.is_in(rows[columns[0]], named)))
             return pa.concat_tables([read_rows(self.iceberg, [], needed), *parts]).select(list(columns))
 

@@ -43,19 +43,19 @@ def record_position(delivered: Delivered) -> RecordPosition:
 
 
 def given_before(
-    connection: sa.Connection, stream: str, changes: Sequence[Delivered], seen: set[KafkaPartition]
+    connection: sa.Connection, stream: str, changes: Sequence[Delivered], seen_partitions: set[KafkaPartition]
 ) -> dict[RecordPosition, tuple[RowImages, tuple[RowImage, ...]]]:
     """The images that these changes have had; they come by topic, partition and offset.
 
-    Those of before this batch are forgotten, for each partition that is not among those `seen` in it.
+    Those of before this batch are forgotten, for each partition that is not among those `seen_partitions` in it.
     """
     images: dict[RecordPosition, tuple[RowImages, tuple[RowImage, ...]]] = {}
     c = GIVEN.c
     for (topic, partition), some in groupby(changes, key=lambda change: change.record_id.key[:2]):
         offsets = [delivered.record_id.offset for delivered in some]
         of_partition = sa.and_(c.stream == stream, c.topic == topic, c.partition == partition)
-        if (topic, partition) not in seen:
-            seen.add((topic, partition))
+        if (topic, partition) not in seen_partitions:
+            seen_partitions.add((topic, partition))
             connection.execute(GIVEN.delete().where(of_partition, c.offset < offsets[0]))
         query = sa.select(c.offset, c.images, c.expired)
         for row in connection.execute(query.where(of_partition, c.offset >= min(offsets), c.offset <= max(offsets))):

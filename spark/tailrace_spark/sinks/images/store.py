@@ -198,9 +198,9 @@ class ImageStore:
         self._made = True
 
     def _imaged(
-        self, connection: sa.Connection, changes: Sequence[Delivered], seen: set[tuple[str, int]]
+        self, connection: sa.Connection, changes: Sequence[Delivered], seen_partitions: set[tuple[str, int]]
     ) -> tuple[tuple[Delivered, ...], list[DeadLetter]]:
-        former = given_before(connection, self._stream, changes, seen)
+        former = given_before(connection, self._stream, changes, seen_partitions)
         new_images: dict[tuple[str, int, int], RowImages] = {}
         expired: dict[tuple[str, int, int], tuple[RowImage, ...]] = {}
         letters: list[DeadLetter] = []

@@ -161,9 +161,9 @@ def avro_of_connect(schema: Mapping[str, Any]) -> _Schema:
     return record
 
 
-def _connected(schema: Mapping[str, Any], known: set[str]) -> Any:
+def _connected(schema: Mapping[str, Any], defined: set[str]) -> Any:
     if schema["type"] == "struct":
-        return _record(schema, known)
+        return _record(schema, defined)
     kind = _CONNECT_PRIMITIVES.get(schema["type"], schema["type"])
     if "name" not in schema:
         return kind
@@ -171,18 +171,18 @@ def _connected(schema: Mapping[str, Any], known: set[str]) -> Any:
     return {**typed, "connect.version": schema["version"], "connect.name": schema["name"]}
 
 
-def _record(schema: Mapping[str, Any], known: set[str]) -> Any:
+def _record(schema: Mapping[str, Any], defined: set[str]) -> Any:
     name = ".".join(map(avro_name, schema["name"].split(".")))
-    if name in known:
+    if name in defined:
         return name
-    known.add(name)
-    fields = [_connected_field(field, known) for field in schema["fields"]]
+    defined.add(name)
+    fields = [_connected_field(field, defined) for field in schema["fields"]]
     version = {"connect.version": schema["version"]} if "version" in schema else {}
     return {"type": "record", "name": name, "fields": fields, **version, "connect.name": schema["name"]}
 
 
-def _connected_field(field: Mapping[str, Any], known: set[str]) -> _Schema:
-    name, kind = avro_name(field["field"]), _connected(field, known)
+def _connected_field(field: Mapping[str, Any], defined: set[str]) -> _Schema:
+    name, kind = avro_name(field["field"]), _connected(field, defined)
     return (
         {"name": name, "type": ["null", kind], "default": None} if field["optional"] else {"name": name, "type": kind}
     )

@@ -150,7 +150,7 @@ class _Replay(KafkaBatch):
         return record_id.key not in self._reasons
 
     def letter(self, letter: DeadLetter) -> None:
-        """It is one already: the topic is told where the reason is another."""
+        """It is one already: the topic gets it again where the reason is another."""
         self._kept.add(letter.record_id.key)
         if letter.reason != self._reasons[letter.record_id.key]:
             super().letter(letter)

@@ -33,13 +33,13 @@ class JsonChanges:
 
     content_type = "application/json"
 
-    def __init__(self, *, whole: bool, structured: bool) -> None:
-        self._whole = whole
+    def __init__(self, *, primary: bool, structured: bool) -> None:
+        self._primary = primary
         self._structured = structured
 
     def key(self, topic: str, record: OutgoingRecord) -> bytes | None:  # noqa: ARG002 - the form's
         """The key's columns as a JSON object; None for a truncation."""
-        return key_of(record, whole=self._whole)
+        return key_of(record, primary=self._primary)
 
     def value(self, topic: str, record: OutgoingRecord) -> bytes:  # noqa: ARG002 - the form's
         """The change, or its event."""

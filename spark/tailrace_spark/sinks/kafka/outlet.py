@@ -119,7 +119,7 @@ class KafkaOutlet:
         )
         """Makes Debezium's events of images, where the target wants them."""
         self.form: ChangeForm = (
-            JsonChanges(whole=target.whole_key, structured=target.cloudevents == "structured")
+            JsonChanges(primary=target.whole_key, structured=target.cloudevents == "structured")
             if self._writers is None
             else AvroChanges(self._writers, target.prefix, "primary" if target.whole_key else "partition")
         )
@@ -314,13 +314,13 @@ class KafkaBatch(Batch):
         return self._change(replace(record, images=Imaged(images.table, None)), topic)
 
     def _events(
-        self, record: OutgoingRecord, made: Callable[[str, Change, RecordId, Imaged], list[KafkaRecord]]
+        self, record: OutgoingRecord, make_events: Callable[[str, Change, RecordId, Imaged], list[KafkaRecord]]
     ) -> list[KafkaRecord]:
         """The events of its rows, each in the partition of its key's token, so that a key has one."""
         if record.images is None:
             raise SettingsError(f'sink.{self._target.name}: format = "debezium" needs `images`')
         [topic] = self._outlet.topics_of(record.change)
-        return made(topic, record.change, record.record_id, record.images)
+        return make_events(topic, record.change, record.record_id, record.images)
 
     def set_aside(self, letter: DeadLetter) -> None:
         if not self.is_out(letter.first_id):

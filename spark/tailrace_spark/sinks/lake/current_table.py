@@ -215,7 +215,7 @@ class CurrentTable:
         *,
         created: bool,
     ) -> None:
-        """Have the visible table show the state: by the changes of now, by what a crash left out, or written anew.
+        """Have the visible table show the state: by the changes of now, by what a crash left out, or rewritten.
 
         `former`: the state's batch before; `created`: there was no state before.
         """
@@ -265,7 +265,7 @@ class CurrentTable:
         self._put(renderer, visible, VisibleChanges([renderer.arrow(list(rows.values()))], hidden, new=False))
 
     def _show_all(self, renderer: LakeRowRenderer, visible: LakeTable | None, now: int) -> None:
-        """Write the whole visible table anew, one bucket after the other."""
+        """Rewrite the whole visible table, one bucket after the other."""
         state = self._reopened_state()
         spool = Spool(renderer.schema)
         try:
@@ -322,7 +322,7 @@ def _purged(
         if remaining.empty:
             removed.append(row_key)
         else:
-            stored.append((state_row(row_key, remaining, now, came=arrived), written_as))
+            stored.append((state_row(row_key, remaining, now, arrived=arrived), written_as))
     return stored, removed, times
 
 
@@ -341,5 +341,5 @@ def _widens(before: TableEntry, after: TableEntry) -> bool:
     return unchanged and old.dropped == new.dropped and [c.name for c in old.key] == [c.name for c in new.key]
 
 
-def _marked(batch: Any, gone: bool) -> Any:
-    return batch.append_column(WITH_GONE.field("gone"), pa.array([gone] * len(batch), pa.bool_()))
+def _marked(batch: Any, removed: bool) -> Any:
+    return batch.append_column(WITH_GONE.field("gone"), pa.array([removed] * len(batch), pa.bool_()))

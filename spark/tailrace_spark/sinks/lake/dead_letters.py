@@ -206,7 +206,7 @@ class _Replay(HistoryBatch):
         return _ReplayedTable(name, stored, says, spool, by, there=existing)
 
     def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
-        """One by one: which of them are there is told by their places, and not by the ends of partitions."""
+        """One by one: their places say which of them are there, not the ends of partitions."""
         return changes
 
     def set_aside(self, letter: DeadLetter) -> None:

@@ -165,9 +165,9 @@ class VisibleRowColumns:
         self.row_keys.append(row_key)
 
 
-def cut(data: bytes, places: list[int]) -> list[bytes]:
+def cut(data: bytes, offsets: list[int]) -> list[bytes]:
     """The parts of some bytes: one from each of these places to the next."""
-    return [data[places[index] : places[index + 1]] for index in range(len(places) - 1)]
+    return [data[offsets[index] : offsets[index + 1]] for index in range(len(offsets) - 1)]
 
 
 class FastRows:

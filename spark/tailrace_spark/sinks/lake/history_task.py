@@ -108,7 +108,7 @@ class HistoryPlans:
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            return  # each change is told so
+            return  # each change says so
         stored = self._store.open(route.name)
         if stored is not None and grown(stored.schema, route.schema) == stored.schema:
             return

@@ -37,17 +37,17 @@ def names_of(schema: Any) -> Names:
     return {field.name: _inner_names(field.type) for field in schema}
 
 
-def distinct(schema: Any, existing: Names, ours: Sequence[str] = (), longest: int | None = None) -> Any:
-    """A pyarrow Schema whose names are told apart at every level without case; `existing` are those that its table has.
+def distinct(schema: Any, existing: Names, fixed: Sequence[str] = (), longest: int | None = None) -> Any:
+    """A pyarrow Schema whose names differ at every level without case; `existing` are those that its table has.
 
-    `ours` are the names of the last columns, which stay. With `longest` columns have no more bytes of UTF-8.
+    `fixed` are the names of the last columns, which stay. With `longest` columns have no more bytes of UTF-8.
     """
-    return pa.schema(_distinct(list(schema), existing, len(ours), longest))
+    return pa.schema(_distinct(list(schema), existing, len(fixed), longest))
 
 
-def shown(schema: Any, existing: Names, ours: Sequence[str]) -> Any:
+def shown(schema: Any, existing: Names, fixed: Sequence[str]) -> Any:
     """As `distinct`, of a table that people read."""
-    return distinct(schema, existing, ours, _LONGEST)
+    return distinct(schema, existing, fixed, _LONGEST)
 
 
 def source_names(schema: Any) -> Any:
@@ -55,15 +55,15 @@ def source_names(schema: Any) -> Any:
     return pa.schema([pa.field(avro_name(cql_name(field.name)), _source_type(field.type)) for field in schema])
 
 
-def _distinct(fields: Sequence[Any], existing: Names, ours: int, longest: int | None = None) -> list[Any]:
-    own_names = {field.name for field in fields[len(fields) - ours :]}
+def _distinct(fields: Sequence[Any], existing: Names, fixed: int, longest: int | None = None) -> list[Any]:
+    own_names = {field.name for field in fields[len(fields) - fixed :]}
     used_names = {name.lower() for name in (*existing, *own_names)}
     named: dict[int, str] = {}
     spellings = [(field.name, spelled(field.name)) for field in fields]
     if longest is not None:
         spellings = [(fit(first, longest), fit(second, longest)) for first, second in spellings]
     for index, (name, escaped) in enumerate(spellings):
-        if index >= len(fields) - ours:
+        if index >= len(fields) - fixed:
             named[index] = name
         elif escaped in existing and escaped != name:
             named[index] = escaped

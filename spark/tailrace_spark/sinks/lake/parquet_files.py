@@ -112,7 +112,7 @@ class _OpenFile:
         return ParquetFile(self._path, size, self._partition, _statistics(self._metadata[0], self._schema))
 
     def abandon(self) -> None:
-        """Let go of the file; what is there of it has no reader."""
+        """Abandon the file: no reader sees its part."""
         self._writer.close()
         self._stream.close()
 

@@ -32,7 +32,7 @@ def visible_changes(
     rows = renderer.plain_arrow(fast, now)
     if result.visible:
         rows.append(renderer.arrow(list(result.visible.values())))
-    # What has no state is not shown, as both are told by the same batch.
+    # What has no state is not shown: the same batch says both.
     hidden = {
         row_key
         for row_key in (*fast.hidden, *result.hidden)

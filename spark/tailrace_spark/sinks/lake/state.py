@@ -130,13 +130,13 @@ class StateTable:
         """The keys of all partitions."""
         return self._keys(_IN_TABLE)
 
-    def _keys(self, which: Condition) -> set[bytes]:
+    def _keys(self, condition: Condition) -> set[bytes]:
         if self.stored is None:
             return set()
-        return set(self.stored.read(["key"], which)["key"].to_pylist())
+        return set(self.stored.read(["key"], condition)["key"].to_pylist())
 
-    def _rows(self, which: Condition) -> list[dict[str, Any]]:
-        return [] if self.stored is None else self.stored.read(SCHEMA.names, which).to_pylist()
+    def _rows(self, condition: Condition) -> list[dict[str, Any]]:
+        return [] if self.stored is None else self.stored.read(SCHEMA.names, condition).to_pylist()
 
 
 def stored_rows(stored: Any | None) -> StoredRows:
@@ -157,9 +157,9 @@ def stored_rows(stored: Any | None) -> StoredRows:
 
 
 def state_rows(
-    stored: Iterable[RowToStore], gone: Iterable[RowKey], batch: int, buckets: Buckets
+    stored: Iterable[RowToStore], removed: Iterable[RowKey], batch: int, buckets: Buckets
 ) -> list[dict[str, Any]]:
-    """What is put there and taken away, as rows of SCHEMA and `gone`."""
+    """The rows to store and to remove, as rows of SCHEMA and the column `gone`."""
     rows: list[dict[str, Any]] = []
     for row, written_as in stored:
         key, clustering, newest, state, generation, stream_id, expiry, deletes = row
@@ -168,7 +168,7 @@ def state_rows(
              "stream_id": stream_id, "next_expiry": expiry, "deletes_from": deletes, "written_as": written_as,
              "batch": batch, "bucket": bucket_of(key, buckets), "gone": False}
         )  # fmt: skip
-    for key, clustering in gone:
+    for key, clustering in removed:
         rows.append({"key": key, "clustering": clustering, "bucket": bucket_of(key, buckets), "gone": True})
     return rows
 
@@ -227,15 +227,15 @@ def fast_state_rows(plain: FastRows, batch: int) -> Any:
 
 
 def stored_partitions(
-    stored: StoredRows, whole: Collection[bytes] | None = None, rows: Collection[RowKey] = ()
+    stored: StoredRows, whole_partitions: Collection[bytes] | None = None, rows: Collection[RowKey] = ()
 ) -> dict[bytes, StoredPartition]:
-    """The partitions that these rows are of; with `whole`, these partitions alone, and these rows of others."""
+    """The partitions of these rows; with `whole_partitions`, these alone, and of others only `rows`."""
     heads: dict[bytes, list[HeadRow]] = {}
     expiries: dict[bytes, int | None] = {}
     inner: dict[bytes, dict[bytes, StoredRow]] = {}
     for row_key, index in stored.at.items():
         key, clustering = row_key
-        if whole is not None and key not in whole and row_key not in rows:
+        if whole_partitions is not None and key not in whole_partitions and row_key not in rows:
             continue
         encoded = (stored.states[index], stored.generations[index], stored.streams[index])
         expiry = stored.expiries[index]

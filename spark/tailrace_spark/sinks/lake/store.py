@@ -79,7 +79,7 @@ class LakeTable(Protocol):
     def overlaps(self) -> bool:
         """Whether another thread may read it, and what this one computes meanwhile gets on."""
 
-    def read(self, columns: Sequence[str], which: Condition, keys: Collection[bytes] | None = None) -> Any:
+    def read(self, columns: Sequence[str], condition: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of the rows for which a condition holds, in no order.
 
         With `keys`, those of them whose first column, binary, is one of these. Raises ServiceError.
@@ -112,7 +112,7 @@ class LakeStore(Protocol):
         """The table of a name, as it is now; None where there is none."""
 
     def names(self) -> list[str]:
-        """The names of what is there, sorted: tables, and perhaps more that `open` knows nothing of."""
+        """The names below the root, sorted: tables, and perhaps more that `open` knows nothing of."""
 
     def uri(self, name: str) -> str:
         """Where the table of a name is, for people."""

@@ -182,10 +182,10 @@ def digest(*parts: bytes) -> str:
     return hasher.hexdigest()
 
 
-def covers(existing: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def covers(existing: Mapping[str, Any], required: Mapping[str, Any]) -> bool:
     """Whether fields that are there need only be added to, at any depth, to be the wanted ones."""
     for name, field in existing.items():
-        now = wanted.get(name)
+        now = required.get(name)
         if now is None:
             return False
         inner, inner_now = field.get("properties"), now.get("properties")

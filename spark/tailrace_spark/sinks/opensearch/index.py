@@ -1,4 +1,4 @@
-"""The index of one source table: made, found again, widened, and made anew where columns go.
+"""The index of one source table: made, found again, widened, and rebuilt where columns go.
 
 NAME is an alias that readers search, with a filter for the rows that SELECT shows, of an index NAME-000001. Documents
 are written through a second alias, NAME-000001-write, which goes with its index. Where an index was taken away, no
@@ -35,7 +35,7 @@ _LONGEST_NAME: Final = 230  # bytes; 255 with what stands behind it
 
 
 class StaleError(Exception):
-    """What was known of the whole table is no longer what is there."""
+    """The index no longer has what was known of the whole table."""
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class Indexes:
         return index
 
     def successor(self, old: TableIndex, documents: Documents) -> TableIndex:
-        """A new, empty index that no reader sees yet, in which a table is to be made anew."""
+        """A new, empty index that no reader sees yet, in which a table is to be rebuilt."""
         stem, _, generation = old.index.rpartition("-")
         index = f"{stem}-{int(generation) + 1:06d}"
         self._client.delete(f"/{name(index)}")  # of one who died making it

@@ -107,11 +107,11 @@ class DocumentMerge:
         read = self._read(batch, clusterings)
         heads, changed = self._merge_heads(read, batch)
         lost = self._announce(read, changed)
-        anew = {key for key, head in read.heads.items() if head.pending}.union(changed) - lost
+        reread = {key for key, head in read.heads.items() if head.pending}.union(changed) - lost
         keys = {*batch.deletions, *batch.statics, *(key for key, _ in (*batch.rows, *clusterings))} - lost
-        loaded = keys if self._documents.whole_partitions else anew
+        loaded = keys if self._documents.whole_partitions else reread
         if loaded:
-            self._load(read, loaded, {} if self._documents.whole_partitions else _bounds(batch, read, anew))
+            self._load(read, loaded, {} if self._documents.whole_partitions else _bounds(batch, read, reread))
         if lost:
             batch, heads = _within(batch, keys), {key: head for key, head in heads.items() if key in keys}
         stored = {key: rows for key, rows in read.rows.items() if key not in lost}
@@ -179,15 +179,15 @@ class DocumentMerge:
         heads: Mapping[bytes, MergedHead],
         stored: Mapping[bytes, Mapping[bytes, StoredRow]],
         batch: BatchChanges,
-        whole: Collection[bytes],
+        whole_partitions: Collection[bytes],
     ) -> MergeResult[Document]:
         merge = PartitionMerge[Document](self._documents, self._now)
         if self._erased is None:
-            return merge.merge_rows(heads, stored, batch.rows, whole)
+            return merge.merge_rows(heads, stored, batch.rows, whole_partitions)
         partitions = {key: StoredPartition(NOTHING_DELETED, None, None, rows) for key, rows in stored.items()}
         remaining, erasing = erase_partitions(self._documents, partitions, self._erased, self._now)
         rows_left = {key: partition.rows for key, partition in remaining.items()}
-        return erasing.then(merge.merge_rows(heads, rows_left, batch.rows, whole))
+        return erasing.then(merge.merge_rows(heads, rows_left, batch.rows, whole_partitions))
 
     def _announce(self, read: StoredDocuments, heads: Mapping[bytes, PartitionDocument]) -> set[bytes]:
         """Write changed heads as pending; the keys of those in which another writer came first."""
@@ -229,7 +229,7 @@ class DocumentMerge:
     def _write_rows(
         self,
         read: StoredDocuments,
-        known: Mapping[bytes, Mapping[bytes, StoredRow]],
+        stored: Mapping[bytes, Mapping[bytes, StoredRow]],
         merged: MergeResult[Document],
         lost: set[bytes],
     ) -> bool:
@@ -246,7 +246,7 @@ class DocumentMerge:
                 continue
             row = stored_rows.get(row_key)
             if row is None and row_key not in removed:
-                row = known.get(row_key[0], {}).get(row_key[1])
+                row = stored.get(row_key[0], {}).get(row_key[1])
             identity = read.ids.get(row_key) or self._documents.id_of(row_key, () if row is None else row.written_as)
             visible = merged.visible.get(row_key)
             version = read.version(identity)
@@ -365,11 +365,11 @@ def _without_heads(batch: BatchChanges, table: Table) -> BatchChanges:
 
 
 def _bounds(
-    batch: BatchChanges, read: StoredDocuments, anew: Collection[bytes]
+    batch: BatchChanges, read: StoredDocuments, reread: Collection[bytes]
 ) -> dict[bytes, tuple[bytes, bytes | None]]:
     """Of partitions in which nothing but ranges is deleted now: between which clustering values that is."""
     bounds = {}
-    for key in anew:
+    for key in reread:
         deletions = batch.deletions.get(key)
         if deletions is None or deletions.deletion is not None or not deletions.ranges or read.head(key).pending:
             continue

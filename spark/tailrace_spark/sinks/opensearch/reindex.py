@@ -1,4 +1,4 @@
-"""Makes a table's documents anew in another index, of the states in its present one: where columns go."""
+"""Rebuilds a table's documents in another index, of the states in its present one: where columns go."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class OpensearchSink:
     """Follows source tables; see `Sink` and `SweepingSink` for the promises.
 
     Each document is written by itself. Of a batch some are done and others not when it fails: it is then written again,
-    and every row comes out as if once.
+    and every row is as if written once.
     """
 
     def __init__(

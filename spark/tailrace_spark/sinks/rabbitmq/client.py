@@ -34,7 +34,7 @@ class RabbitmqClient:
 
     def __init__(self, name: str, settings: RabbitmqSinkSettings) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for certificates that are none."""
-        # Whatever it tells of a connection is told by our errors too, once and without a traceback.
+        # Whatever it logs of a connection our errors report too, once and without a traceback.
         logging.getLogger("pika").setLevel(logging.CRITICAL)
         self._settings = settings
         self._parameters = _parameters(name, settings)

@@ -43,7 +43,7 @@ def routing_key(record: OutgoingRecord) -> str | None:
 
     None for a truncation, which is of all keys.
     """
-    key = key_of(record, whole=False)
+    key = key_of(record, primary=False)
     if key is None:
         return None
     return key.decode() if len(key) <= _LONGEST_KEY else hashlib.blake2b(key, digest_size=32).hexdigest()

@@ -99,7 +99,7 @@ class Catalog:
         return list(self._targets.values())
 
     def target(self, connection: sa.Connection, table: Table, announced: int = -1) -> tuple[Target, list[ColumnPlace]]:
-        """The tables that follow `table`, made or widened first where needed, and the columns that read anew by that.
+        """The tables that follow `table`, made or widened first where needed, and the columns to show again.
 
         Those are dropped ones, and ones whose user type has other fields now. `announced`: see `Delivered`.
         """
@@ -209,9 +209,9 @@ class Catalog:
             holder is not None and holder.definition.id != table.id and not made_later(table.id, holder.definition.id)
         )
 
-    def _close(self, connection: sa.Connection, old: Layout, taken: set[str]) -> None:
+    def _close(self, connection: sa.Connection, old: Layout, used: set[str]) -> None:
         if self._on_drop != "clear":
-            self._rename(connection, old, taken)
+            self._rename(connection, old, used)
             return
         self._remove(connection, old)
         log.info(
@@ -251,19 +251,19 @@ class Catalog:
         return table_name(name, self._limit, ())
 
     def _widen(
-        self, connection: sa.Connection, known: Target, table: Table, announced: int
+        self, connection: sa.Connection, existing: Target, table: Table, announced: int
     ) -> tuple[Target, list[ColumnPlace]]:
-        old = known.layout
+        old = existing.layout
         record = define(old.record, table, announced)
         if record == old.record:
-            return known, []
+            return existing, []
         self._require_alters(table)
         layout = lay_out(record, old.name, self._dialect.name, self._limit, old.columns)
         target = target_of(layout)
         changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
         connection.execute(changed.values(**_row_of(layout)))
         if layout.columns != old.columns:
-            self._add_columns(connection, target, known, layout.columns[len(old.columns) :])
+            self._add_columns(connection, target, existing, layout.columns[len(old.columns) :])
             self._views.replace(connection, target, old)
         if record.definition == old.definition:
             return target, []
@@ -275,15 +275,15 @@ class Catalog:
         return target, dropped + _read_anew(old, layout)
 
     def _add_columns(
-        self, connection: sa.Connection, target: Target, known: Target, places: Sequence[ColumnPlace]
+        self, connection: sa.Connection, target: Target, existing: Target, columns: Sequence[ColumnPlace]
     ) -> None:
-        for column in places:
+        for column in columns:
             table = target.static if column.kind is ColumnKind.STATIC else target.rows
             assert table is not None  # noqa: S101 - a static place makes a static table
-            if table is target.static and known.static is None:
+            if table is target.static and existing.static is None:
                 continue
             self._alter(connection, table, [table.c[column.stored]])
-        if target.static is not None and known.static is None:
+        if target.static is not None and existing.static is None:
             target.static.create(connection, checkfirst=False)
 
     def _alter(self, connection: sa.Connection, table: sa.Table, columns: Sequence[sa.Column[Any]]) -> None:
@@ -291,9 +291,9 @@ class Catalog:
             spec = CreateColumn(column).compile(dialect=self._dialect)
             connection.exec_driver_sql(f"ALTER TABLE {self._quote(table.name)} ADD COLUMN {spec}")
 
-    def _rename(self, connection: sa.Connection, old: Layout, taken: set[str]) -> None:
+    def _rename(self, connection: sa.Connection, old: Layout, used: set[str]) -> None:
         """Close the state of a table that was dropped: its tables and view stay, under a name with its id."""
-        layout = replace(old, name=table_name(self._closed_name(old.name, old.definition.id), self._limit, taken))
+        layout = replace(old, name=table_name(self._closed_name(old.name, old.definition.id), self._limit, used))
         old_target, new_target = target_of(old), target_of(layout)
         self._views.drop(connection, old.name)
         for index in (*old_target.state.indexes, *old_target.rows.indexes):
@@ -307,7 +307,7 @@ class Catalog:
         renamed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
         connection.execute(renamed.values(**_row_of(layout)))
         self._targets.pop(layout.definition.id, None)
-        taken |= objects(layout.name)
+        used |= objects(layout.name)
         log.info("%s was dropped and created again: its old rows are kept in %s", layout.definition, layout.name)
 
     def _closed_name(self, name: str, table_id: UUID) -> str:

@@ -28,13 +28,13 @@ class ColumnNames:
     dialect: str
     limit: int
 
-    def claim(self, name: str, taken: Collection[str]) -> str:
-        """The name of a source column, the first of NAME, NAME_2, ... that is free; `taken` is of `taken`.
+    def claim(self, name: str, used: Collection[str]) -> str:
+        """The name of a source column, the first of NAME, NAME_2, ... that is free; `used` is of `used`.
 
         A character that the database has in no name is an underscore, and so is an empty name.
         """
         refused = _IN_NO_NAME_OF_MYSQL if self.dialect == MYSQL else _IN_NO_NAME
-        return claim(refused.sub("_", name) or "_", self.limit, taken, lambda free: frozenset({self._folded(free)}))
+        return claim(refused.sub("_", name) or "_", self.limit, used, lambda free: frozenset({self._folded(free)}))
 
     def taken(self, names: Iterable[str]) -> set[str]:
         """What no further column may be called: these names, the sink's own and the database's, as it compares them."""

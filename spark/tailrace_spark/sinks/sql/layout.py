@@ -69,27 +69,29 @@ _INDEXED_COLUMNS: Final = 16
 _INDEXED_BYTES: Final = 2400  # of InnoDB's 3072; the rest is for columns of a fixed size
 
 
-def lay_out(record: TableRecord, name: str, dialect: str, limit: int, known: Sequence[ColumnPlace] = ()) -> Layout:
-    """The layout of a record's definition; with `known`, places that exist are kept and new columns come last.
+def lay_out(
+    record: TableRecord, name: str, dialect: str, limit: int, stored_columns: Sequence[ColumnPlace] = ()
+) -> Layout:
+    """The layout of a record's definition; with `stored_columns`, those are kept and new columns come last.
 
-    Key columns are told by their place: one that was renamed keeps its stored name, and is shown by its new one.
+    Key columns are matched by position: one that was renamed keeps its stored name, and is shown by its new one.
     """
     names = ColumnNames(dialect, limit)
     table = record.definition
-    columns = list(known)
+    columns = list(stored_columns)
     source_columns = [*table.key, *table.columns]
     by_source = {(existing.kind, existing.source): i for i, existing in enumerate(columns) if existing.live}
     kept_indexes: set[int] = set()
     added: list[Column] = []
     for position, column in enumerate(source_columns):
         keyed = column.kind in _KEYS
-        index = position if keyed and known else by_source.get((column.kind, column.name))
+        index = position if keyed and stored_columns else by_source.get((column.kind, column.name))
         if index is not None and (keyed or columns[index].spec == column_spec(column.type, dialect)):
             kept_indexes.add(index)
         else:
             added.append(column)
     columns = [existing if i in kept_indexes else replace(existing, live=False) for i, existing in enumerate(columns)]
-    if known:
+    if stored_columns:
         columns[: len(table.key)] = _renamed(columns, table.key, names)
     for column in added:
         name_in_view = names.claim(column.name, names.taken(existing.shown for existing in columns if existing.live))
@@ -98,10 +100,10 @@ def lay_out(record: TableRecord, name: str, dialect: str, limit: int, known: Seq
     return Layout(record, name, tuple(columns))
 
 
-def _renamed(places: Sequence[ColumnPlace], key: Sequence[Column], names: ColumnNames) -> list[ColumnPlace]:
+def _renamed(columns: Sequence[ColumnPlace], key: Sequence[Column], names: ColumnNames) -> list[ColumnPlace]:
     """The key columns' places under the names that they have now."""
-    keys = [(existing, column.name) for existing, column in zip(places, key, strict=False)]
-    stay = [p for i, p in enumerate(places) if p.live and (i >= len(key) or p.source == key[i].name)]
+    keys = [(existing, column.name) for existing, column in zip(columns, key, strict=False)]
+    stay = [p for i, p in enumerate(columns) if p.live and (i >= len(key) or p.source == key[i].name)]
     taken_names = names.taken(existing.shown for existing in stay)
     renamed = []
     for existing, name in keys:
@@ -155,8 +157,8 @@ def static_table(layout: Layout, metadata: sa.MetaData) -> sa.Table | None:
     )
 
 
-def _columns(places: Sequence[ColumnPlace]) -> list[sa.Column[object]]:
-    return [sa.Column(column.stored, SqlType(column.spec)) for column in places]
+def _columns(columns: Sequence[ColumnPlace]) -> list[sa.Column[object]]:
+    return [sa.Column(column.stored, SqlType(column.spec)) for column in columns]
 
 
 def view_query(layout: Layout, rows: sa.Table, static: sa.Table | None) -> sa.SelectBase:

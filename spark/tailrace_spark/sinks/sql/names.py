@@ -21,6 +21,6 @@ def objects(name: str) -> frozenset[str]:
     return frozenset((name + suffix).lower() for suffix in ("", *SUFFIXES, *_INDEXES))
 
 
-def table_name(name: str, limit: int, taken: Collection[str]) -> str:
+def table_name(name: str, limit: int, used: Collection[str]) -> str:
     """A name for a source table whose objects are all free; it leaves room for the suffixes of its tables."""
-    return claim(name, limit - max(map(len, SUFFIXES)), taken, objects)
+    return claim(name, limit - max(map(len, SUFFIXES)), used, objects)

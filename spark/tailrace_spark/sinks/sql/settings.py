@@ -35,8 +35,8 @@ class SqlSinkSettings(SinkSettings):
     table: str = Field(default="{keyspace}_{table}", description="Name of a source table in the database")
     on_drop: Literal["keep", "clear", "new-table"] = Field(
         default="keep",
-        description="What becomes of a source table that was dropped and made again: its rows stay under another name, "
-        "or go, or stay while the new one gets another name",
+        description="What becomes of the rows of a source table that was dropped and created again: they stay under "
+        "another name, or are deleted, or stay while the new table gets another name",
     )
     merge_horizon_seconds: MergeHorizon = 10 * DAY_SECONDS
 

@@ -30,7 +30,7 @@ _NEVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where a sink writes, as SqlSink is told of it. Equal ones share a connection of a worker process."""
+    """Where a sink writes, as SqlSink gets it. Equal ones share a connection of a worker process."""
 
     url: str = field(repr=False)
     table: str

@@ -1,4 +1,4 @@
-"""A transaction whose failure is told as the sink's: what the database said, and what to do about it."""
+"""A transaction whose failure is reported as the sink's: what the database said, and what to do about it."""
 
 from __future__ import annotations
 

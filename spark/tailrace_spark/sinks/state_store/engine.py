@@ -86,7 +86,7 @@ def remedy(error: BaseException) -> str:
     if _is(error, _FORBIDDEN) or "readonly" in words or "read-only" in words:
         return ": let this user make and alter tables there"
     if _is(error, _IN_USE):
-        return ": drop what was built on it, and make that anew afterwards"
+        return ": drop what was built on it, and create that again afterwards"
     if _is(error, _OTHERWISE) or words.startswith(("no such", "duplicate column", "object name reserved")):
         return ": the sink's tables are not as tailrace_tables says; undo what changed them, or start over empty"
     return ""

@@ -168,14 +168,14 @@ class StateTable:
         connection: sa.Connection,
         states: Mapping[RowKey, RowState],
         now: int | None,
-        came: Mapping[RowKey, int] = MappingProxyType({}),
+        arrived: Mapping[RowKey, int] = MappingProxyType({}),
     ) -> None:
         """Put these states under their keys; an empty one is removed. `now`: when they were looked at.
 
-        `came`: see `stored_row.state_row`.
+        `arrived`: see `stored_row.state_row`.
         """
         ordered = sorted(states.items(), key=_by_key)
-        stored = [state_row(key, state, now, None, came.get(key)) for key, state in ordered if not state.empty]
+        stored = [state_row(key, state, now, None, arrived.get(key)) for key, state in ordered if not state.empty]
         removed = [row_key for row_key, state in states.items() if state.empty]
         self._write(connection, stored, removed)
 
@@ -196,8 +196,8 @@ class StateTable:
         if keys:
             connection.execute(self._delete, [{"k": key, "c": clustering} for key, clustering in keys])
 
-    def _write(self, connection: sa.Connection, stored: list[StateTableRow], gone: list[RowKey]) -> None:
-        self.remove(connection, gone)
+    def _write(self, connection: sa.Connection, stored: list[StateTableRow], removed: list[RowKey]) -> None:
+        self.remove(connection, removed)
         overwrite(connection, self.table, STATE_COLUMNS, stored)
         if self._has_heads is False and any(row[1] < ROW for row in stored):
             self._has_heads = True

@@ -19,11 +19,11 @@ from tailrace_spark.sinks.state_store.dialects import (
 
 CATALOG: Final = sa.MetaData()
 """The tables that are there once in a database, whatever is followed."""
-# PostgreSQL writes an updated row anew: within its page no index is touched, and the next reader tidies up.
+# PostgreSQL writes a new version of an updated row: within its page no index is touched, and the next reader tidies up.
 ROOM_FOR_UPDATES: Final[dict[str, Any]] = {"postgresql_with": {"fillfactor": 70}}
 
 
-def state_named(name: str, metadata: sa.MetaData, *more: sa.Column[Any]) -> sa.Table:
+def state_named(name: str, metadata: sa.MetaData, *columns: sa.Column[Any]) -> sa.Table:
     """NAME__state. `clustering` is one of the reserved values of `state_table`, or a row's own.
 
     `newest` is the newest write time in `state`, so that older rows are found without reading them. The change that
@@ -43,7 +43,7 @@ def state_named(name: str, metadata: sa.MetaData, *more: sa.Column[Any]) -> sa.T
         sa.Column("stream_id", KEY_BYTES),
         sa.Column("next_expiry", sa.BigInteger),
         sa.Column("deletes_from", sa.BigInteger),
-        *more,
+        *columns,
         sqlite_with_rowid=False,
         **ROOM_FOR_UPDATES,
         **MYSQL_TABLE,

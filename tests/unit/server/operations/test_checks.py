@@ -109,7 +109,7 @@ def test_a_pattern_goes_without_the_tables_that_do_not_fit() -> None:
     [none] = checks(shaped("country = 'DE'"), ITEMS)
     assert (none.name, none.ok) == ("where", False)
     [masks] = checks(shaped(columns={"id": "drop"}), ORDERS, ITEMS)
-    assert (masks.name, masks.ok, "rows are told apart by it" in masks.detail) == ("columns", False, True)
+    assert (masks.name, masks.ok, "it identifies rows" in masks.detail) == ("columns", False, True)
     [masks] = checks(shaped(columns={"day": "drop"}), ORDERS, ITEMS)
     assert (masks.name, masks.ok) == ("columns, in part", True)
     assert checks(shaped("country = 'DE'", name="shop.orders"), ORDERS, ITEMS) == []

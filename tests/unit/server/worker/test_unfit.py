@@ -33,7 +33,7 @@ def test_a_table_that_does_not_fit_is_left_out_with_its_topic() -> None:
     shape = Shape(None, Masks([Rule.parse("shop.*.day", "drop")]))
     unfit = unfit_tables(shape, SINK, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN)
     assert list(unfit.reasons) == ["shop.days"]
-    assert "rows are told apart by it" in unfit.reasons["shop.days"]
+    assert "it identifies rows" in unfit.reasons["shop.days"]
     without = unfit.without(PATTERN)
     assert re.fullmatch(without, "tailrace.shop.orders")
     assert not re.fullmatch(without, "tailrace.shop.days")
@@ -42,7 +42,7 @@ def test_a_table_that_does_not_fit_is_left_out_with_its_topic() -> None:
 
 def test_where_nothing_fits_there_is_nothing_to_run() -> None:
     shape = Shape(None, Masks([Rule.parse("shop.*.day", "drop")]))
-    with pytest.raises(SettingsError, match="rows are told apart by it"):
+    with pytest.raises(SettingsError, match="it identifies rows"):
         unfit_tables(shape, SINK, [entry(DAYS, 1)], PATTERN)
     assert unfit_tables(shape, SINK, [entry(DAYS, 1)], "other") == Unfit()
     assert unfit_tables(None, SINK, [entry(DAYS, 1)], PATTERN) == Unfit()

@@ -21,7 +21,7 @@ def samples_of(pieces: list[Piece], tokens: list[int]) -> list[Sample]:
     samples = []
     for piece in sampled(pieces):
         inside = [token for token in tokens if piece.range.start < token <= piece.range.end]
-        samples.append(sample_of(piece.range, inside[:SAMPLE_ROWS], whole=len(inside) <= SAMPLE_ROWS))
+        samples.append(sample_of(piece.range, inside[:SAMPLE_ROWS], is_whole=len(inside) <= SAMPLE_ROWS))
     return samples
 
 
@@ -48,4 +48,4 @@ def test_without_samples_no_rows_are_told() -> None:
 
 
 def test_one_partition_that_fills_a_sample_is_no_division_by_zero() -> None:
-    assert sample_of(TokenRange(0, 100), [1] * SAMPLE_ROWS, whole=False) == Sample(SAMPLE_ROWS, 1)
+    assert sample_of(TokenRange(0, 100), [1] * SAMPLE_ROWS, is_whole=False) == Sample(SAMPLE_ROWS, 1)

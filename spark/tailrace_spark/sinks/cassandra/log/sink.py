@@ -122,7 +122,7 @@ class LogTablesSink(CassandraSink):
         return self._lateness_ms
 
     def complete(self, watermarks: Iterable[Watermark]) -> None:
-        """As WatermarkedSink says; of tables without a log nothing is told."""
+        """As WatermarkedSink says; tables without a log have none."""
         rows = []
         for watermark in watermarks:
             try:
@@ -184,7 +184,7 @@ class LogTablesSink(CassandraSink):
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            self._forget()  # somebody may have dropped a log table, which is made anew then
+            self._forget()  # somebody may have dropped a log table, which is then made again
             again = [self._update(update.changes, letters) for update in updates if update.target is not None]
 
             def refuse(refused: Update, words: str) -> None:

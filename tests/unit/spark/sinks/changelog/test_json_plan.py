@@ -64,9 +64,9 @@ def test_what_is_plain_is_written_by_the_plan(change: Change) -> None:
     assert is_planned(record)
     assert record.json == slowly(record)
     for whole in (False, True):
-        text = record.form.plan.key(change, whole=whole)
+        text = record.form.plan.key(change, primary=whole)
         assert text is not None
-        assert text.encode() == key_of(record, whole=whole) == _slow_key(record, whole=whole)
+        assert text.encode() == key_of(record, primary=whole) == _slow_key(record, whole=whole)
 
 
 def _slow_key(record: OutgoingRecord, *, whole: bool) -> bytes | None:
@@ -110,7 +110,7 @@ def test_names_that_avro_has_not(name: str) -> None:
     record = record_of(change, of)
     assert is_planned(record)
     assert record.json == slowly(record)
-    assert key_of(record, whole=False) == _slow_key(record, whole=False)
+    assert key_of(record, primary=False) == _slow_key(record, whole=False)
 
 
 def test_the_ends_of_all_types() -> None:
