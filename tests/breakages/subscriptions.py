@@ -10,6 +10,7 @@ LEASES: Final = "spark/tailrace_server/meta/leases.py"
 SUBSCRIPTIONS: Final = "spark/tailrace_server/meta/subscriptions.py"
 SNAPSHOTS: Final = "spark/tailrace_server/worker/snapshots.py"
 WORKER: Final = "spark/tailrace_server/worker/worker.py"
+APPLICATIONS: Final = "unit/server/worker/test_applications.py"
 WORKED: Final = "unit/server/worker/test_worker.py"
 PAGE_ACCESS: Final = "unit/server/web/test_access.py"
 SERVED: Final = "unit/server/api/test_api.py"
@@ -98,6 +99,40 @@ BREAKAGES: Final = (
         new="        free = subscribe.c.id == identity, *self._runnable()\n",
         needs=Needs.NOTHING,
         reds=(Red("unit/server/meta/test_claimants.py", "test_no_token_has_two_owners[sqlite-1]", "assert"),),
+    ),
+    Breakage(
+        name="an-earlier-process-keeps-its-token",
+        promise="each process of a subscription's own application runs under a new fencing token",
+        file=LEASES,
+        old=".values(token=subscribe.c.token + 1))\n            subscription =",
+        new=".values(token=subscribe.c.token))\n            subscription =",
+        needs=Needs.NOTHING,
+        reds=(Red(APPLICATIONS, "test_an_earlier_process_keeps_no_progress", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="an-application-outlives-its-lease",
+        promise="a process of a subscription's own application ends with its lease",
+        file="spark/tailrace_server/worker/application.py",
+        old='    except LostLeaseError as error:\n        log.warning("%s", error)\n        run.stop()\n',
+        new='    except LostLeaseError as error:\n        log.warning("%s", error)\n',
+        needs=Needs.NOTHING,
+        reds=(Red(APPLICATIONS, "test_it_ends_where_it_is_told_to_or_has_lost_its_lease", "assert"),),
+    ),
+    Breakage(
+        name="any-property-of-spark-may-be-set",
+        promise="a subscription sets allowed properties of Spark only",
+        file="spark/tailrace_server/operations/applications.py",
+        old="        if not any(fnmatch.fnmatchcase(key, pattern) for pattern in allowed):\n",
+        new="        if not allowed:\n",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/server/operations/test_applications.py",
+                "test_what_could_run_code_or_tell_secrets_is_refused"
+                "[spark.driver.extraJavaOptions--agentpath:x-is not for subscriptions to set]",
+                "DID NOT RAISE",
+            ),
+        ),
     ),
     Breakage(
         name="another-request-is-taken-for-the-same",

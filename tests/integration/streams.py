@@ -131,6 +131,17 @@ def _parents() -> Iterator[tuple[int, int]]:
                     yield int(entry.name), int(parent)
 
 
+def processes_of(parent: int, words: bytes) -> list[int]:
+    """The ids of the processes that one has started whose command line has these words."""
+    return [pid for pid, of in _parents() if of == parent and _has_words(pid, words)]
+
+
+def _has_words(pid: int, words: bytes) -> bool:
+    with suppress(OSError):
+        return words in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
 def _is_sparks(pid: int) -> bool:
     with suppress(OSError):
         return b"spark-submit" in (line := Path(f"/proc/{pid}/cmdline").read_bytes()) or b"SparkSubmit" in line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,7 +19,7 @@ from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Operations
 
-_NAMES: Final = ("table", "name", "sink", "where", "columns", "stream", "start", "state", "snapshot")
+_NAMES: Final = ("table", "name", "sink", "where", "columns", "stream", "spark", "start", "state", "snapshot")
 _STATES: Final = ("active", "paused")
 
 
@@ -133,12 +133,4 @@ def _declared(source: str, table: Mapping[str, Any]) -> Declared:
 
 
 def _for_server(spec: Asked) -> Asked:
-    return Asked(
-        table=spec.table,
-        name=spec.name,
-        sink=with_secrets(spec.sink),
-        where=spec.where,
-        columns=spec.columns,
-        stream=spec.stream,
-        start=spec.start,
-    )
+    return replace(spec, sink=with_secrets(spec.sink))

@@ -18,6 +18,7 @@ from tailrace_server.cli.opening import (
     ServerUrl,
     SinkOptions,
     SnapshotChoice,
+    SparkOptions,
     StreamOptions,
     Unchecked,
     Where,
@@ -115,11 +116,12 @@ def alter(
     column: Columns = None,
     snapshot: SnapshotChoice = None,
     stream: StreamOptions = None,
+    spark: SparkOptions = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Take a setting away: sink.NAME, column.NAME or stream.NAME; repeatable.",
+            help="Take a setting away: sink.NAME, column.NAME, stream.NAME or spark.NAME; repeatable.",
         ),
     ] = None,
     unchecked: Unchecked = False,
@@ -145,21 +147,24 @@ def alter(
             where="" if no_where else where,
             columns={**pairs(column, "--column"), **removed["column"]},
             stream={**stream_settings(stream, snapshot), **removed["stream"]},
+            spark={**typed(pairs(spark, "--spark")), **removed["spark"]},
         )
-        if not (alteration.sink or alteration.where is not None or alteration.columns or alteration.stream):
-            raise SettingsError("nothing to alter: give --option, --where, --column, --snapshot, --stream or --unset")
+        if alteration == Alteration():
+            raise SettingsError(
+                "nothing to alter: give --option, --where, --column, --snapshot, --stream, --spark or --unset"
+            )
         answer = operations.alter(reference, alteration, check=not unchecked)
         say_notes(answer)
         print_json(answer)
 
 
 def _removed(names: list[str]) -> dict[str, dict[str, None]]:
-    removed: dict[str, dict[str, None]] = {"sink": {}, "column": {}, "stream": {}}
+    removed: dict[str, dict[str, None]] = {"sink": {}, "column": {}, "stream": {}, "spark": {}}
     for word in names:
         kind, dot, name = word.partition(".")
         if kind not in removed or not dot:
-            raise SettingsError(f"--unset {word}: must be sink.NAME, column.NAME or stream.NAME")
-        removed[kind][name] = None
+            raise SettingsError(f"--unset {word}: must be sink.NAME, column.NAME, stream.NAME or spark.NAME")
+        removed[kind][word if kind == "spark" else name] = None  # Spark's own names begin so
     return removed
 
 

@@ -49,6 +49,8 @@ subscribe: Final = sa.Table(
     sa.Column("created", sa.BigInteger, nullable=False),
     # Tables that its worker goes without, as a JSON object of reasons by table; NULL: none.
     sa.Column("left_out", long_text()),
+    # Spark's properties of an application of its own, as a JSON object; NULL: it runs in its worker's application.
+    sa.Column("spark", long_text()),
     # Changes for the mirror, and how many of them it has: an outbox of one row each.
     sa.Column("changes", sa.BigInteger, nullable=False, server_default=sa.text("1")),
     sa.Column("mirrored", sa.BigInteger, nullable=False, server_default=sa.text("0")),

@@ -45,6 +45,7 @@ def details_of(subscription: Subscription, progress: Positions, ranges: str | No
         "where": subscription.shape.where,
         "columns": dict(subscription.shape.columns),
         "stream": dict(subscription.shape.stream),
+        "spark": dict(subscription.shape.spark),
         "start": str(subscription.start),
         "attempts": subscription.attempts,
         "created": time_of(subscription.created),

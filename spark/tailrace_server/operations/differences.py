@@ -17,7 +17,7 @@ def differences(
     The start is no part of it: it has counted once.
     """
     return [
-        *_changed("sink", settings, request.settings, masked, request.sink.shown),
+        *_changed("sink.", settings, request.settings, masked, request.sink.shown),
         *_shape(existing.shape, request.shape),
     ]
 
@@ -25,12 +25,13 @@ def differences(
 def _shape(old: Shape, new: Shape) -> Iterator[str]:
     if old.where != new.where:
         yield f"where: {_word(old.where)} -> {_word(new.where)}"
-    yield from _changed("columns", old.columns, new.columns, old.columns, new.columns)
-    yield from _changed("stream", old.stream, new.stream, old.stream, new.stream)
+    yield from _changed("columns.", old.columns, new.columns, old.columns, new.columns)
+    yield from _changed("stream.", old.stream, new.stream, old.stream, new.stream)
+    yield from _changed("", old.spark, new.spark, old.spark, new.spark)
 
 
 def _changed(
-    section: str,
+    prefix: str,
     old: Mapping[str, Any],
     new: Mapping[str, Any],
     old_shown: Mapping[str, Any],
@@ -40,7 +41,7 @@ def _changed(
         if old.get(name) != new.get(name):
             words = _word(old_shown.get(name)), _word(new_shown.get(name))
             same_stars = words[0] == words[1] or REDACTED in words
-            yield f"{section}.{name}: {'another secret' if same_stars else ' -> '.join(words)}"
+            yield f"{prefix}{name}: {'another secret' if same_stars else ' -> '.join(words)}"
 
 
 def _word(value: object) -> str:

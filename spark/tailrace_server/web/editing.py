@@ -81,7 +81,7 @@ def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
 def _new(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
     def shown(request: Request, visitor: Visitor, draft: Draft, status: int = 200) -> Response:
         sealed = vault.sealed(visitor, draft)
-        values = {"draft": draft, "sealed": sealed, "answer": None, "stream_names": STREAM_NAMES}
+        values = {"draft": draft, "sealed": sealed, "answer": None, **_names(site)}
         return renderer.page(request, visitor, "form.html", status, **values)
 
     @app.get("/subscriptions/new")
@@ -122,14 +122,20 @@ def asked_of(kind: str, fields: Sequence[Field], form: Mapping[str, str]) -> Ask
         where=form.get("where", "").strip() or None,
         columns=pairs_of("columns", form.get("columns", "")),
         stream={name: typed(text) for name, text in pairs_of("stream", form.get("stream", "")).items()},
+        spark={name: typed(text) for name, text in pairs_of("spark", form.get("spark", "")).items()},
         start=form.get("time", "").strip() if form.get("start") == "time" else form.get("start", "earliest"),
     )
+
+
+def _names(site: Site) -> dict[str, Sequence[str]]:
+    """The names that lines of a form may begin with."""
+    return {"stream_names": STREAM_NAMES, "spark_names": site.settings.server.spark_allowed}
 
 
 def _alter(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
     def shown(request: Request, visitor: Visitor, answer: Answer, draft: Draft, status: int = 200) -> Response:
         sealed = vault.sealed(visitor, draft)
-        values = {"draft": draft, "sealed": sealed, "answer": answer, "stream_names": STREAM_NAMES}
+        values = {"draft": draft, "sealed": sealed, "answer": answer, **_names(site)}
         return renderer.page(request, visitor, "form.html", status, **values)
 
     @app.get(f"{ONE}/alter")
@@ -172,6 +178,7 @@ def form_values(answer: Answer) -> dict[str, str]:
         "where": answer["where"] or "",
         "columns": "\n".join(f"{name} = {treatment}" for name, treatment in answer["columns"].items()),
         "stream": "\n".join(f"{name} = {_toml(value)}" for name, value in answer["stream"].items()),
+        "spark": "\n".join(f"{name} = {_toml(value)}" for name, value in answer["spark"].items()),
     }
 
 
@@ -185,6 +192,8 @@ def alteration_of(answer: Answer, fields: Sequence[Field], form: Mapping[str, st
     refuse_files({name: value for name, value in sink.items() if value is not None})
     columns: dict[str, str | None] = {**pairs_of("columns", form.get("columns", ""))}
     stream: dict[str, Any] = {name: typed(v) for name, v in pairs_of("stream", form.get("stream", "")).items()}
+    spark: dict[str, Any] = {name: typed(v) for name, v in pairs_of("spark", form.get("spark", "")).items()}
     columns.update(dict.fromkeys(answer["columns"].keys() - columns.keys()))
     stream.update(dict.fromkeys(answer["stream"].keys() - stream.keys()))
-    return Alteration(sink=sink, where=form.get("where", "").strip(), columns=columns, stream=stream)
+    spark.update(dict.fromkeys(answer["spark"].keys() - spark.keys()))
+    return Alteration(sink=sink, where=form.get("where", "").strip(), columns=columns, stream=stream, spark=spark)

@@ -64,7 +64,7 @@ class Site:
             return runs[-1]
 
         leases = Leases(self.database, CLUSTER, owner, LEASE)
-        pace = Pace(lease=LEASE, longest_pause=300, most=most)
+        pace = Pace(lease=LEASE, longest_pause=300, most=most, applications=1)
         return Worker(leases, start, pace, clock=lambda: self.now, random=lambda: 0.0)
 
     def subscribe(self, *names: str) -> list[int]:
@@ -261,7 +261,7 @@ def test_without_the_database_everything_ends_with_the_lease(site: Site) -> None
         return runs[-1]
 
     leases = Unreachable(site.database, CLUSTER, "w", LEASE)
-    pace = Pace(lease=LEASE, longest_pause=300, most=9)
+    pace = Pace(lease=LEASE, longest_pause=300, most=9, applications=1)
     worker = Worker(leases, start, pace, clock=lambda: site.now, random=lambda: 0.0)
     worker.beat()
     leases.gone = True
