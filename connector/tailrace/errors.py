@@ -16,7 +16,7 @@ class UnknownTableError(TailraceError):
 
 
 class NewerSchemaError(UnknownTableError):
-    """A partition update was written by a later definition than any that was read: its metadata epoch tells (6.0)."""
+    """A partition update was written by a later definition than any that was read, by its metadata epoch (6.0)."""
 
     def __init__(self, table_id: UUID, epoch: int, read_epoch: int) -> None:
         TailraceError.__init__(

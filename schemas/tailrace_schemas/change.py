@@ -149,7 +149,7 @@ class Change:
     `key` is the partition key's serialized bytes (composite-encoded for several columns), None only for truncate.
     `clustering` is None for static rows, partition deletions, range deletions and truncate; () for rows of tables
     without clustering columns. `cells` and `column_deletions` are in wire order. `start` and `end` only for ranges.
-    `upto` only for truncate: the position in its host's log up to which the table's data went; None: not told.
+    `upto` only for truncate: the position in its host's log up to which the table's data went; None: unknown.
     """
 
     op: Op

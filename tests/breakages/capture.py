@@ -158,7 +158,7 @@ BREAKAGES: Final = (
     ),
     Breakage(
         name="foreign-files-at-each-look",
-        promise="files that are none of Cassandra's are told of once",
+        promise="files that are none of Cassandra's are reported once",
         file="connector/tailrace/capture/listings.py",
         old="        self._foreign |= new\n",
         new="        self._foreign = new\n",

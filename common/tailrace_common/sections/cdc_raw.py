@@ -29,7 +29,7 @@ class CdcRawSettings(Section):
         "progress topic",
     )
     early_milliseconds: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=20, description="How often the log is looked at then: nothing tells of what is not flushed"
+        default=20, description="How often the log is looked at then: no event announces unflushed writes"
     )
     on_release: Literal["delete", "archive", "keep"] = Field(
         default="delete",

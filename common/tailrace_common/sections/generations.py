@@ -24,7 +24,7 @@ class GenerationSettings(Section):
         "later. At least Cassandra's own ring delay, and the same for all agents",
     )
     poll_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=10.0, description="How often the node's ring is looked at, to catch changes that no event told of"
+        default=10.0, description="How often the node's ring is looked at, to catch changes without an event"
     )
     retention_days: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
