@@ -12,7 +12,7 @@ class Kinds:
     is rare, so that rows are left; `apart`: no two USING TIMESTAMP of one microsecond; `expiries`: TTLs of seconds,
     those of hours are always there, but with `lasting`: no TTLs at all; `long_keys`: values in
     keys of thousands of bytes, which no index of an SQL database takes; `finite`: no NaN and no infinities, which
-    MySQL has no values for.
+    MySQL has no values for; `lists`: lists that are not frozen, whose elements' places no snapshot tells.
     """
 
     counters: bool = True
@@ -27,6 +27,7 @@ class Kinds:
     alterations: bool = True
     long_keys: bool = True
     finite: bool = False
+    lists: bool = True
 
     def __post_init__(self) -> None:
         if self.tied and not self.times:

@@ -59,17 +59,11 @@ def few_creations(
     """A small keyspace: two tables of a shared partition key that have each type at times, one with a column
     at the most, and at times another one."""
     yield from _keyspace(keyspace, replication)
-    types = _types(dialect)
+    types = [cql_type for cql_type in _types(dialect) if kinds.lists or not cql_type.startswith("list<")]
     random.shuffle(types)
     shared = random.choice(_KEYS)
-    yield _table(
-        random,
-        f"{keyspace}.first",
-        [shared],
-        _some_keys(random, 1, 3),
-        [*types[:8], random.choice(_LISTS)],
-        kinds=kinds,
-    )
+    keys, lists = _some_keys(random, 1, 3), [random.choice(_LISTS)] if kinds.lists else []
+    yield _table(random, f"{keyspace}.first", [shared], keys, [*types[:8], *lists], kinds=kinds)
     yield _table(random, f"{keyspace}.second", [shared], _some_keys(random, 0, 2), types[8:14], kinds=kinds)
     if random.random() < 0.3:
         keys = _some_keys(random, 1, 3)

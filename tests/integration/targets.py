@@ -123,8 +123,10 @@ class Imaged(Logged):
 
 def section_of(settings: BaseModel, **more: object) -> Section:
     """What was set, as the settings' file has it."""
-    told = {name: getattr(settings, name) for name in ("type", *sorted(settings.model_fields_set))}
-    plain = {name: one.get_secret_value() if isinstance(one, SecretStr) else one for name, one in told.items()}
+    values = {name: getattr(settings, name) for name in ("type", *sorted(settings.model_fields_set))}
+    plain = {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else value for name, value in values.items()
+    }
     return {**plain, **more}
 
 

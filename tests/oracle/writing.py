@@ -59,35 +59,49 @@ class Writer:
     def write(self, seed: int, kinds: Kinds, statements: int) -> Program:
         """Make and execute a random program of so many statements, schema changes not counted."""
         random = Random(seed)
-        with self.source.schema:
-            for statement in few_creations(random, self.keyspace, _DIALECT, kinds, replication=self.source.replication):
-                self._execute(statement)
-            tables = self._read_tables()
+        tables = self._create(random, kinds)
         phases = 2 if kinds.alterations else 1
         pools: Pools = {}
         for phase in range(phases):
             if phase:
                 with self.source.schema:
                     for statement in alterations(random, self.keyspace, tables, _DIALECT, kinds, most=1):
-                        self._execute(statement)
+                        self.execute(statement)
                     tables = self._read_tables()
             ahead = kinds.ahead and phase == phases - 1
             script = Statements(random, tables, _DIALECT, self._began, ahead=ahead, kinds=kinds, pools=pools)
             for _ in range(statements // phases):
-                self._execute(script.next())
+                self.execute(script.next())
         self._finish(tables)
         return Program(seed, tuple(self.lines))
+
+    def begin(self, seed: int, kinds: Kinds) -> Statements:
+        """Make the tables of a random program without alterations; the statements are for `execute`."""
+        random = Random(seed)
+        tables = self._create(random, kinds)
+        return Statements(random, tables, _DIALECT, self._began, kinds=kinds)
+
+    def execute(self, statement: str) -> None:
+        """Execute one statement; the node may refuse it, as an index of a list that is too short."""
+        try:
+            self.source.session.execute(due(statement, self.began, time.time()))
+        except RequestValidationException:
+            self.refused += 1
+            return
+        except RequestExecutionException:
+            self.doubtful += 1  # a node is down: done or not, as SELECT will say
+        self.lines.append(told(statement, self.keyspace, self._began))
 
     def repeat(self, program: Program) -> None:
         """Execute a program that was told; statements that fewer lines make senseless are refused, and left out."""
         for statement in program.within(self.keyspace, self._began):
             if statement.startswith(_DDL):
                 with self.source.schema:
-                    self._execute(statement)
+                    self.execute(statement)
                     if statement.startswith("DROP TABLE"):
                         self._read_tables()
             else:
-                self._execute(statement)
+                self.execute(statement)
         with self.source.schema:
             tables = self._read_tables()
         self._finish(tables)
@@ -107,6 +121,12 @@ class Writer:
         with self.source.schema:
             self.source.session.execute(f"DROP KEYSPACE IF EXISTS {self.keyspace}")
 
+    def _create(self, random: Random, kinds: Kinds) -> list[Table]:
+        with self.source.schema:
+            for statement in few_creations(random, self.keyspace, _DIALECT, kinds, replication=self.source.replication):
+                self.execute(statement)
+            return self._read_tables()
+
     def _finish(self, tables: list[Table]) -> None:
         """One more write to each table: who follows the log knows a definition only by what was written under it."""
         for table in tables:
@@ -122,17 +142,6 @@ class Writer:
         except RequestExecutionException:
             return False
         return True
-
-    def _execute(self, statement: str) -> None:
-        """Execute one statement; the node may refuse it, as an index of a list that is too short."""
-        try:
-            self.source.session.execute(due(statement, self.began, time.time()))
-        except RequestValidationException:
-            self.refused += 1
-            return
-        except RequestExecutionException:
-            self.doubtful += 1  # a node is down: done or not, as SELECT will say
-        self.lines.append(told(statement, self.keyspace, self._began))
 
     def _read_tables(self) -> list[Table]:
         """The keyspace's tables as they are now, by name; what is not of a program comes in no order."""

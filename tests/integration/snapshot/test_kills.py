@@ -1,128 +1,72 @@
-"""kill -9 in the middle of a snapshot and behind it, while the table is written: the copy is what SELECT answers."""
+"""kill -9 in the middle of a snapshot and behind it, while its tables are written: the copy is what SELECT answers."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
 import sqlalchemy as sa
 
-from tailrace_schemas.errors import CorruptError
-from tailrace_spark.snapshot.progress import Snapshots, State, snapshots_from_json
-from tests.integration.processes import PROGRAM
+from tailrace.local import LocalCassandra, LocalKafka
 from tests.integration.snapshot import dying_snapshot
+from tests.integration.snapshot.copies import SECONDS, copied
 from tests.integration.snapshot.dying_snapshot import Step
-from tests.integration.snapshot.following import KEYS, Place, Writes
-from tests.integration.streams import StreamProcess
-from tests.oracle.comparison import Difference, Downstream, ask, differences
-from tests.postgres import new_database
+from tests.integration.snapshot.following import Place, placed
+from tests.integration.targets import POSTGRESQL, TARGETS, Target
+from tests.integration.ways import Ground, Way
 
 _LOG = logging.getLogger("tailrace.test")
-LIMITS = {"consistency": "ONE", "ranges": 16, "page_rows": 20, "concurrent_ranges": 2, "range_mebibytes": 1}
-STEPS = {Step.NOTING: 2, Step.NOTED: 1, Step.READ: 1, Step.WRITING: 2, Step.WRITTEN: 1, Step.DONE: 1}
+STEPS: Final = {Step.NOTING: 2, Step.NOTED: 1, Step.READ: 1, Step.WRITING: 2, Step.WRITTEN: 1, Step.DONE: 1}
 """The steps in an order in which rounds are left for each, and at which time it dies there."""
-SECONDS = 300.0
-"""A start of Spark and a round, where the machine has much to do."""
+WAYS: Final[Mapping[str, tuple[Way[Target], str, int | None]]] = {
+    "postgresql": (POSTGRESQL, "driver", None),
+    "postgresql, tasks": (POSTGRESQL, "executors", None),
+    "delta, current": (TARGETS["delta, current"], "executors", 3),
+    "files": (TARGETS["files"], "driver", 6),
+}
+"""Sinks, who writes them, and the seed of a random program."""
 
 
-class Copy:
-    """A table with rows before its log, writes to it, and a stream that copies it into PostgreSQL."""
-
-    def __init__(self, place: Place, name: str, directory: Path, execution: str, master: str) -> None:
-        self.place = place
-        self.name = name
-        self.store = Downstream(new_database())
-        self._directory = directory
-        self._master = master
-        self._settings = {
-            # The log before the start is not read: only the snapshot has what was written till then.
-            "starting_offsets": '"latest"', "snapshot": '"initial"', "execution": json.dumps(execution),
-            "metrics_port": 0, "topics": json.dumps(rf"{place.prefix}\.{place.keyspace}\.{name}"),
-        }  # fmt: skip
-
-    def stream(self, name: str, program: tuple[str, ...] = PROGRAM) -> StreamProcess:
-        sections = {"cluster": self.place.sections(self.name)["cluster"], "snapshot": LIMITS}
-        return StreamProcess(
-            self._directory, self.place.kafka, self.place.prefix, self.store.url,
-            name=name, stream=self._settings, sections=sections, program=program, master=self._master,
-        )  # fmt: skip
-
-    @property
-    def progress(self) -> Snapshots:
-        """How far the snapshot is, by the newest note that is whole."""
-        values = [Snapshots()]
-        for file in (self._directory / "checkpoint" / "tailrace").glob("snapshots-?.json"):
-            with suppress(CorruptError, FileNotFoundError):  # cut off, as the step says, or about to be replaced
-                values.append(snapshots_from_json(file.read_text()))
-        return max(values, key=lambda value: value.sequence)
-
-    @property
-    def rows(self) -> int:
-        """How many rows are noted as written."""
-        return sum(snapshot.rows for snapshot in self.progress.tables)
-
-    @property
-    def done(self) -> bool:
-        """Whether the snapshot is over."""
-        return {snapshot.state for snapshot in self.progress.tables} == {State.DONE}
-
-    def differences(self) -> list[Difference]:
-        return differences(ask(self.place.session, [self.place.table(self.name)]), self.store)
-
-    def finish(self, stream: StreamProcess, writes: Writes) -> None:
-        """Wait for the end of the snapshot, and that nothing differs."""
-        stream.until(lambda: self.done, 2 * SECONDS)
-        writes.end()
-        stream.until(lambda: self.differences() == [], SECONDS)
-        [answer] = ask(self.place.session, [self.place.table(self.name)])
-        [snapshot] = self.progress.tables
-        _LOG.info(
-            "%s: %d rows in %d rounds, %d writes; in the end %s",
-            self.name, snapshot.rows, snapshot.rounds, writes.count, dict(answer.counts),
-        )  # fmt: skip
-        assert self.store.set_aside() == []
-        assert len(answer.rows) > KEYS
+@pytest.fixture(scope="module")
+def place(cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """All streams are processes of their own: there is no Spark in this one."""
+    with placed(cassandra, kafka, tmp_path_factory.mktemp("place")) as new:
+        yield new
 
 
-@contextmanager
-def copied(
-    place: Place, name: str, directory: Path, execution: str, master: str = "local[1]"
-) -> Iterator[tuple[Copy, Writes]]:
-    place.create(name)
-    copy = Copy(place, name, directory, execution, master)
-    with closing(copy.store), Writes(place, name) as writes:
-        yield copy, writes
-
-
-@pytest.mark.promise("snapshots.resumes", "snapshots.equal")
+@pytest.mark.promise("snapshots.resumes", "snapshots.equal", "snapshots.once")
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("execution", ["driver", "executors"])
+@pytest.mark.parametrize("name", WAYS)
 def test_a_stream_that_is_killed_at_each_step_of_its_snapshot_and_behind_it_resumes_at_the_range(
-    place: Place, tmp_path: Path, execution: str
+    place: Place, tmp_path: Path, ground: Ground, name: str
 ) -> None:
-    with copied(place, f"killed_{execution}", tmp_path, execution) as (copy, writes):
+    way, execution, seed = WAYS[name]
+    if (trouble := way.missing()) is not None:
+        pytest.skip(trouble)
+    table = "killed_" + "_".join(name.replace(",", "").split())
+    with copied(place, table, tmp_path, way.new(ground), execution=execution, seed=seed) as copy:
         rows = 0
         for step, time in STEPS.items():
             with copy.stream("dying", (dying_snapshot.__file__, step, str(time))) as dying:
                 assert dying.ended(SECONDS) == -signal.SIGKILL, f"{step}\n{dying.words()}"
             assert copy.rows >= rows, step
             rows = copy.rows
-            _LOG.info("killed at %r: %d rows of the snapshot are noted, %d writes", str(step), rows, writes.count)
+            _LOG.info("killed at %r: %d rows of the snapshots are noted, %d writes", str(step), rows, copy.written)
         assert rows > 0
         with copy.stream("stream") as stream:
             stream.until(lambda: copy.done, SECONDS)
-            behind = writes.count
-            stream.until(lambda: writes.count > behind + 50, SECONDS)
+            behind = copy.written
+            stream.until(lambda: copy.written > behind + 50, SECONDS)
             stream.kill()
         with copy.stream("stream") as stream:
-            copy.finish(stream, writes)
+            copy.finish(stream)
             assert stream.stop() == 0, stream.words()
 
 
@@ -131,21 +75,24 @@ def test_a_stream_that_is_killed_at_each_step_of_its_snapshot_and_behind_it_resu
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("execution", ["driver", "executors"])
 def test_executors_and_the_sink_that_are_killed_in_a_snapshot_lose_nothing(
-    place: Place, tmp_path: Path, execution: str
+    place: Place, tmp_path: Path, ground: Ground, execution: str
 ) -> None:
+    target = POSTGRESQL.new(ground)
     with (
-        copied(place, f"lost_{execution}", tmp_path, execution, "local-cluster[2,1,1024]") as (copy, writes),
+        copied(
+            place, f"lost_{execution}", tmp_path, target, execution=execution, master="local-cluster[2,1,1024]"
+        ) as copy,
         copy.stream("stream") as stream,
     ):
         stream.until(lambda: copy.rows > 0, SECONDS)
         killed = executors_of(stream.process.pid)
         assert killed
         os.kill(killed[0], signal.SIGKILL)
-        _LOG.info("an executor is killed: %d rows of the snapshot are noted", copy.rows)
+        _LOG.info("an executor is killed: %d rows of the snapshots are noted", copy.rows)
         stream.until(lambda: len(set(executors_of(stream.process.pid)) - set(killed)) > 0, SECONDS)
-        crash(copy.store.url)
-        _LOG.info("PostgreSQL is killed: %d rows of the snapshot are noted", copy.rows)
-        copy.finish(stream, writes)
+        crash(str(target.section["url"]))
+        _LOG.info("PostgreSQL is killed: %d rows of the snapshots are noted", copy.rows)
+        copy.finish(stream)
         assert stream.stop() == 0, stream.words()
 
 
