@@ -28,6 +28,7 @@ WAYS: Final[Mapping[str, tuple[Way[Target], str, int | None]]] = {
     "postgresql": (POSTGRESQL, "driver", None),
     "postgresql, tasks": (POSTGRESQL, "executors", None),
     "delta, current": (TARGETS["delta, current"], "executors", 3),
+    "opensearch": (TARGETS["opensearch"], "executors", 5),
     "files": (TARGETS["files"], "driver", 6),
 }
 """Sinks, who writes them, and the seed of a random program."""
