@@ -285,7 +285,7 @@ def test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start(
             closing(open_sink("local", options.sink["local"], prefix)) as sink,
             pytest.raises(SettingsError, match=says),
         ):
-            Stream(spark, options, sink).start()
+            Stream(spark, options, sink).run(availableNow=True)  # begins no query
     where = {"shop.*": "name = 'ann'", "none.*": "nothing = 1"}
     options = following(where=where, topics=f"{prefix}\\.shop\\.people")
     with closing(open_sink("local", options.sink["local"], prefix)) as sink:
