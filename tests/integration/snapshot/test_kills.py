@@ -28,6 +28,7 @@ WAYS: Final[Mapping[str, tuple[Way[Target], str, int | None]]] = {
     "postgresql": (POSTGRESQL, "driver", None),
     "postgresql, tasks": (POSTGRESQL, "executors", None),
     "delta, current": (TARGETS["delta, current"], "executors", 3),
+    "iceberg, current": (TARGETS["iceberg, current"], "executors", 4),
     "opensearch": (TARGETS["opensearch"], "executors", 5),
     "files": (TARGETS["files"], "driver", 6),
 }
