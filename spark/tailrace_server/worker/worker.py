@@ -65,6 +65,7 @@ class Worker:
         self._random = random
         self._shuffle = shuffle
         self._runs: dict[int, Running] = {}
+        self._ending: set[int] = set()
         self._waiting: dict[int, Waiting] = {}
         self._reported: dict[int, Failure] = {}
         self._leased_until = clock()
@@ -89,7 +90,7 @@ class Worker:
             self._leased_until = began + self._pace.lease
             share = self._leases.share(self._pace.most)
             self._keep_to(owned)
-            self._give_up(self.running - share)
+            self._give_up(share)
             self._look_after()
             self._take_up(share)
         except ServiceError as error:
@@ -128,18 +129,27 @@ class Worker:
             subscription = owned.get(identity)
             if subscription is None or subscription.token != run.claim.token:
                 log.warning("%s is not this worker's any more", run.claim.subscription.reference)
-                run.stop()
+                self._end(identity)
             elif not _same(subscription, run.claim.subscription):
-                run.stop()
+                self._end(identity)
         for identity, waiting in list(self._waiting.items()):
             subscription = owned.get(identity)
             if subscription is None or not _same(subscription, waiting.claim.subscription):
                 self._release(self._waiting.pop(identity).claim)
 
-    def _give_up(self, surplus: int) -> None:
-        """Leave what is beyond the share to workers that have less."""
-        for run in list(self._runs.values())[: max(0, surplus)]:
-            run.stop()
+    def _give_up(self, share: int) -> None:
+        """Leave what is beyond the share to workers that have less.
+
+        What ends already, as an operator's pause does, is beyond it no more: another would end in its stead.
+        """
+        staying = [identity for identity in self._runs if identity not in self._ending]
+        surplus = len(staying) + len(self._waiting) - share
+        for identity in staying[: max(0, surplus)]:
+            self._end(identity)
+
+    def _end(self, identity: int) -> None:
+        self._ending.add(identity)
+        self._runs[identity].stop()
 
     def _look_after(self) -> None:
         """Report what fails and what works again; take leave of what has ended."""
@@ -191,6 +201,7 @@ class Worker:
         pause = pause_seconds(max(1, attempts), self._random(), self._pace.longest_pause)
         self._waiting[identity] = Waiting(run.claim, self._clock() + pause)
         del self._runs[identity]
+        self._ending.discard(identity)
         log.info("%s is tried again in %.0f s", run.claim.subscription.reference, pause)
 
     def _take_up(self, share: int) -> None:
@@ -216,6 +227,7 @@ class Worker:
 
     def _forget(self, identity: int) -> None:
         self._runs.pop(identity, None)
+        self._ending.discard(identity)
         self._reported.pop(identity, None)
 
     def _release(self, claim: Claim) -> None:

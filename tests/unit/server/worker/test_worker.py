@@ -118,6 +118,19 @@ def test_what_an_operator_ends_is_finished_and_released(site: Site, operation: t
     assert (worker.running, site.state(identity)[1]) == (0, None)
 
 
+@pytest.mark.promise("subscription.isolated")
+@pytest.mark.parametrize("ended", [0, 1, 2])
+def test_what_an_operator_ends_ends_no_other(site: Site, ended: int) -> None:
+    """The share is smaller by one then, which the one that ends makes up for."""
+    ids, worker = site.subscribe(*"abc"), site.worker("w")
+    worker.beat()
+    site.subscriptions.change(ids[ended], "pause", "test", transitions.paused)
+    worker.beat()
+    worker.beat()
+    assert [run.stopped for run in site.runs["w"]] == [number == ended for number in range(3)]
+    assert worker.running == 2
+
+
 def test_what_is_altered_runs_again_with_its_new_settings(site: Site) -> None:
     [identity], worker = site.subscribe("a"), site.worker("w")
     worker.beat()
