@@ -195,7 +195,7 @@ BUGS: Final[tuple[Breakage, ...]] = (
     _bug(
         "what has expired is shown",
         "spark/tailrace_spark/rowstate/visible.py",
-        "return at is None or cell.ttl is None or cell.expires is None or at < cell.expires",
+        "return now is None or cell.ttl is None or cell.expires is None or now < cell.expires",
         "return True",
     ),
     _bug(
