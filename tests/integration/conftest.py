@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tests.integration.agents import cql
+from tests.integration.feed import Feed
 from tests.integration.ways import Ground
 from tests.services.choice import Means, choose
 
@@ -87,6 +88,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture
+def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+    """What agents publish, with a generation; a test has topics of its own."""
+    feed = Feed(kafka.bootstrap, prefix)
+    feed.announce()
+    yield feed
+    feed.close()
 
 
 @pytest.fixture

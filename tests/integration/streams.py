@@ -143,9 +143,7 @@ def _has_words(pid: int, words: bytes) -> bool:
 
 
 def _is_sparks(pid: int) -> bool:
-    with suppress(OSError):
-        return b"spark-submit" in (line := Path(f"/proc/{pid}/cmdline").read_bytes()) or b"SparkSubmit" in line
-    return False
+    return _has_words(pid, b"spark-submit") or _has_words(pid, b"SparkSubmit")
 
 
 def _is_of_tasks(pid: int) -> bool:

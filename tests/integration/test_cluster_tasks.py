@@ -46,15 +46,6 @@ def compiled() -> Path:
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """An empty cluster's topics."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
-    yield feed
-    feed.close()
-
-
-@pytest.fixture
 def database() -> Iterator[Database]:
     """A new one, which every machine reaches by TCP."""
     name = sa.make_url(postgres.new_database()).database

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import count
@@ -238,14 +238,6 @@ Following = Callable[..., Settings]
 PEOPLE = table({"name": "text"}, regular={"age": "int"}, keyspace="shop", name="people")
 EVENTS = table({"at": "int"}, regular={"v": "int"}, keyspace="shop", name="events", table_id=uuid4())
 LOGS = table({"id": "int"}, regular={"v": "int"}, keyspace="other", name="logs", table_id=uuid4())
-
-
-@pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """A cluster's topics with a generation."""
-    with closing(Feed(kafka.bootstrap, prefix)) as feed:
-        feed.announce()
-        yield feed
 
 
 @pytest.fixture(params=["driver", "executors"])

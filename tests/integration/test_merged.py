@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,6 @@ ORDERS = table(
 )
 NOON = datetime(2024, 5, 1, 12, 0, tzinfo=UTC)
 AT = 1_714_000_000_000_000
-
-
-@pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
-    yield feed
-    feed.close()
 
 
 def minute(number: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,13 +26,10 @@ BARE = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.ver
 
 
 @pytest.fixture(autouse=True)
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+def feed(feed: Feed) -> Feed:
     """Five rows of one table."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
     feed.publish([Log(PLAIN).insert((number,), (), 5_000_000, v=f"v{number}") for number in range(5)])
-    yield feed
-    feed.close()
+    return feed
 
 
 def run(command: list[str], directory: Path) -> str:

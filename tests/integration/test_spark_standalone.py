@@ -51,13 +51,10 @@ def archive(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+def feed(feed: Feed) -> Feed:
     """Rows of one table, in both partitions of its topic."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
     feed.publish([Log(PLAIN).insert((number,), (), 5_000_000, v=f"v{number}") for number in range(ROWS)])
-    yield feed
-    feed.close()
+    return feed
 
 
 def run(command: list[str], directory: Path, compiled: Path) -> str:

@@ -59,15 +59,6 @@ class Kept:
         return found
 
 
-@pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """An empty cluster's topics, with a generation."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
-    yield feed
-    feed.close()
-
-
 def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, seconds: float | None) -> Settings:
     stream = {"checkpoint": str(tmp_path / "checkpoint"), "one_copy_seconds": seconds}
     kafka_settings = {"bootstrap.servers": kafka.bootstrap}

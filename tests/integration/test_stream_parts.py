@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,15 +34,6 @@ LIMIT = 1 << 20
 LARGE = 100_000
 ROWS = 94
 """As 1,200 rows of 1 MB are to a part of 128 MiB, which a driver of 1 GiB has."""
-
-
-@pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """An empty cluster's topics, with a generation."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
-    yield feed
-    feed.close()
 
 
 def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, **stream: object) -> Settings:

@@ -38,15 +38,6 @@ NUMBERS = range(30)
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """Topics with a generation."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
-    yield feed
-    feed.close()
-
-
-@pytest.fixture
 def database() -> Iterator[Database]:
     url = new_database()
     engine = sa.create_engine(url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -36,12 +35,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
+def feed(feed: Feed) -> Feed:
     feed.add(ROWS)
-    yield feed
-    feed.close()
+    return feed
 
 
 def mixed(seed: int, mutations: int = 6) -> list[Change]:

@@ -25,15 +25,6 @@ SPARK = {"spark.driver.memory": "600m", "spark.sql.shuffle.partitions": 2}
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """One with a generation."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
-    yield feed
-    feed.close()
-
-
-@pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     """An empty one."""
     url = f"sqlite:///{tmp_path / 'target.db'}"

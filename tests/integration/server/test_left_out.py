@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -31,14 +30,11 @@ ITEMS = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="items
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
+def feed(feed: Feed) -> Feed:
     """One with a generation and both tables."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
     feed.publish([Log(ITEMS).insert((7,), (), 2_000_000, v="i"), Log(ORDERS).insert(("DE",), (1,), 2_000_000, v="o"),
                   Log(ORDERS).insert(("FR",), (2,), 2_000_000, v="o")])  # fmt: skip
-    yield feed
-    feed.close()
+    return feed
 
 
 def ids(database: Database, name: str) -> list[int]:

@@ -14,11 +14,9 @@ from tailrace_server.operations.asking import Asked
 from tests import postgres
 from tests.integration.feed import Feed
 from tests.integration.server.servers import ServerProcess, Site
-from tests.integration.server.test_workers import feed, rows
+from tests.integration.server.test_workers import rows
 from tests.integration.test_stream_kills import IDS, LAST, Load, Row, Source
 from tests.unit.spark.sinks.contract import Database
-
-__all__ = ["feed"]
 
 FILTERS = {"all": None, "even": "id % 2 = 0", "paused": None, "stalled": None}
 

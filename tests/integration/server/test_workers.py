@@ -21,15 +21,6 @@ DOWN = "postgresql://nobody:secret@127.0.0.1:1/nothing"
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """One with a generation."""
-    feed = Feed(kafka.bootstrap, prefix)
-    feed.announce()
-    yield feed
-    feed.close()
-
-
-@pytest.fixture
 def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
     """Empty ones, by the name of their subscriber."""
     urls = {"left": f"sqlite:///{tmp_path / 'left.db'}", "right": postgres.new_database()}

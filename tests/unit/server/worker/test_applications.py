@@ -30,7 +30,7 @@ LEASE = 60.0
 SECONDS = 60.0
 OWN = Shape(spark={"spark.executor.memory": "1g"})
 DOWN = Failure("the sink is down", "start it")
-# The other end of the pipe: it reads its order, says what it is told to, and ends as it is told to.
+# The other end of the pipe: it reads its order, and writes and ends as the test chose.
 PROGRAM = """
 import json, os, signal, sys
 how, seen = sys.argv[1], sys.argv[2]
