@@ -121,10 +121,15 @@ def asked_of(kind: str, fields: Sequence[Field], form: Mapping[str, str]) -> Ask
         sink=sink,
         where=form.get("where", "").strip() or None,
         columns=pairs_of("columns", form.get("columns", "")),
-        stream={name: typed(text) for name, text in pairs_of("stream", form.get("stream", "")).items()},
-        spark={name: typed(text) for name, text in pairs_of("spark", form.get("spark", "")).items()},
+        stream=_typed("stream", form),
+        spark=_typed("spark", form),
         start=form.get("time", "").strip() if form.get("start") == "time" else form.get("start", "earliest"),
     )
+
+
+def _typed(name: str, form: Mapping[str, str]) -> dict[str, Any]:
+    """The lines NAME = VALUE of a field of the form."""
+    return {key: typed(text) for key, text in pairs_of(name, form.get(name, "")).items()}
 
 
 def _names(site: Site) -> dict[str, Sequence[str]]:
@@ -191,9 +196,7 @@ def alteration_of(answer: Answer, fields: Sequence[Field], form: Mapping[str, st
     sink = changes_of_form(fields, form)
     refuse_files({name: value for name, value in sink.items() if value is not None})
     columns: dict[str, str | None] = {**pairs_of("columns", form.get("columns", ""))}
-    stream: dict[str, Any] = {name: typed(v) for name, v in pairs_of("stream", form.get("stream", "")).items()}
-    spark: dict[str, Any] = {name: typed(v) for name, v in pairs_of("spark", form.get("spark", "")).items()}
-    columns.update(dict.fromkeys(answer["columns"].keys() - columns.keys()))
-    stream.update(dict.fromkeys(answer["stream"].keys() - stream.keys()))
-    spark.update(dict.fromkeys(answer["spark"].keys() - spark.keys()))
+    stream, spark = _typed("stream", form), _typed("spark", form)
+    for name, values in (("columns", columns), ("stream", stream), ("spark", spark)):
+        values.update(dict.fromkeys(answer[name].keys() - values.keys()))
     return Alteration(sink=sink, where=form.get("where", "").strip(), columns=columns, stream=stream, spark=spark)

@@ -82,7 +82,7 @@ def _await_end(stop: threading.Event) -> None:
 
 
 def run_application(order: Order, stop: threading.Event, tell: Tell) -> None:
-    """Run the claim of an order. What fails is told, and not raised."""
+    """Run the claim of an order. What fails is reported, and not raised."""
     try:
         settings = settings_of(None if order.config is None else Path(order.config))
         with _opened(order, settings) as (claim, subscriptions, leases):

@@ -10,7 +10,14 @@ from tailrace_server.worker.run import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class _Message:
+    def to_line(self) -> bytes:
+        """As JSON, with the end of its line."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order(_Message):
     """What the application is to run: the claim of a worker, by its subscription's id, its owner and its token.
 
     `config` is the settings file that the worker was given; without one both look at the same places. No secret is
@@ -24,10 +31,6 @@ class Order:
     log_level: str
     log_format: str
 
-    def to_line(self) -> bytes:
-        """As JSON, with the end of its line."""
-        return json.dumps(asdict(self)).encode() + b"\n"
-
     @classmethod
     def from_line(cls, line: bytes) -> Self:
         """Out of `to_line`."""
@@ -35,16 +38,12 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(_Message):
     """How a run is, as `Running` says."""
 
     works: bool = False
     failure: Failure | None = None
     finished: str | None = None
-
-    def to_line(self) -> bytes:
-        """As JSON, with the end of its line."""
-        return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:

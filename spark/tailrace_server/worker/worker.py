@@ -77,10 +77,13 @@ class Worker:
         return len(self._runs) + len(self._waiting)
 
     @property
+    def _claims(self) -> list[Claim]:
+        return [run.claim for run in self._runs.values()] + [waiting.claim for waiting in self._waiting.values()]
+
+    @property
     def _application_room(self) -> int:
         """How many more Spark applications it may start."""
-        claims = [run.claim for run in self._runs.values()] + [waiting.claim for waiting in self._waiting.values()]
-        return self._pace.applications - sum(bool(claim.subscription.shape.spark) for claim in claims)
+        return self._pace.applications - sum(bool(claim.subscription.shape.spark) for claim in self._claims)
 
     def beat(self) -> None:
         """Renew the leases; end, start and report what that and the state of the runs ask for."""
@@ -102,7 +105,7 @@ class Worker:
         """Finish batches, and let others have the subscriptions at once."""
         for run in self._runs.values():
             run.stop()
-        claims = [run.claim for run in self._runs.values()] + [waiting.claim for waiting in self._waiting.values()]
+        claims = self._claims
         for run in list(self._runs.values()):
             while not run.ended:
                 run.wait(_LAST_BATCH_SECONDS)
@@ -165,7 +168,7 @@ class Worker:
                 if refresh:
                     run.refresh()
             except LostLeaseError:
-                run.stop()
+                self._end(identity)
                 if run.ended:
                     self._forget(identity)
 
@@ -200,8 +203,7 @@ class Worker:
         attempts = self._failed(identity, run.claim, run.failure)
         pause = pause_seconds(max(1, attempts), self._random(), self._pace.longest_pause)
         self._waiting[identity] = Waiting(run.claim, self._clock() + pause)
-        del self._runs[identity]
-        self._ending.discard(identity)
+        self._remove(identity)
         log.info("%s is tried again in %.0f s", run.claim.subscription.reference, pause)
 
     def _take_up(self, share: int) -> None:
@@ -225,9 +227,12 @@ class Worker:
             self._forget(identity)
         self._waiting.clear()
 
-    def _forget(self, identity: int) -> None:
+    def _remove(self, identity: int) -> None:
         self._runs.pop(identity, None)
         self._ending.discard(identity)
+
+    def _forget(self, identity: int) -> None:
+        self._remove(identity)
         self._reported.pop(identity, None)
 
     def _release(self, claim: Claim) -> None:
