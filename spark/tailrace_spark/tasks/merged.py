@@ -108,7 +108,7 @@ def merging(settings: Settings, table: str, read: ReadRows, write: WriteRows) ->
     """A function for `writeStream.foreachBatch` that merges each batch of `tailrace_spark.changes(spark, settings)`.
 
     `read` gives the stored rows as they were before a batch, and `write` takes all rows after it, as `merged` has them.
-    A batch may come again after a crash: `write` then replaces what it had written of it.
+    A batch may be redelivered after a crash: `write` then replaces what it had written of it.
     """
 
     def take(frame: DataFrame, batch: int) -> None:

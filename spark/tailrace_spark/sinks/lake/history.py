@@ -53,7 +53,7 @@ HISTORY_LIMITS: Final = HistoryLimits()
 class LakeHistory:
     """One commit for each table of a batch; it notes how far each partition of Kafka is in that table.
 
-    The tables alone say what was written, so a batch that comes again, in part, cut otherwise or to another
+    The tables alone say what was written, so a redelivered batch, in part, cut otherwise or to another
     process, changes nothing. Of two that write at a time one fails, and finds its batch done when it comes again.
     """
 
