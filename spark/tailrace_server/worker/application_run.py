@@ -1,8 +1,8 @@
 """A subscription in a Spark application of its own, as its worker sees it: a process that it starts and watches.
 
 The worker has the lease, renews it, and says what becomes of the subscription, as for a run of its own. The process
-runs the claim and keeps its progress. The end of the pipe to it ends it: the worker closes the pipe to stop it, and the
-kernel does when the worker is gone.
+runs the claim and keeps its progress. It ends when the pipe to it ends. The worker closes the pipe to stop it, and the
+kernel does so when the worker is gone.
 """
 
 from __future__ import annotations
