@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
+SQL: Final = "unit/spark/sinks/sql/test_earlier_versions.py"
 RECORDS: Final = "unit/upgrades/test_records.py"
 NOTES: Final = "spark/tailrace_spark/job/notes.py"
 
@@ -18,6 +19,15 @@ BREAKAGES: Final = (
         new="or format_number < FORMAT:",
         needs=Needs.NOTHING,
         reds=(Red(RECORDS, "test_what_a_later_version_wrote_is_refused[checkpoint-batch]", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="a-later-versions-tables-are-written",
+        promise="tables that a later version wrote into a SQL database are refused",
+        file="spark/tailrace_spark/sinks/state_store/formats.py",
+        old="formats.get(name, FORMAT) > FORMAT:",
+        new="formats.get(name, FORMAT) < FORMAT:",
+        needs=Needs.NOTHING,
+        reds=(Red(SQL, "test_tables_of_a_later_format_are_refused[sqlite-tailrace_streams]", "DID NOT RAISE"),),
     ),
     Breakage(
         name="parked-mutations-of-before-are-dead",

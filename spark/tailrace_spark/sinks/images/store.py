@@ -38,6 +38,7 @@ from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 from tailrace_spark.sinks.state_store.engine import absent, is_of_one_table, open_engine, remedy, said
 from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS
+from tailrace_spark.sinks.state_store.formats import make_tables
 from tailrace_spark.sinks.state_store.purge import PURGES, Purges, forget
 from tailrace_spark.sinks.state_store.state_table import StateTable
 from tailrace_spark.sinks.state_store.truncations import TRUNCATIONS, Truncations
@@ -184,9 +185,8 @@ class ImageStore:
         try:
             with self._engine.begin() as connection:
                 if not self._made:
-                    IMAGES.create_all(connection)
-                    for table in (TRUNCATIONS, PURGES, *((FENCES, PARTITIONS) if self.by_tasks else ())):
-                        table.create(connection, checkfirst=True)
+                    shared = (TRUNCATIONS, PURGES, *((FENCES, PARTITIONS) if self.by_tasks else ()))
+                    make_tables(connection, [*IMAGES.tables.values(), *shared])
                 yield connection
         except BaseException as error:
             self._made = False

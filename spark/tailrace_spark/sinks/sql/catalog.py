@@ -29,6 +29,7 @@ from tailrace_spark.sinks.sql.layout import (
 from tailrace_spark.sinks.sql.names import objects, table_name
 from tailrace_spark.sinks.sql.views import Views
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, STATE_BYTES
+from tailrace_spark.sinks.state_store.formats import make_tables
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
 log = logging.getLogger("tailrace_spark")
@@ -81,8 +82,8 @@ class Catalog:
         self._seen: dict[int, Table] = {}
 
     def create(self, connection: sa.Connection) -> None:
-        """Make the catalog's own tables where they are missing."""
-        CATALOG.create_all(connection)
+        """Make the catalog's own tables where they are missing. Raises SettingsError for a later version's."""
+        make_tables(connection, list(CATALOG.tables.values()))
         self._add_missing(connection, DEAD_LETTERS)
 
     def forget(self) -> None:

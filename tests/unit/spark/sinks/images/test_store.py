@@ -30,6 +30,7 @@ from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.images.state import LONGEST_CLUSTERING, LONGEST_KEY
 from tailrace_spark.sinks.images.store import TABLES, ImageStore
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.state_store.formats import FORMATS
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
 from tests.unit.spark.sinks.contract import Database, broken, piece
@@ -566,3 +567,29 @@ def test_a_definition_that_an_earlier_version_noted_goes_on(database: Database) 
     with database.engine.begin() as connection:
         noted, _ = decode_record(connection.execute(sa.select(TABLES.c.definition)).scalar_one())
     assert set(noted.definition.columns) >= set(CART.columns) | set(wider.columns)
+
+
+@pytest.mark.promise("sql.later-formats")
+def test_images_of_a_later_format_end_the_stream(database: Database) -> None:
+    stream = Stream()
+    with closing(ImageStore(database.url)) as store:
+        images_of(store, stream.piece(LOG.insert(K, (1,), 1, amount=3)))
+    with database.engine.begin() as connection:
+        later = sa.update(FORMATS).where(FORMATS.c.name == TABLES.name).values(format=2)
+        connection.execute(later)
+    before = database.everything()
+    with (
+        closing(ImageStore(database.url)) as store,
+        pytest.raises(SettingsError, match=r"tailrace_images_tables in .* by a newer Tailrace"),
+    ):
+        images_of(store, stream.piece(LOG.insert(K, (2,), 2, amount=3)))
+    assert database.everything() == before
+
+
+def test_images_beside_a_sink_note_their_formats_beside_its_own(database: Database) -> None:
+    with closing(SqlSink(database.url)) as sink:
+        sink.progress("s")
+    with closing(ImageStore(database.url)) as store:
+        images_of(store, Stream().piece(LOG.insert(K, (1,), 1, amount=3)))
+    names = {name for (name,) in database.select("SELECT name FROM tailrace_formats WHERE format = 1")}
+    assert names >= {"tailrace_streams", "tailrace_images_tables", "tailrace_images__state"}

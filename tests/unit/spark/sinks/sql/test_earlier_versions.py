@@ -8,10 +8,13 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
 from tailrace_spark.sinks.sql.catalog import TABLES
 from tailrace_spark.sinks.sql.deferred import HELD_TABLES
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.state_store.formats import FORMAT, FORMATS
+from tailrace_spark.sinks.state_store.tables import CATALOG
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.spark.sinks.sql.test_renames import named
@@ -93,3 +96,52 @@ def test_a_table_of_a_later_version_ends_the_stream(database: Database) -> None:
     assert database.select("SELECT c FROM shop_t") == [("b",)]
     assert database.select("SELECT count(*) FROM tailrace_dead_letters") == [(0,)]
     assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(0,)]
+
+
+@pytest.mark.promise("sql.later-formats")
+@pytest.mark.parametrize("name", ["tailrace_streams", "tailrace_fences", "tailrace_dead_letters"])
+def test_tables_of_a_later_format_are_refused(database: Database, name: str) -> None:
+    """Nothing is read or written, and nothing is made: each table may mean something else."""
+    sink = SqlSink(database.url)
+    sink.write([piece([NOW.insert(("a",), ("b",), 1, v="x")])])
+    sink.close()
+    with database.engine.begin() as connection:
+        connection.execute(sa.update(FORMATS).where(FORMATS.c.name == name).values(format=2))
+        connection.exec_driver_sql("DROP TABLE tailrace_held_changes")
+    before = database.everything()
+    sink = SqlSink(database.url)
+    with pytest.raises(SettingsError, match=rf"the table {name} in .* by a newer Tailrace .format 2.*Install"):
+        sink.write([piece([NOW.insert(("a",), ("c",), 2, v="y")])])
+    with pytest.raises(SettingsError, match="newer Tailrace"):
+        sink.progress("s")
+    sink.close()
+    assert database.everything() == before
+
+
+@pytest.mark.promise("sql.later-formats")
+def test_a_database_without_formats_goes_on_and_gets_them(database: Database) -> None:
+    sink = SqlSink(database.url)
+    sink.write([piece([NOW.insert(("a",), ("b",), 1, v="x")])])
+    sink.keep_progress(SinkProgress("s", 4, {("t.ks.t", 0): 9}))
+    sink.close()
+    with database.engine.begin() as connection:
+        FORMATS.drop(connection)
+    sink = SqlSink(database.url)
+    assert sink.progress("s") == SinkProgress("s", 4, {("t.ks.t", 0): 9})
+    sink.write([piece([NOW.insert(("a",), ("c",), 2, v="y")])])
+    sink.close()
+    assert database.select("SELECT c, v FROM shop_t") == [("b", "x"), ("c", "y")]
+    expected = [(name, FORMAT) for name in sorted(CATALOG.tables) if name != "tailrace_formats"]
+    assert database.select("SELECT name, format FROM tailrace_formats") == expected
+
+
+def test_a_table_that_this_version_does_not_know_may_have_any_format(database: Database) -> None:
+    """A later version that keeps something beside the others harms nobody."""
+    sink = SqlSink(database.url)
+    sink.write([piece([NOW.insert(("a",), ("b",), 1, v="x")])])
+    sink.close()
+    with database.engine.begin() as connection:
+        connection.execute(sa.insert(FORMATS).values(name="tailrace_of_later", format=7))
+    sink = SqlSink(database.url)
+    assert sink.write([piece([NOW.insert(("a",), ("c",), 2, v="y")])]).rows == 1
+    sink.close()
