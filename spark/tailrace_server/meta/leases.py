@@ -48,10 +48,21 @@ class Leases:
         """Renew all leases that have not lapsed, and the worker's sign of life; what is this worker's, by id."""
         with self._database.transaction() as connection:
             self._announce(connection, running)
-            owned = subscribe.c.owner == self.owner, subscribe.c.lease_until >= now()
-            connection.execute(sa.update(subscribe).where(*owned).values(lease_until=now() + self._lease))
-            rows = connection.execute(sa.select(subscribe).where(*owned)).mappings().all()
+            self._renew(connection)
+            rows = connection.execute(sa.select(subscribe).where(*self._owned())).mappings().all()
         return {row["id"]: subscription_of(row) for row in rows}
+
+    def keep(self) -> None:
+        """Renew all leases that have not lapsed, of a worker that has left and finishes its last batches."""
+        with self._database.transaction() as connection:
+            self._renew(connection)
+
+    def _renew(self, connection: sa.Connection) -> None:
+        renewed = sa.update(subscribe).where(*self._owned())
+        connection.execute(renewed.values(lease_until=now() + self._lease))
+
+    def _owned(self) -> tuple[sa.ColumnElement[bool], ...]:
+        return subscribe.c.owner == self.owner, subscribe.c.lease_until >= now()
 
     def _announce(self, connection: sa.Connection, running: int) -> None:
         values = {"running": running, "seen_until": now() + self._lease}

@@ -102,18 +102,22 @@ class Worker:
                 self._abandon()
 
     def close(self) -> None:
-        """Finish batches, and let others have the subscriptions at once."""
+        """Finish batches, and let others have each subscription as soon as its own is finished."""
         for run in self._runs.values():
             run.stop()
-        claims = self._claims
-        for run in list(self._runs.values()):
-            while not run.ended:
-                run.wait(_LAST_BATCH_SECONDS)
-                self._renew_while_ending()
-        for claim in claims:
-            self._release(claim)
-        self._runs.clear()
-        self._waiting.clear()
+        for identity in list(self._waiting):
+            self._release(self._waiting.pop(identity).claim)
+        self._leave()
+        while self._runs:
+            next(iter(self._runs.values())).wait(_LAST_BATCH_SECONDS)
+            for identity in [identity for identity, run in self._runs.items() if run.ended]:
+                claim = self._runs[identity].claim
+                self._forget(identity)
+                self._release(claim)
+            self._renew_while_ending()
+
+    def _leave(self) -> None:
+        """From now on the others share what there is among themselves."""
         try:
             self._leases.leave()
         except ServiceError as error:
@@ -122,7 +126,7 @@ class Worker:
     def _renew_while_ending(self) -> None:
         """A last batch may take longer than a lease."""
         try:
-            self._leases.renew(self.running)
+            self._leases.keep()
         except ServiceError as error:
             log.warning("%s; a last batch is being finished", error)
 
@@ -221,6 +225,13 @@ class Worker:
 
     def _abandon(self) -> None:
         """The leases have ended while the meta database did not answer: others may run all of it by now."""
+        if self.running:
+            log.warning(
+                "the meta database has not answered for %g s, as long as a lease: %d subscriptions stop, and are "
+                "claimed again once it answers",
+                self._pace.lease,
+                self.running,
+            )
         for run in self._runs.values():
             run.stop()
         for identity in [identity for identity, run in self._runs.items() if run.ended]:

@@ -18,7 +18,7 @@ from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.meta.tables import metadata
+from tailrace_server.meta.tables import metadata, subscribe
 from tailrace_server.model import transitions
 from tailrace_server.model.errors import ConflictError, LostLeaseError, UnknownSubscriptionError
 from tailrace_server.model.progress import PartitionProgress
@@ -273,6 +273,26 @@ def test_work_is_shared_among_those_who_live(subscriptions: Subscriptions, worke
     assert (left.share(100), right.share(100)) == (3, 3)
     right.leave()
     assert left.share(100) == 5
+
+
+def test_one_that_has_left_keeps_its_leases_and_no_share(
+    subscriptions: Subscriptions, worker: NewWorker, database: MetaDatabase
+) -> None:
+    """Its last batches may take longer than a lease."""
+    made(subscriptions, *"ab")
+    leaving, heir = worker("leaving"), worker("heir")
+    leaving.renew(0)
+    heir.renew(0)
+    [claim] = leaving.claim(1)
+    leaving.leave()
+    column = sa.select(subscribe.c.lease_until).where(subscribe.c.id == claim.subscription.id)
+    with database.transaction() as connection:
+        before = int(connection.scalar(column) or 0)
+    worker("leaving", seconds=3600).keep()
+    with database.transaction() as connection:
+        assert int(connection.scalar(column) or 0) > before > 0
+    assert heir.share(100) == 2
+    assert [other.subscription.name for other in heir.claim(2)] == ["b"]
 
 
 def test_a_reset_fences_whoever_runs_it(subscriptions: Subscriptions, worker: NewWorker) -> None:

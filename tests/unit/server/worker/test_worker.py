@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,7 @@ class Run:
         self.stopped = self.ended = True
 
     def wait(self, seconds: float) -> None:
+        """Until it has ended."""
         assert seconds > 0
 
     def refresh(self) -> None:
@@ -239,6 +240,44 @@ def test_one_that_is_done_with_its_snapshot_is_run_no_more(site: Site) -> None:
     assert (site.state(identity), len(site.runs["w"])) == (("active", "w"), 2)
 
 
+class Finishing(Run):
+    """One whose last batch takes three waits, where it is slow; `look` is called meanwhile."""
+
+    def __init__(self, claim: Claim, look: Callable[[], None]) -> None:
+        super().__init__(claim)
+        self._look = look
+        self._left = 3 if claim.subscription.name == "slow" else 0
+
+    def stop(self) -> None:
+        self.stopped, self.ended = True, not self._left
+
+    def wait(self, seconds: float) -> None:
+        super().wait(seconds)
+        if self._left:
+            self._look()
+            self._left -= 1
+            self.ended = not self._left
+
+
+@pytest.mark.promise("subscription.isolated")
+def test_a_last_batch_that_takes_long_holds_up_no_other_subscription(site: Site) -> None:
+    """A worker leaves: others have at once what it has finished, and the one that it has not only once that is over."""
+    ids, heir, owners = site.subscribe("slow", "a", "b"), site.worker("heir"), list[list[str | None]]()
+
+    def look() -> None:
+        heir.beat()
+        owners.append([site.state(identity)[1] for identity in ids])
+
+    pace = Pace(lease=LEASE, longest_pause=300, most=9, applications=1)
+    leases = Leases(site.database, CLUSTER, "leaving", LEASE)
+    worker = Worker(leases, lambda claim: Finishing(claim, look), pace, clock=lambda: site.now, random=lambda: 0.0)
+    worker.beat()
+    worker.close()
+    assert owners[-1] == ["leaving", "heir", "heir"]
+    heir.beat()
+    assert [site.state(identity)[1] for identity in ids] == ["heir", "heir", "heir"]
+
+
 @pytest.mark.promise("subscription.one-owner")
 def test_what_another_one_has_is_stopped(site: Site) -> None:
     [identity], worker = site.subscribe("a"), site.worker("w")
@@ -265,7 +304,7 @@ class Unreachable(Leases):
 
 
 @pytest.mark.promise("subscription.one-owner")
-def test_without_the_database_everything_ends_with_the_lease(site: Site) -> None:
+def test_without_the_database_everything_ends_with_the_lease(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     site.subscribe("a")
     runs: list[Run] = []
 
@@ -284,4 +323,5 @@ def test_without_the_database_everything_ends_with_the_lease(site: Site) -> None
     site.now = LEASE
     worker.beat()
     assert [run.stopped for run in runs] == [True]
+    assert f"has not answered for {LEASE:g} s, as long as a lease: 1 subscriptions stop" in caplog.text
     assert worker.running == 0
