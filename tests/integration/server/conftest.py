@@ -1,16 +1,37 @@
-"""A node's keyspace whose agent runs, for subscriptions that take the snapshot."""
+"""What tests of servers share: a node's keyspace whose agent runs, databases to write into, a server to kill."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from tailrace.local import LocalCassandra, LocalKafka
+from tests import postgres
 from tests.integration.snapshot.following import Place, placed
+from tests.unit.spark.sinks.contract import Database
 
 
 @pytest.fixture(scope="module")
 def place(cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with placed(cassandra, kafka, tmp_path_factory.mktemp("place")) as new:
         yield new
+
+
+@pytest.fixture
+def mortal() -> Iterator[postgres.Mortal]:
+    """A PostgreSQL of the test's own."""
+    with postgres.mortal() as server:
+        yield server
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
+    """Empty ones, by the name of their subscriber."""
+    urls = {name: f"sqlite:///{tmp_path / name}.db" for name in ("left", "right")}
+    made = {name: Database(url, sa.create_engine(url)) for name, url in urls.items()}
+    yield made
+    for database in made.values():
+        database.engine.dispose()

@@ -1,0 +1,173 @@
+"""kill -9 of the meta database, and of a sink's, at named steps of servers: targets come out equal to the source."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace.local import LocalKafka
+from tests import postgres
+from tests.integration.feed import Feed
+from tests.integration.server import dying_server
+from tests.integration.server.dying_server import Step
+from tests.integration.server.servers import LEASE_SECONDS, ServerProcess, Site
+from tests.integration.server.test_workers import is_through, rows
+from tests.integration.test_stream_kills import Load, Source
+from tests.mariadb import free_port
+from tests.unit.spark.sinks.contract import Database
+
+_SECONDS: Final = 600  # of a machine that has more to do
+_CLAIMS: Final = frozenset({Step.CLAIMING, Step.CLAIMED, Step.BEGINNING})
+"""Steps that come with a new claim alone."""
+_META: Final = (
+    Step.CLAIMING,
+    Step.BEGINNING,
+    Step.RENEWING,
+    Step.SAVING,
+    Step.COMMITTED,
+    Step.SAVED,
+    Step.CLAIMED,
+)
+_SINK: Final = (Step.WRITING, Step.COMMITTED, Step.SAVED, Step.WRITING)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+
+
+class Waiting:
+    """A server that waits at steps, while a database is killed there."""
+
+    def __init__(self, site: Site, *words: str) -> None:
+        self._site = site
+        self._next, self._reached = site.directory / dying_server.NEXT, site.directory / dying_server.REACHED
+        self.server: ServerProcess = site.server("waiting", *words, program=(dying_server.__file__, "-", "0"))
+
+    def order(self, step: Step, number: int = 1) -> None:
+        """The step at which it waits, at the nth time from now."""
+        new = self._site.directory / "new"
+        new.write_text(f"{step}\n{number}")
+        new.replace(self._next)
+
+    def kill(self, database: postgres.Mortal) -> None:
+        """Wait for that step, kill a database there, and let the server go on."""
+        self.server.until(self._reached.exists, _SECONDS)
+        database.kill()
+        self._reached.unlink()
+
+
+def claimed_anew(site: Site, server: ServerProcess, name: str) -> None:
+    """Let the worker give a subscription up, and claim it again."""
+    with site.operations() as operations:
+        operations.pause(name)
+        server.until(lambda: site.states()[name]["owner"] is None, _SECONDS)
+        operations.resume(name)
+
+
+def finish(site: Site, server: ServerProcess, feed: Feed, source: Source, stores: dict[str, Database]) -> None:
+    """All come out equal to the source, nothing was set aside, and the server ends well."""
+    feed.publish(source.last())
+    for database in stores.values():
+        server.until(lambda database=database: is_through(database), _SECONDS)  # type: ignore[misc]  # mypy cannot infer it
+        assert rows(database) == source.rows()
+        assert database.select("SELECT * FROM tailrace_dead_letters") == []
+    server.until(lambda: {row["state"] for row in site.states().values()} == {"active"}, _SECONDS)
+    assert server.stop() == 0, server.words()
+    assert site.owners() == {None}
+
+
+@pytest.mark.promise("subscription.take-over")
+def test_the_meta_database_is_killed_at_each_step_of_a_worker(
+    tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, stores: dict[str, Database], mortal: postgres.Mortal
+) -> None:
+    """It comes back at once, and at last not before the worker has given up what it ran."""
+    site, source = Site(tmp_path, kafka, prefix, mortal.new_database()), Source(11)
+    for name, database in stores.items():
+        site.subscribe(name, "shop.items", database.url)
+    waiting = Waiting(site)
+    waiting.order(_META[0])
+    with waiting.server as server:
+        with Load(feed, source, seconds=0.2):
+            for number, step in enumerate(_META):
+                if number:
+                    waiting.order(step)
+                    if step in _CLAIMS:
+                        claimed_anew(site, server, "left")
+                waiting.kill(mortal)
+                mortal.start()
+                server.until(lambda: len(site.owners() - {None}) == 1, _SECONDS)
+            waiting.order(Step.RENEWING)
+            waiting.kill(mortal)
+            server.until(lambda: "as long as a lease" in server.log.read_text(), LEASE_SECONDS + 60)
+            mortal.start()
+        finish(site, server, feed, source, stores)
+
+
+@pytest.mark.promise("subscription.isolated")
+def test_the_database_of_a_sink_is_killed_at_each_step(
+    tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, stores: dict[str, Database], mortal: postgres.Mortal
+) -> None:
+    """Its subscription fails until it is back; the other one goes on."""
+    url = mortal.new_database()
+    stores = {"left": stores["left"], "right": Database(url, sa.create_engine(url))}
+    site, source = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}"), Source(13)
+    for name, database in stores.items():
+        site.subscribe(name, "shop.items", database.url)
+    waiting = Waiting(site)
+    with waiting.server as server:
+        with Load(feed, source, seconds=0.2):
+            for step in _SINK:
+                waiting.order(step, 2)
+                waiting.kill(mortal)
+                server.until(lambda: site.states()["right"]["state"] == "failing", _SECONDS)
+                assert site.states()["left"]["state"] == "active"
+                mortal.start()
+                server.until(lambda: site.states()["right"]["state"] == "active", _SECONDS)
+        finish(site, server, feed, source, stores)
+    stores["right"].engine.dispose()
+
+
+@pytest.mark.promise("subscription.same-request")
+def test_the_meta_database_is_killed_while_the_api_keeps_a_subscription(
+    tmp_path: Path, kafka: LocalKafka, prefix: str, mortal: postgres.Mortal
+) -> None:
+    """Killed in its transaction, nothing is kept, and whoever asked is told; killed behind it, the request is there."""
+    port = free_port()
+    site = Site(tmp_path, kafka, prefix, mortal.new_database(), port=port, authentication=False)
+    (tmp_path / "url").write_text(f"sqlite:///{tmp_path / 'copy.db'}")
+    sink = ("--type", "sql", "-o", f"url_file={tmp_path / 'url'}", "--server", f"http://127.0.0.1:{port}")
+    words = ("subscribe", "shop.items", "--name", "copy", *sink)
+    waiting = Waiting(site, "--role", "api")
+    with waiting.server as server:
+        server.until(lambda: "HTTP API: http://127.0.0.1" in server.log.read_text(), _SECONDS)
+        waiting.order(Step.KEEPING)
+        refused = asked_meanwhile(site, words, lambda: waiting.kill(mortal))
+        assert (refused.returncode, "the meta database" in refused.stderr) == (1, True), refused.stderr
+        mortal.start()
+        assert site.states() == {}
+        waiting.order(Step.KEPT)
+        asked_meanwhile(site, words, lambda: waiting.kill(mortal))
+        mortal.start()
+        [again] = site.tailrace(*words)
+        assert again["state"] == "active"
+        assert server.stop() == 0, server.words()
+    with site.operations() as operations:
+        assert [row["operation"] for row in operations.audit(None, 10)] == ["subscribe"]
+
+
+def asked_meanwhile(
+    site: Site, words: tuple[str, ...], meanwhile: Callable[[], None]
+) -> subprocess.CompletedProcess[str]:
+    """What becomes of a command while something else is done."""
+    answers: list[subprocess.CompletedProcess[str]] = []
+    thread = threading.Thread(target=lambda: answers.append(site.run(*words)))
+    thread.start()
+    try:
+        meanwhile()
+    finally:
+        thread.join()
+    [answer] = answers
+    return answer
