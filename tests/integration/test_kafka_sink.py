@@ -54,6 +54,11 @@ class Dying:
         self._step()
         self._real.send(record)
 
+    def send_all(self, records: Sequence[Outgoing]) -> None:
+        for record in records:
+            self._step()
+            self._real.send_all((record,))
+
     def end(self) -> None:
         self._step()
         self._real.end()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 LARGEST_BATCH: Final = 1_000_000
 _MIB: Final = 1 << 20
@@ -42,7 +42,10 @@ class Sizes:
 
 
 class Outgoing(Protocol):
-    """A record on its way to a partition that is ours to choose. Without a value: a tombstone of its key."""
+    """A record on its way to a partition that is ours to choose. Without a value: a tombstone of its key.
+
+    It may have `headers`, pairs of a name and its value (bytes): see `headers_of`.
+    """
 
     @property
     def topic(self) -> str: ...
@@ -55,14 +58,6 @@ class Outgoing(Protocol):
 
     @property
     def value(self) -> bytes | None: ...
-
-
-@runtime_checkable
-class Headed(Protocol):
-    """A record that has headers, names and values; `send_all` is for records without."""
-
-    @property
-    def headers(self) -> Iterable[tuple[str, bytes]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +79,10 @@ class WithHeaders:
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes]]
+
+
+def headers_of(record: Outgoing) -> list[tuple[str, str | bytes | None]] | None:
+    """The headers of a record that has any, as librdkafka's client takes them."""
+    # Not isinstance of a protocol that has `headers`: that takes longer than sending the record.
+    headers = getattr(record, "headers", None)
+    return list(headers) if headers else None

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
 from tailrace_common.kafka.errors import ANSWERS, Answer, answer_to
-from tailrace_common.kafka.outgoing import LARGEST_BATCH, Headed, Outgoing, Sizes, Tombstone
+from tailrace_common.kafka.outgoing import LARGEST_BATCH, Outgoing, Sizes, Tombstone, headers_of
 from tailrace_common.kafka.pace import Pace
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, SettingsError
@@ -176,8 +176,12 @@ class KafkaProducer(ABC):
                     topic = record.topic
                     self._require_fitting(topic)
                     self._unsettled.add(topic)
+                headers = headers_of(record)
                 try:
-                    produce(topic, record.value, record.key, record.partition)
+                    if headers is None:
+                        produce(topic, record.value, record.key, record.partition)
+                    else:
+                        produce(topic, record.value, record.key, record.partition, headers=headers)
                 except BufferError:
                     self._put(record)
         except KafkaException as exception:
@@ -379,6 +383,6 @@ class KafkaProducer(ABC):
 
 
 def _produce(producer: Producer, record: Outgoing) -> None:
-    headers: list[tuple[str, str | bytes | None]] = list(record.headers) if isinstance(record, Headed) else []
+    headers = headers_of(record) or []
     producer.produce(record.topic, value=record.value, key=record.key, partition=record.partition, headers=headers)
     producer.poll(0)

@@ -26,6 +26,7 @@ from tailrace_spark.batch.delivery import RecordId
 Format = Callable[[bytes], str | None]
 """The JSON text of a value; None where the bytes are no value, or not those that the value gives back."""
 
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _INTEGERS: Final = {"tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "timestamp": 8}
 
 
@@ -70,7 +71,7 @@ class _Values:
             return None
         if isinstance(value, float) and isfinite(value):
             return repr(value)
-        return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return _JSON.encode(plain(value))
 
 
 def _text(data: bytes) -> str | None:

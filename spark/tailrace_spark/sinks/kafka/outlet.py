@@ -38,6 +38,9 @@ _FENCED: Final = (
 _LONGEST_SECONDS: Final = 900
 _COMPACTED: Final = {"cleanup.policy": "compact"}
 _KEPT: Final = {"cleanup.policy": "delete"}
+_AT_ONCE: Final = 1_000
+_BYTES_AT_ONCE: Final = 1 << 20
+"""So many records, or so many bytes of them, are given to the client together."""
 _KEY_VALUE: Final = "[A-Za-z0-9_-]*"  # as topic_component writes any value
 
 
@@ -276,12 +279,14 @@ class KafkaBatch(Batch):
         self._target = target
         self._after = after
         self._next: Next = {}
+        self._pending: list[KafkaRecord] = []
+        self._pending_bytes = 0
         self._rows = self._letters = 0
 
     def put(self, record: OutgoingRecord) -> None:
         if self.is_out(record.first_id):
             return
-        largest = self._target.largest_record
+        limit = self._target.largest_record
         records: list[KafkaRecord] = []
         try:
             if self._target.debezium:
@@ -293,15 +298,25 @@ class KafkaBatch(Batch):
             if not is_of_table(error):
                 raise
             self.letter(DeadLetter(record.record_id, reason_of(error), record.message))
-        small = [sent for sent in records if sent.size <= largest]
-        if len(small) < len(records):
-            size = max(sent.size for sent in records)
-            words = f"{size} bytes as a record, more than the sink's largest_record, {largest}"
+        largest = 0
+        for sent in records:
+            size = sent.size
+            largest = max(largest, size)
+            if size <= limit:
+                self._pending.append(sent)
+                self._pending_bytes += size
+                self._rows += 1
+        if largest > limit:
+            words = f"{largest} bytes as a record, more than the sink's largest_record, {limit}"
             self.letter(DeadLetter(record.record_id, words, record.message))
+        if len(self._pending) >= _AT_ONCE or self._pending_bytes >= _BYTES_AT_ONCE:
+            self._send()
+
+    def _send(self) -> None:
+        """Give the client what waits. A refusal of any of its topics ends the batch, whatever change is at hand."""
+        pending, self._pending, self._pending_bytes = self._pending, [], 0
         with self._outlet.sending():
-            for sent in small:
-                self._producer.send(sent)
-        self._rows += len(small)
+            self._producer.send_all(pending)
 
     def _change(self, record: OutgoingRecord, topic: str) -> KafkaRecord:
         """The change as one record; where its images make it too large, without them."""
@@ -345,9 +360,9 @@ class KafkaBatch(Batch):
     def commit(self) -> Summary:
         notes = list(self.notes())
         if notes or self._rows or self._letters:
+            self._pending += notes
+            self._send()
             with self._outlet.sending():
-                for sent in notes:
-                    self._producer.send(sent)
                 self._producer.end()
             self._after.update(self._next)
         return Summary(rows=self._rows, dead_letters=self._letters)
