@@ -19,6 +19,8 @@ from tailrace_spark.sinks.retry import Backoff, RetryableError, RetryPolicy, ret
 
 _TRIED_AGAIN: Final = frozenset({408, 429})
 _SHOWN: Final = 200
+# What an endpoint says beside its status is for people; it may say it without end, or a byte a second.
+_MOST_READ: Final = 65_536
 # Reading the system's authorities takes 30 ms of CPU, which each task of a batch would pay again.
 _system_trust: Final = cache(httpx2.create_ssl_context)
 
@@ -49,7 +51,8 @@ class HttpSender:
     def reach(self, url: str) -> None:
         """See that something answers at an address: OPTIONS, whatever comes back. Raises ServiceError."""
         try:
-            self._client.request("OPTIONS", url)
+            with self._client.stream("OPTIONS", url):
+                pass  # what it says is not looked at, and may have no end
         except httpx2.RequestError as error:
             raise ServiceError(f"{self._settings.location}: {_words(error)}") from error
 
@@ -80,7 +83,8 @@ class HttpSender:
             **signed_headers(self._keys, identity, int(time.time()), body),
         }
         try:
-            answer = self._client.post(url, content=body, headers=headers)
+            with self._client.stream("POST", url, content=body, headers=headers) as answer:
+                words = self._said(answer)
         except httpx2.RequestError as error:
             self._breaker.failed()
             raise RetryableError(_words(error)) from error
@@ -88,7 +92,7 @@ class HttpSender:
         if 200 <= status < 300:
             self._breaker.succeeded()
             return
-        response = f"HTTP {status}{': ' if answer.text else ''}{answer.text[:_SHOWN]}"
+        response = f"HTTP {status}{': ' if words else ''}{words[:_SHOWN]}"
         if 400 <= status < 500 and status not in _TRIED_AGAIN and status not in self._settings.hold_on:
             self._breaker.succeeded()  # it works, and does not want this
             raise RefusedError(response)
@@ -98,6 +102,21 @@ class HttpSender:
             self._not_before = max(self._not_before, time.monotonic() + retry_seconds)
             response += f"; it asks to come again in {retry_seconds:.0f} s"
         raise RetryableError(response, retry_seconds)
+
+    def _said(self, answer: httpx2.Response) -> str:
+        """The text of an answer, as far as it comes within the seconds of an answer, and is not too long.
+
+        A connection whose answer was not read to its end is closed, and not used again. The status counts all the same.
+        """
+        until, octets = time.monotonic() + self._settings.timeout_seconds, bytearray()
+        for chunk in answer.iter_bytes():
+            octets += chunk
+            if len(octets) > _MOST_READ or time.monotonic() >= until:
+                break
+        try:
+            return octets.decode(answer.charset_encoding or "utf-8", "replace")
+        except LookupError:  # no encoding that Python knows
+            return octets.decode("utf-8", "replace")
 
     def stop(self) -> None:
         """Let requests under way try no more: for the end of the process."""

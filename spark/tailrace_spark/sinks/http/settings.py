@@ -57,7 +57,9 @@ class HttpSinkSettings(TransactionsSection):
     lanes: Annotated[int, Field(ge=1, le=64)] = Field(
         default=4, description="Most requests under way at once; a key's changes are always in the same lane"
     )
-    timeout_seconds: Seconds = Field(default=10, description="How long an answer may take")
+    timeout_seconds: Seconds = Field(
+        default=10, description="How long an endpoint may be silent, and say more than a status"
+    )
     retry_seconds: Seconds = Field(default=30, description="A request is tried again so long; then the batch waits")
     hold_on: tuple[ClientError, ...] = Field(
         default=(),
