@@ -1,9 +1,10 @@
 """Subscriptions of one topic on one worker, some of whose sinks are down and some slow: the lag of all the others.
 
-Usage: python -m benchmarks.sick_sinks [--count N] [--down N] [--slow N] [--rate N] [--trigger SECONDS]
-[--seconds N] [--warm N] [--set NAME=VALUE ...] [--profile DIR]. Of `count` subscriptions `down` have a sink whose port
+Usage: python -m benchmarks.sick_sinks [--count N] [--down N] [--slow N] [--rate N] [--trigger SECONDS] [--seconds N]
+[--warm N] [--reachable] [--set NAME=VALUE ...] [--profile DIR]. Of `count` subscriptions `down` have a sink whose port
 is closed, HTTP and PostgreSQL in turns, and `slow` an HTTP sink that answers one byte a second. All others write an
 SQLite database each. They are measured first without the sick ones, then with them; the goal is 1.2 times the lag.
+By `--reachable` the slow one answers OPTIONS at once: it begins beside the others, which leave it behind.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def main() -> None:
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, place, ignore_errors=True)
         kafka = stack.enter_context(LocalKafka(place / "kafka", KafkaSettings(heap_mib=512)))
-        server = stack.enter_context(SlowServer())
+        server = stack.enter_context(SlowServer(reachable=given.reachable))
         alone = _measured(kafka.bootstrap, place / "alone", healthy, {}, given)
         print(f"without: {alone}", flush=True)
         beside = _measured(kafka.bootstrap, place / "beside", healthy, _sick(place, server.address, given), given)
@@ -84,6 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--warm", type=float, default=60.0, help="seconds at that rate before it is measured")
     parser.add_argument("--trigger", type=float, default=5.0, help="stream.trigger_seconds")
+    parser.add_argument("--reachable", action="store_true", help="the slow server answers OPTIONS at once")
     parser.add_argument("--set", nargs="*", default=[_SHARED], metavar="NAME=VALUE", help="settings of [server]")
     parser.add_argument("--profile", type=Path, help="a directory for CPU by thread, and the worker's logs")
     return parser.parse_args()

@@ -14,8 +14,8 @@ _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 class SlowServer:
     """Answers while it is entered; each connection has a thread."""
 
-    def __init__(self, seconds: float = 1.0) -> None:
-        """`seconds` are those of a byte."""
+    def __init__(self, seconds: float = 1.0, *, reachable: bool = False) -> None:
+        """`seconds` are those of a byte; `reachable`: OPTIONS are answered at once, by which sinks see who is there."""
         self._over = threading.Event()
         self.requests = 0
         """That have come whole."""
@@ -26,9 +26,9 @@ class SlowServer:
         class Handler(StreamRequestHandler):
             def handle(self) -> None:
                 with suppress(OSError):
-                    while _took(self):
+                    while method := _taken(self):
                         slow.requests += 1
-                        slow._answer(self, seconds)
+                        slow._answer(self, 0.0 if reachable and method == b"OPTIONS" else seconds)
 
         self._server = ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -59,15 +59,14 @@ class SlowServer:
         self._server.server_close()
 
 
-def _took(handler: StreamRequestHandler) -> bool:
-    """Read a request with its body; whether there was one."""
+def _taken(handler: StreamRequestHandler) -> bytes | None:
+    """The method of a request, which is read with its body; None where none came whole."""
     length = 0
     line = handler.rfile.readline()
-    if not line:
-        return False
+    method = line.partition(b" ")[0]
     while line.strip():
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length":
             length = int(value)
         line = handler.rfile.readline()
-    return len(handler.rfile.read(length)) == length
+    return method if method and len(handler.rfile.read(length)) == length else None
