@@ -127,8 +127,9 @@ sbom: $(STAMP) ## A software bill of materials of everything that is installed a
 	$(BIN)/uv tool run --from 'cyclonedx-bom>=7,<8' cyclonedx-py environment build/sbom/bin/python \
 	    --pyproject pyproject.toml --output-reproducible --output-format JSON --output-file build/sbom.json
 
-record-version: $(STAMP) ## Keep a record of each kind as this version writes it, before a release; later versions must read them
+record-version: $(STAMP) ## Keep a record of each kind as this version writes it, and its commit, before a release; later versions must go on
 	$(BIN)/python -m tests.upgrades.records tests/fixtures/versions
+	git rev-parse HEAD > tests/fixtures/versions/$$($(BIN)/python -c "from importlib.metadata import version; print(version('tailrace'))").commit
 
 generated: $(STAMP) ## Write the generated files anew: tailrace.toml, docs/commands.md
 	$(BIN)/python tools/generate.py
