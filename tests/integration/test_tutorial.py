@@ -1,4 +1,4 @@
-"""docs/tutorial.md, block by block, as a reader types it; then how-tos that go on where it ends."""
+"""The tutorial and the README, block by block, as a reader types them; how-tos that go on where the tutorial ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BEFORE: Final = Command(
 def blocks_of(name: str) -> list[Block]:
     """The blocks of a page. All say whether they are run."""
     found = list(blocks((DOCS / name).read_text(encoding="utf-8")))
-    assert [block.line for block in found if not block.mark and block.language != "toml"] == []
+    assert [block.line for block in found if not block.mark and block.language not in ("toml", "mermaid")] == []
     return [block for block in found if block.mark.startswith("run")]
 
 
@@ -79,4 +79,11 @@ def test_a_reader_sees_what_the_pages_show(terminal: Terminal) -> None:
         for block in blocks_of(page):
             terminal.run(block)
     for block in tutorial[stop:]:
+        terminal.run(block)
+
+
+def test_a_reader_tries_what_the_readme_shows(terminal: Terminal) -> None:
+    readme = blocks_of("../README.md")
+    assert len(readme) >= 6
+    for block in readme:
         terminal.run(block)
