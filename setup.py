@@ -60,6 +60,7 @@ HOT_PATH = (
     "spark/tailrace_spark/snapshot/page_records.py",
     "spark/tailrace_spark/sinks/arrow/change_columns.py",
     "spark/tailrace_spark/sinks/calendar.py",
+    "spark/tailrace_spark/sinks/kafka/avro_splice.py",
     "spark/tailrace_spark/sinks/lake/fast_rows.py",
     "spark/tailrace_spark/sinks/opensearch/bulk.py",
     "spark/tailrace_spark/sinks/opensearch/documents.py",

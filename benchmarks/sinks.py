@@ -27,6 +27,7 @@ from benchmarks.sql import ORDERS, PIECE, STREAM, WRITTEN, insert_of, key_of
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
 from tailrace_common.build import describe
 from tailrace_common.settings import Settings
+from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import Sink
@@ -208,11 +209,11 @@ def _cells(rates: Iterable[Rate | None]) -> Iterator[str]:
 
 def _rates(target: Target, servers: Servers, seconds: float) -> Iterator[Rate | None]:
     settings = Settings.model_validate({"sink": {"bench": target.section(servers)}})
-    log, offsets = Log(ORDERS), count()
+    log, offsets, encoder = Log(ORDERS), count(), Encoder(ORDERS, "t")
 
     def pieces(changes: Iterable[Change]) -> list[Piece]:
         delivered = tuple(
-            Delivered(RecordId("t.shop.orders", 0, offset, b"12345678"), one, STREAM)
+            Delivered(RecordId("t.shop.orders", 0, offset, encoder.schema_id), one, STREAM, message=encoder.value(one))
             for one, offset in zip(changes, offsets, strict=False)
         )
         return [Piece(delivered[n : n + PIECE]) for n in range(0, len(delivered), PIECE)]

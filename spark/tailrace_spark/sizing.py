@@ -73,8 +73,8 @@ class Size:
 
 COSTS: Final[Mapping[str, Costs]] = MappingProxyType(
     {
-        "`postgresql`": Costs(record=68.5, store=17.6, partition=8.6, driver_batch=150, driver_partition=2),
-        "`delta`, history": Costs(record=58.4, store=0, partition=10, driver_batch=150, driver_partition=2),
+        "`postgresql`": Costs(record=61.8, store=13.6, partition=8.6, driver_batch=150, driver_partition=2),
+        "`delta`, history": Costs(record=51.6, store=0, partition=10, driver_batch=150, driver_partition=2),
         "`cassandra`": Costs(record=122.5, store=78.5, partition=0, driver_batch=150, driver_partition=2),
     }
 )

@@ -118,7 +118,8 @@ def answer(
         source=replace(_SEEN, seen=requested_at // 1000),
     )
     read = replace(read, digest=change_digest(read))
-    return replace(doubt.delivered, change=read, others=(), images=None)
+    # The message is of the change that was in doubt, not of the row that was read.
+    return replace(doubt.delivered, change=read, message=b"", others=(), images=None)
 
 
 def _counter(column: Column, value: bytes, written: int, requested_at: int) -> Cell:

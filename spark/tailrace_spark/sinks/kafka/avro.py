@@ -22,6 +22,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord
 from tailrace_spark.sinks.kafka.avro_range import Calendar
+from tailrace_spark.sinks.kafka.avro_splice import Splice
 from tailrace_spark.sinks.kafka.debezium import Write
 
 _Schema = dict[str, Any]
@@ -66,18 +67,14 @@ class AvroWriters:
         self._refused.clear()
 
     def of(self, topic: str, part: Part, schema: _Schema) -> Callable[[object], bytes]:
-        """Raises SchemaRefusedError, and ServiceError where the registry does not answer or refuses us."""
+        """What writes values of the schema. Raises as `head`."""
+        return writer(self.head(topic, part, schema), schema)
+
+    def head(self, topic: str, part: Part, schema: _Schema) -> bytes:
+        """What stands before a value. Raises SchemaRefusedError, and ServiceError where the registry does not answer or
+        refuses us."""
         text = canonical_text(schema)
-        head = frame(self._id(subject_of("TopicName", topic, part, text), text).to_bytes(4, "big"))
-        parsed = parse_schema(schema)
-
-        def write(value: object) -> bytes:
-            buffer = io.BytesIO(head)
-            buffer.seek(len(head))
-            schemaless_writer(buffer, parsed, value)
-            return buffer.getvalue()
-
-        return write
+        return frame(self._id(subject_of("TopicName", topic, part, text), text).to_bytes(4, "big"))
 
     def _id(self, subject: str, text: str) -> int:
         refused = self._refused.get((subject, text))
@@ -95,6 +92,19 @@ class AvroWriters:
         return lambda value: write(_avro_value(schema, value))
 
 
+def writer(head: bytes, schema: _Schema) -> Callable[[object], bytes]:
+    """What writes values of a schema behind a head."""
+    parsed = parse_schema(schema)
+
+    def write(value: object) -> bytes:
+        buffer = io.BytesIO(head)
+        buffer.seek(len(head))
+        schemaless_writer(buffer, parsed, value)
+        return buffer.getvalue()
+
+    return write
+
+
 class AvroChanges:
     """Changes and their keys; `prefix` stands before the namespaces of the schemas."""
 
@@ -109,12 +119,17 @@ class AvroChanges:
     def key(self, topic: str, record: OutgoingRecord) -> bytes | None:
         """The key's columns; None for a truncation. Raises as `AvroWriters.of`."""
         shape = self._shape(topic, record.change.table)
+        if shape.splice.knows(record.message, record.change):
+            body = shape.splice.key(record.message)
+            return None if body is None else shape.key_head + body
         key = shape.calendar.within(record.record)["key"]
         return None if key is None else shape.key(key)
 
     def value(self, topic: str, record: OutgoingRecord) -> bytes:
         """The change with its place. Raises as `AvroWriters.of`."""
         shape = self._shape(topic, record.change.table)
+        if shape.splice.knows(record.message, record.change):
+            return shape.value_head + shape.splice.value(record.message, record.record_id, record.assignment)
         return shape.value({**shape.calendar.within(record.record), **_place(record)})
 
     def _shape(self, topic: str, table: Table) -> _Shape:
@@ -131,8 +146,11 @@ class _Shape:
     def __init__(self, writers: AvroWriters, topic: str, table: Table, prefix: str, key: KeyChoice) -> None:
         self.table = table
         self.calendar = Calendar(table)
-        self.value = writers.of(topic, "value", change_schema(table, prefix))
-        self.key = writers.of(topic, "key", key_schema(table, prefix, key, outward=True))
+        self.splice = Splice(table, prefix, key)
+        value_type, key_type = change_schema(table, prefix), key_schema(table, prefix, key, outward=True)
+        self.value_head, self.key_head = writers.head(topic, "value", value_type), writers.head(topic, "key", key_type)
+        self.value = writer(self.value_head, value_type)
+        self.key = writer(self.key_head, key_type)
 
 
 def change_schema(table: Table, prefix: str) -> _Schema:
