@@ -156,11 +156,8 @@ class _Session:
         """Until it is so; as long as RabbitMQ goes on confirming, however long that takes."""
         while not self._failure and not is_so():
             last_progress = self._progress
-            went_on = self._changed.wait_for(
-                lambda last=last_progress: bool(self._failure) or is_so() or self._progress != last,  # type: ignore[misc]
-                self._settings.timeout_seconds,
-            )
-            if not went_on:
+            self._changed.wait_for(lambda: bool(self._failure) or is_so(), self._settings.timeout_seconds)
+            if not self._failure and not is_so() and self._progress == last_progress:
                 blocked = f"; RabbitMQ takes nothing: {self._blocked}" if self._blocked else ""
                 self._failure = f"{lacking} within {self._settings.timeout_seconds:g} s{blocked}"
                 self._ended = True
@@ -238,7 +235,9 @@ class _Session:
                 self._confirmed.update({(message.identity, message.route) for message in done} - self._returned)
                 self._outbox.extend(following)
             self._progress += 1
-            self._changed.notify_all()
+            # Who waits for room wakes for many messages at once: to wake for each takes longer than to send it.
+            if self._failure or len(self._lanes) <= self._settings.in_flight // 2:
+                self._changed.notify_all()
         self._pump()
 
     def _on_return(self, _channel: Any, method: Any, properties: Any, _body: bytes) -> None:
