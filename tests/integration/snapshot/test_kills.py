@@ -25,12 +25,18 @@ _LOG = logging.getLogger("tailrace.test")
 STEPS: Final = {Step.NOTING: 2, Step.NOTED: 1, Step.READ: 1, Step.WRITING: 2, Step.WRITTEN: 1, Step.DONE: 1}
 """The steps in an order in which rounds are left for each, and at which time it dies there."""
 WAYS: Final[Mapping[str, tuple[Way[Target], str, int | None]]] = {
-    "postgresql": (POSTGRESQL, "driver", None),
-    "postgresql, tasks": (POSTGRESQL, "executors", None),
-    "delta, current": (TARGETS["delta, current"], "executors", 3),
-    "iceberg, current": (TARGETS["iceberg, current"], "executors", 4),
-    "opensearch": (TARGETS["opensearch"], "executors", 5),
+    "postgresql": (POSTGRESQL, "driver", 1),
+    "postgresql, tasks": (POSTGRESQL, "executors", 2),
+    "delta, current, tasks": (TARGETS["delta, current"], "executors", 3),
+    "delta, current": (TARGETS["delta, current"], "driver", 7),
+    "iceberg, current, tasks": (TARGETS["iceberg, current"], "executors", 4),
+    "iceberg, current": (TARGETS["iceberg, current"], "driver", 8),
+    "opensearch, tasks": (TARGETS["opensearch"], "executors", 5),
+    "opensearch": (TARGETS["opensearch"], "driver", 9),
     "files": (TARGETS["files"], "driver", 6),
+    "files, tasks": (TARGETS["files"], "executors", 10),
+    "kafka": (TARGETS["kafka"], "driver", 11),
+    "kafka, tasks": (TARGETS["kafka"], "executors", 12),
 }
 """Sinks, who writes them, and the seed of a random program."""
 

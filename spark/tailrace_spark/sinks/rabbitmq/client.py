@@ -156,8 +156,8 @@ class _Session:
         """Until it is so; as long as RabbitMQ goes on confirming, however long that takes."""
         while not self._failure and not is_so():
             last_progress = self._progress
-            self._changed.wait_for(lambda: bool(self._failure) or is_so(), self._settings.timeout_seconds)
-            if not self._failure and not is_so() and self._progress == last_progress:
+            went_on = self._changed.wait_for(lambda: bool(self._failure) or is_so(), self._settings.timeout_seconds)
+            if not went_on and self._progress == last_progress:
                 blocked = f"; RabbitMQ takes nothing: {self._blocked}" if self._blocked else ""
                 self._failure = f"{lacking} within {self._settings.timeout_seconds:g} s{blocked}"
                 self._ended = True
