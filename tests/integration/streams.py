@@ -136,6 +136,15 @@ def processes_of(parent: int, words: bytes) -> list[int]:
     return [pid for pid, of in _parents() if of == parent and _has_words(pid, words)]
 
 
+def descendants_of(ancestor: int, words: bytes) -> list[int]:
+    """The same of all that it has started, and that those have: by their ids."""
+    parents = dict(_parents())
+    family = {ancestor}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return sorted(pid for pid in family if _has_words(pid, words))
+
+
 def _has_words(pid: int, words: bytes) -> bool:
     with suppress(OSError):
         return words in Path(f"/proc/{pid}/cmdline").read_bytes()

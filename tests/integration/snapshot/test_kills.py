@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ from tests.integration.snapshot import dying_snapshot
 from tests.integration.snapshot.copies import SECONDS, copied
 from tests.integration.snapshot.dying_snapshot import Step
 from tests.integration.snapshot.following import Place, placed
+from tests.integration.streams import descendants_of
 from tests.integration.targets import POSTGRESQL, TARGETS, Target
 from tests.integration.ways import Ground, Way
 
@@ -106,20 +106,7 @@ def test_executors_and_the_sink_that_are_killed_in_a_snapshot_lose_nothing(
 
 def executors_of(driver: int) -> list[int]:
     """The ids of the Java processes of a driver's executors."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    family = {driver}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    executors = []
-    for pid in family:
-        with suppress(OSError):
-            if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                executors.append(pid)
-    return sorted(executors)
+    return descendants_of(driver, b"CoarseGrainedExecutorBackend")
 
 
 def crash(url: str) -> None:

@@ -84,7 +84,7 @@ class HttpSender:
         }
         try:
             with self._client.stream("POST", url, content=body, headers=headers) as answer:
-                words = self._said(answer)
+                words = self._text_of(answer)
         except httpx2.RequestError as error:
             self._breaker.failed()
             raise RetryableError(_words(error)) from error
@@ -103,7 +103,7 @@ class HttpSender:
             response += f"; it asks to come again in {retry_seconds:.0f} s"
         raise RetryableError(response, retry_seconds)
 
-    def _said(self, answer: httpx2.Response) -> str:
+    def _text_of(self, answer: httpx2.Response) -> str:
         """The text of an answer, as far as it comes within the seconds of an answer, and is not too long.
 
         A connection whose answer was not read to its end is closed, and not used again. The status counts all the same.
