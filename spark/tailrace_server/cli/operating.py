@@ -213,7 +213,9 @@ def cancel(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     drop_target: Annotated[
         bool,
-        typer.Option("--drop-target", help="Drop what it has written too, where the sink can: its tables or topics."),
+        typer.Option(
+            "--drop-target", help="Drop what it has written too, where the sink can: tables, topics or indexes."
+        ),
     ] = False,
     config: SettingsFile = None,
     server: ServerUrl = None,

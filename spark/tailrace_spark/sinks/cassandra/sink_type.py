@@ -28,4 +28,5 @@ CASSANDRA: Final = SinkType(
     document="docs/sinks/cassandra.md",
     open=_open,
     where="contact_points",
+    droppable=True,
 )

@@ -115,6 +115,15 @@ def _limits(documents: Documents) -> tuple[dict[str, int], dict[str, int]]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class StandingIndex:
+    """An index under one of the names that a table's may have; `table_id` is None where it is not ours."""
+
+    alias: str
+    index: str
+    table_id: str | None
+
+
 class Indexes:
     """The indexes of a sink's tables."""
 
@@ -162,10 +171,25 @@ class Indexes:
         self._known[table.id] = index
         return index
 
+    def standing(self, table: Table) -> Iterator[StandingIndex]:
+        """What stands under the names NAME, NAME-2 and so on, until there is nothing."""
+        for alias in self._aliases(table):
+            indexes = self._client.get(f"/_alias/{name(alias)}")
+            if indexes is None:
+                return
+            for index in indexes:
+                owner = self._owner(index)
+                yield StandingIndex(alias, index, None if owner is None else owner[0])
+
+    def delete(self, index: StandingIndex) -> None:
+        """Delete an index with its aliases, and what one who died has made of its successor."""
+        self._client.delete(f"/{name(_next_index(index.index))}")
+        self._client.delete(f"/{name(index.index)}")
+        self._known.clear()
+
     def successor(self, old: TableIndex, documents: Documents) -> TableIndex:
         """A new, empty index that no reader sees yet, in which a table is to be rebuilt."""
-        stem, _, generation = old.index.rpartition("-")
-        index = f"{stem}-{int(generation) + 1:06d}"
+        index = _next_index(old.index)
         self._client.delete(f"/{name(index)}")  # of one who died making it
         self._create(index, None, documents)
         return TableIndex(self._client, old.alias, index, old.entry, None, index + _WRITE)
@@ -182,10 +206,7 @@ class Indexes:
 
     def _find(self, table: Table) -> tuple[str, TableIndex | None]:
         """The name under which a table stands, or is to stand: the first of NAME, NAME-2, ... that is its."""
-        named = self._settings.index.format(keyspace=table.keyspace.lower(), table=table.name.lower())
-        base = fit(named.lstrip("-_+"), _LONGEST_NAME)
-        for suffix in count(1):
-            alias = base if suffix == 1 else f"{base}-{suffix}"
+        for alias in self._aliases(table):
             indexes = self._client.get(f"/_alias/{name(alias)}")
             if indexes is None:
                 if self._client.get(f"/{name(alias)}") is not None:
@@ -206,6 +227,13 @@ class Indexes:
             if table_index.entry.definition.id == table.id:
                 return alias, table_index
         raise AssertionError
+
+    def _aliases(self, table: Table) -> Iterator[str]:
+        named = self._settings.index.format(keyspace=table.keyspace.lower(), table=table.name.lower())
+        base = fit(named.lstrip("-_+"), _LONGEST_NAME)
+        yield base
+        for suffix in count(2):
+            yield f"{base}-{suffix}"
 
     def _foreign(self, alias: str) -> SettingsError:
         return SettingsError(
@@ -248,6 +276,12 @@ class Indexes:
         }
         body = {"settings": settings, "mappings": mappings, "aliases": aliases}
         self._client.put(f"/{name(index)}", body)
+
+
+def _next_index(index: str) -> str:
+    """The index in which a table is rebuilt: NAME-000002 after NAME-000001."""
+    stem, _, generation = index.rpartition("-")
+    return f"{stem}-{int(generation) + 1:06d}"
 
 
 def widens(former: Table, definition: Table) -> bool:

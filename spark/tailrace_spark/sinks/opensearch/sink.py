@@ -28,6 +28,7 @@ from tailrace_spark.sinks.changelog.log_task import letters_of
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.dead_letters import OpensearchDeadLetters
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
+from tailrace_spark.sinks.opensearch.dropping import drop_indexes
 from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableIndex, widens
 from tailrace_spark.sinks.opensearch.merge import DocumentMerge
 from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter
@@ -79,7 +80,7 @@ class OpensearchSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, dead_letters=self, tasks=self)
+        return Capabilities(sweeping=self, dead_letters=self, tasks=self, droppable=self)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
@@ -95,6 +96,10 @@ class OpensearchSink:
         summary = self._write(pieces, set_aside)
         self._letters.remove(accepted(letters, set_aside))
         return summary
+
+    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
+        """As DroppableSink says: their indexes. Dead letters stay."""
+        return drop_indexes(self._indexes, tables)
 
     def fence(self, stream: str) -> None:
         """As TaskSink says, of what searches find: what tasks still write is merged with what is written meanwhile.

@@ -27,4 +27,5 @@ OPENSEARCH: Final = SinkType(
     document="docs/sinks/opensearch.md",
     open=_open,
     where="url",
+    droppable=True,
 )

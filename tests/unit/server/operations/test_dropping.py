@@ -71,11 +71,13 @@ def test_sinks_that_cannot_are_refused_before_anything_changes(subscriptions: Su
     )
     operations.subscribe(Asked(table="shop.orders", name="f", sink={"type": "files", "path": "/x"}))
     with pytest.raises(
-        RefusedRequestError, match=r"a sink of type files cannot drop what it has written into .*; sql, kafka"
+        RefusedRequestError,
+        match=r"a sink of type files cannot drop what it has written into .*; sql, cassandra, kafka",
     ):
         operations.cancel("f", drop_target=True)
     assert operations.details("f")["state"] == "active"
-    assert [name for name, kind in SINKS.items() if kind.droppable] == ["sql", "kafka", "delta", "iceberg"]
+    droppable = ["sql", "cassandra", "kafka", "delta", "iceberg", "opensearch"]
+    assert [name for name, kind in SINKS.items() if kind.droppable] == droppable
 
 
 def test_it_is_cancelled_once_that_is_done(subscriptions: Subscriptions) -> None:
