@@ -15,10 +15,13 @@ from tailrace_spark.sinks.protocol import Sink
 log = logging.getLogger("tailrace_spark")
 
 _SWEEP_SECONDS: Final = 2.0
+_LONGEST_SECONDS: Final = 60.0
 
 
 class Sweeper:
     """Sweeps a sink every two seconds, if it is one that can be swept.
+
+    After each failure it waits twice as long, at most a minute, until a sweep succeeds.
 
     `sink_lock` is held by whoever uses the sink: nothing is swept while a batch is being written.
     """
@@ -31,17 +34,24 @@ class Sweeper:
         self._metrics = metrics
         self._clock = clock
         self._swept = clock()
+        self._pause = _SWEEP_SECONDS
 
     def run(self) -> None:
-        """Sweep if it is due and the sink is free. A failure is logged, and the next sweep tries again."""
-        if self._sweeping is None or self._clock() < self._swept + _SWEEP_SECONDS:
+        """Sweep if it is due and the sink is free. A failure is logged, and a later sweep tries again."""
+        if self._sweeping is None or self._clock() < self._swept + self._pause:
             return
         if not self._sink_lock.acquire(blocking=False):
             return
         try:
             self._metrics.swept(self._sweeping.sweep())
+            self._pause = _SWEEP_SECONDS
         except ServiceError as error:
-            log.warning("could not remove expired rows from the sink; will retry: %s", error)
+            self._pause = min(2 * self._pause, _LONGEST_SECONDS)
+            log.warning(
+                "could not remove expired rows from the sink: readers see them until the next try, in %g s: %s",
+                self._pause,
+                error,
+            )
         finally:
             self._swept = self._clock()
             self._sink_lock.release()

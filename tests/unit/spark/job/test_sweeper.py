@@ -31,10 +31,10 @@ class Sink:
 
 
 class Swept(Sink):
-    """One that counts its sweeps, of which the nth fails."""
+    """One that counts its sweeps, of which so many fail first."""
 
-    def __init__(self, fails_at: int | None = None) -> None:
-        self._fails_at = fails_at
+    def __init__(self, failures: int = 0) -> None:
+        self._failures = failures
         self.sweeps = 0
 
     @property
@@ -45,7 +45,7 @@ class Swept(Sink):
     def sweep(self) -> int:
         """Remove three rows."""
         self.sweeps += 1
-        if self.sweeps == self._fails_at:
+        if self.sweeps <= self._failures:
             raise ServiceError("no answer")
         return 3
 
@@ -87,16 +87,23 @@ def test_a_busy_sink_is_left_alone_and_swept_once_it_is_free() -> None:
     assert not lock.locked()
 
 
-def test_a_failure_is_logged_and_the_next_sweep_is_due_as_always(caplog: pytest.LogCaptureFixture) -> None:
-    sink, clock, lock, metrics = Swept(fails_at=1), Clock(), threading.Lock(), StreamMetrics()
+def test_a_failure_is_logged_and_the_next_sweep_comes_later_and_later(caplog: pytest.LogCaptureFixture) -> None:
+    sink, clock, lock, metrics = Swept(failures=6), Clock(), threading.Lock(), StreamMetrics()
     sweeper = Sweeper(sink, lock, metrics, clock)
-    for now, sweeps in ((12.0, 1), (13.0, 1), (14.0, 2)):
-        clock.now = now
+    clock.now = due = 12.0
+    for sweeps, pause in enumerate((4, 8, 16, 32, 60, 60, 2, 2), 1):
+        clock.now = due - 0.1
+        sweeper.run()
+        assert sink.sweeps == sweeps - 1
+        clock.now = due
         sweeper.run()
         assert sink.sweeps == sweeps
         assert not lock.locked()
-    assert "could not remove expired rows from the sink; will retry: no answer" in caplog.text
-    assert rows(metrics) == 3
+        due += pause
+    first = "could not remove expired rows from the sink: readers see them until the next try, in 4 s: no answer"
+    assert caplog.messages[0] == first
+    assert len(caplog.messages) == 6
+    assert rows(metrics) == 6
 
 
 def test_a_sink_without_sweeps_is_never_touched() -> None:
