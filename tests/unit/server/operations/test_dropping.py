@@ -43,7 +43,7 @@ def test_nothing_is_dropped_while_a_worker_has_it(subscriptions: Subscriptions, 
 def test_a_worker_that_has_it_is_seen(subscriptions: Subscriptions, database: MetaDatabase) -> None:
     one = made(subscriptions, "w")
     assert not subscriptions.is_run(one.id)
-    Leases(database, CLUSTER, "lapsed", 0).claim(1)
+    Leases(database, CLUSTER, "lapsed", -1).claim(1)
     assert not subscriptions.is_run(one.id)
     Leases(database, CLUSTER, "worker", 60).claim(1)
     assert subscriptions.is_run(one.id)
