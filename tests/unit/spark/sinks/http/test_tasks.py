@@ -136,8 +136,9 @@ def test_the_driver_puts_into_the_file_what_tasks_set_aside(endpoint: Endpoint, 
             result = attempt(task, PARTITION, [piece])
             assert result is not None
             assert sink.commit(task.batch, [result]) == Summary(5, 4, 1)
-        [letter] = sink.dead_letters(None, 10)
-    assert (letter.record_id.offset, letter.reason, letter.message) == (3, "HTTP 422: no", b"\0message")
+        letters = sink.dead_letters(None, 10)
+    parts = [(letter.record_id.offset, letter.reason, letter.message) for letter in letters]
+    assert parts == [(3, "HTTP 422: no", b"\0message")]
 
 
 @pytest.mark.promise("tasks.letters")
