@@ -23,20 +23,13 @@ class Calendar:
     """Brings the records of one definition's changes (docs/contracts.md 3) within the years that readers have."""
 
     def __init__(self, table: Table) -> None:
-        self._key = [column for column in table.key if _dated(column.type)]
-        self._clustering = [column for column in table.clustering if _dated(column.type)]
-        self._columns = [column for column in table.columns if _dated(column.type)]
-        scalar = all(column.type.kind in YEARS for column in (*self._key, *self._columns))
-        self._limits_of_key = (
-            [(avro_name(column.name), *YEARS[column.type.kind]) for column in self._key] if scalar else None
-        )
-        self._limits = (
-            [(avro_name(column.name), *YEARS[column.type.kind]) for column in self._columns] if scalar else None
-        )
+        self._key = [column for column in table.key if is_dated(column.type)]
+        self._clustering = [column for column in table.clustering if is_dated(column.type)]
+        self._columns = [column for column in table.columns if is_dated(column.type)]
 
     def within(self, record: dict[str, Any]) -> dict[str, Any]:
         """The record itself, or where something in it is outside, one in which that is null and its bytes in `raw`."""
-        if self._plainly_within(record) or not any(self._outside(record)):
+        if not any(self._outside(record)):
             return record
         copy = deepcopy(record)
         raw: list[dict[str, Any]] = list(copy.get("raw") or ())
@@ -52,18 +45,6 @@ class Calendar:
                     keep(column, path, member, cql_type, holder[name])
                 holder[name] = None
         return {**copy, "raw": raw or None}
-
-    def _plainly_within(self, record: dict[str, Any]) -> bool:
-        """Whether all values are within, as far as that is seen without a look into collections and ranges."""
-        if self._limits_of_key is None or self._limits is None or record["range"] is not None:
-            return False
-        key, columns = record["key"] or {}, record["columns"] or {}
-        for holder, limits in ((key, self._limits_of_key), (columns, self._limits)):
-            for name, first, last in limits:
-                value = holder.get(name)
-                if value is not None and not first <= value <= last:
-                    return False
-        return True
 
     def _outside(self, record: dict[str, Any]) -> Iterator[bool]:
         return (_outside(cql_type, holder.get(name)) for holder, name, _, _, _, cql_type in self._date_cells(record))
@@ -102,13 +83,14 @@ def _elements(column: Column, edit: dict[str, Any]) -> Iterator[_DateCell]:
             yield item, "value", column, item["path"], "value", args[-1]
 
 
-def _dated(cql_type: CqlType) -> bool:
+def is_dated(cql_type: CqlType) -> bool:
+    """Whether there are timestamps or dates in a type's values."""
     return any(nested.kind in YEARS for nested in parts((cql_type,)))
 
 
 def _outside(cql_type: CqlType, value: Any) -> bool:
     """Whether anything in a value is outside of what readers have."""
-    if value is None or not _dated(cql_type):
+    if value is None or not is_dated(cql_type):
         return False
     kind, args = cql_type.kind, cql_type.args
     if kind in YEARS:

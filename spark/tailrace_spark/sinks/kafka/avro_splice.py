@@ -13,12 +13,12 @@ from tailrace_schemas.avro.formed import YEARS
 from tailrace_schemas.avro.frames import frame
 from tailrace_schemas.avro.schema import KeyChoice, canonical_text, schema_id, value_schema
 from tailrace_schemas.change import Change
-from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import RecordId
+from tailrace_spark.sinks.kafka.avro_range import is_dated
 
 _VARINT: Final = -1
 _COUNTED: Final = -2
@@ -49,10 +49,10 @@ class Splice:
         self._knows_key = _UNKNOWN not in self._widths
         self._partition = _dated(table.partition_key)
         self._clustering = _dated(table.clustering)
-        self._columns = {column.name_bytes: column.type.kind for column in table.columns if _is_dated(column.type)}
+        self._columns = {column.name_bytes: column.type.kind for column in table.columns if is_dated(column.type)}
         self._key_types = tuple(column.type for column in table.partition_key)
         self._knows_dates = all(
-            column.type.kind in YEARS for column in (*table.key, *table.columns) if _is_dated(column.type)
+            column.type.kind in YEARS for column in (*table.key, *table.columns) if is_dated(column.type)
         )
         self._of_topic: tuple[str, int, bytes] = ("", -1, b"")
 
@@ -112,13 +112,9 @@ class Splice:
         return message[len(self._head) :] + text + _varint(record_id.offset) + schema + stream
 
 
-def _is_dated(cql_type: CqlType) -> bool:
-    return any(nested.kind in YEARS for nested in parts((cql_type,)))
-
-
 def _dated(columns: Sequence[Column]) -> list[tuple[int, str]]:
     """Columns that have a dated type: their index and kind."""
-    return [(index, column.type.kind) for index, column in enumerate(columns) if _is_dated(column.type)]
+    return [(index, column.type.kind) for index, column in enumerate(columns) if is_dated(column.type)]
 
 
 def _within(kind: str, data: bytes | None) -> bool:
