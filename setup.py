@@ -26,6 +26,7 @@ SOURCE_ROOTS = ("schemas", "common", "connector", "spark")
 HOT_PATH = (
     "schemas/tailrace_schemas/table.py",
     "schemas/tailrace_schemas/change.py",
+    "schemas/tailrace_schemas/clustering.py",
     "schemas/tailrace_schemas/position.py",
     "schemas/tailrace_schemas/digest.py",
     "schemas/tailrace_schemas/tokens.py",

@@ -12,7 +12,8 @@ from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
 from tailrace_schemas.change import Change
-from tailrace_schemas.cql.order import clustering_key, sortable
+from tailrace_schemas.clustering import clustering_key
+from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import join_key
 from tailrace_schemas.table import Table

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_schemas.cql.order import clustering_key, range_limits, sortable
+from tailrace_schemas.clustering import clustering_key, range_limits
+from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Table
 from tailrace_spark.rowstate.cells import CellState, covers

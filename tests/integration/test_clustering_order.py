@@ -15,7 +15,7 @@ from cassandra.query import BoundStatement, PreparedStatement, tuple_factory
 
 from tailrace.local import LocalCassandra
 from tailrace_schemas.change import Bound
-from tailrace_schemas.cql.order import clustering_key, range_limits
+from tailrace_schemas.clustering import clustering_key, range_limits
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tests.unit.tables import TABLE_ID

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tailrace_schemas.change import Change, Op
-from tailrace_schemas.cql.order import clustering_key, range_limits
+from tailrace_schemas.clustering import clustering_key, range_limits
 from tailrace_schemas.streams import StreamId
 
 _BUSY_SECONDS: Final = 10.0

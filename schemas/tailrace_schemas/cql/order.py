@@ -1,4 +1,4 @@
-"""Clustering values as bytes that sort, unsigned, as Cassandra sorts the rows; ranges of rows as intervals of them.
+"""Clustering values as bytes that sort, unsigned, as Cassandra sorts the rows.
 
 A component is one byte that says what follows, then the value's comparable form:
 
@@ -8,7 +8,7 @@ A component is one byte that says what follows, then the value's comparable form
     FD, FC .. empty and value of a DESC column: all bytes inverted (ReversedType)
 
 No component is a prefix of another, and none starts with 00 or FF. So keys of several columns compare column by
-column. With FF behind it, a prefix of a key is above every key that starts with it.
+column.
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from tailrace_schemas.change import Bound
 from tailrace_schemas.cql import comparable
 from tailrace_schemas.cql.comparable import INVERTED, Comparable
 from tailrace_schemas.cql.nested import expect_end, read_count, read_element, read_vector_element
 from tailrace_schemas.cql.types import LEXICAL_UUID, CqlType
 from tailrace_schemas.errors import TruncatedError
-from tailrace_schemas.table import Table
 
 _NULL: Final = b"\x01"
 _EMPTY: Final = b"\x02"
 _VALUE: Final = b"\x03"
 _END: Final = b"\x00"  # behind the elements of a collection or record: below every component
-_ABOVE: Final = b"\xff"  # above every component
 
 _SCALARS: Final[Mapping[str, Comparable]] = {
     "bigint": comparable.SignedInteger("bigint", 8),
@@ -61,32 +58,6 @@ def sortable(cql_type: CqlType, data: bytes | None, descending: bool) -> bytes:
     compared = None if cql_type.name else _SCALARS.get(cql_type.kind)
     component = _component(order(cql_type) if compared is None else compared, data)
     return component.translate(INVERTED) if descending and data is not None else component
-
-
-def clustering_key(table: Table, values: tuple[bytes | None, ...]) -> bytes:
-    """The components of a clustering, or of a prefix of one, one behind the other, as `sortable` makes them.
-
-    Raises ValueError for more values than the table has clustering columns.
-    """
-    if len(values) > len(table.clustering):
-        raise ValueError(f"{table} has {len(table.clustering)} clustering columns, not {len(values)}")
-    pairs = zip(table.clustering, values, strict=False)
-    return b"".join([sortable(column.type, value, column.descending) for column, value in pairs])
-
-
-def range_limits(table: Table, start: Bound, end: Bound) -> tuple[bytes, bytes]:
-    """(low, high): the rows between two bounds are those with low <= clustering key < high.
-
-    Bounds are in storage order, so `start` of a DESC column has the larger value (ClusteringPrefix.Kind). A bound on
-    a prefix includes or excludes all rows that start with it; a bound without values is open.
-    """
-    low = clustering_key(table, start.values)
-    high = clustering_key(table, end.values)
-    if start.values and not start.inclusive:
-        low += _ABOVE
-    if end.inclusive or not end.values:
-        high += _ABOVE
-    return low, high
 
 
 @lru_cache(maxsize=4096)

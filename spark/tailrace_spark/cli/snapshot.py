@@ -12,8 +12,8 @@ import typer
 from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
-from tailrace_schemas.cql.literal_keys import serialized_key
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.literal_keys import serialized_key
 from tailrace_schemas.tokens import token
 from tailrace_spark.cli.read_options import (
     ConcurrentRanges,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tailrace_schemas.change import Change
-from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.table import Table

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tailrace_schemas.change import Change, Op
-from tailrace_schemas.cql.order import clustering_key, range_limits
+from tailrace_schemas.clustering import clustering_key, range_limits
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.table import Table
 from tailrace_spark.rowstate.partition import Clustering, ClusteringBytes, Partition, PartitionRow
 from tailrace_spark.rowstate.visible import VisibleColumns

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_schemas.cql.order import clustering_key, range_limits
+from tailrace_schemas.clustering import clustering_key, range_limits
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.deletions import (
     NOTHING_DELETED,
@@ -21,7 +21,7 @@ from tailrace_spark.rowstate.row import RowState, merge, state_of
 
 Clustering = tuple[bytes | None, ...]
 ClusteringBytes = bytes | None
-"""A row in its partition: its order-preserving clustering bytes (cql.order.clustering_key); None: the static row."""
+"""A row in its partition: its order-preserving clustering bytes (clustering.clustering_key); None: the static row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
-from tailrace_schemas.cql.literal_keys import serialized_key
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.literal_keys import serialized_key
 from tailrace_schemas.ring import Ring
 from tailrace_schemas.streams import Generation, differences, stream_for
 from tailrace_schemas.table import Table

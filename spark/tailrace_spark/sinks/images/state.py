@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_schemas.cql.order import clustering_key, range_limits
+from tailrace_schemas.clustering import clustering_key, range_limits
 from tailrace_schemas.errors import DecodeError
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, decode_stored, state_row

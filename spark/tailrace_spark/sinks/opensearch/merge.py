@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final, NoReturn
 
 from tailrace_schemas.change import Deletion
-from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges

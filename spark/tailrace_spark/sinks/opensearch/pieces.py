@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.batch_changes import BatchChanges, gather

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.table import Table
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.partition_head import HeadRow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.state_keys import ROW, STATIC

@@ -10,7 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace_schemas.change import Deletion
-from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import coalesced

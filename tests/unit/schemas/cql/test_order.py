@@ -32,6 +32,7 @@ _PAIRS = st.sampled_from(TYPES).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(_PAIRS)
 def test_forms_compare_as_the_values_do(case: tuple[CqlType, Tree, Tree]) -> None:
     cql_type, left, right = case

@@ -256,6 +256,7 @@ def test_codecs_are_made_once() -> None:
     assert codec(_type("frozen<u>")) is codec(_type("frozen<u>"))
 
 
+@pytest.mark.slow
 @given(st.tuples(types(), st.binary(max_size=40)))
 def test_bytes_are_a_value_or_a_decode_error(case: tuple[CqlType, bytes]) -> None:
     cql_type, data = case

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_schemas.cql.order import clustering_key
+from tailrace_schemas.clustering import clustering_key
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, merge_partitions
 from tailrace_spark.rowstate.partition import ClusteringBytes, Partition, PartitionRow, deletions_of
 from tailrace_spark.rowstate.row import RowState, state_of

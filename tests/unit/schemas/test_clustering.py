@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Bound
-from tailrace_schemas.cql.order import clustering_key, range_limits, sortable
+from tailrace_schemas.clustering import clustering_key, range_limits
+from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.table import Table
 from tests.unit.schemas.cql.ordered import TYPES, Tree, compare, serialize, trees
 from tests.unit.tables import table

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from tailrace_schemas.cql.literal_keys import serialized_key
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.literal_keys import serialized_key
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tests.unit.schemas.cql.driver import to_bytes
 
