@@ -62,6 +62,7 @@ def test_every_promise_has_tests_and_every_mark_is_of_a_promise(traceability: An
     assert marked == set(names)
 
 
+@pytest.mark.slow
 def test_every_mark_is_of_tests(traceability: Any) -> None:
     """pytest does not collect what is named otherwise; a mark elsewhere would show nothing."""
     tests = traceability.marked_tests(ROOT)

@@ -72,6 +72,7 @@ def faults(command: Any, words: list[str], options: frozenset[str] = _GENERAL) -
             yield f"no option {option}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_and_options_exist(page: Path) -> None:
     wrong = {line: fault for line in named(page) for words in calls(line) for fault in faults(program(), words)}

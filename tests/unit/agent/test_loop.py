@@ -499,6 +499,7 @@ def every_fault(error: Callable[[], BaseException], *, first_read: bool = True) 
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("agent.exactly-once", "agent.schema-events")
 @pytest.mark.parametrize("faults", every_fault(Crash), ids=lambda f: f"{f.step}-{f.nth}")
 def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -> None:

@@ -366,6 +366,7 @@ def every_fault(error: Callable[[], BaseException]) -> list[Faults]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("agent.parked-then-published")
 @pytest.mark.parametrize("faults", every_fault(Crash), ids=lambda f: f"{f.step}-{f.nth}")
 def test_a_crash_at_any_step_of_parking_loses_nothing_and_repeats_nothing(faults: Faults) -> None:

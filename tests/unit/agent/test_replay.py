@@ -126,6 +126,7 @@ def test_a_transaction_ends_with_a_mutation(tmp_path: Path) -> None:
         assert len(batch) >= 3 > sum(c.source is None or c.source.position != last.position for c in batch)
 
 
+@pytest.mark.slow
 def test_tables_and_times_bound_it(tmp_path: Path) -> None:
     """Index and count stay those of the whole mutation."""
     whole = {change.digest: change for change in changes_in(KIND)}
@@ -146,6 +147,7 @@ def test_tables_and_times_bound_it(tmp_path: Path) -> None:
         assert (change.source.index, change.source.count) == (first.index, first.count)
 
 
+@pytest.mark.slow
 def test_after_a_failure_it_is_known_how_far_it_came(tmp_path: Path) -> None:
     """From there on it goes on: each change is committed once."""
     recorded(KIND).unpack(tmp_path)

@@ -49,6 +49,7 @@ def test_percentile(values: list[float], part: float, expected: float) -> None:
     assert percentile(values, part) == expected
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 1000).map(float), min_size=1), st.integers(1, 100))
 def test_percentile_is_the_smallest_value_that_enough_others_do_not_exceed(
     values: list[float], hundredths: int

@@ -34,6 +34,7 @@ def told(messages: list[Message]) -> Sent:
     return [(str(message.table), message.token, message.key, message.value) for message in messages]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [1, 3, 16_384])
 @pytest.mark.parametrize("kind", KINDS)
 def test_recorded_mutations(kind: str, window: int) -> None:

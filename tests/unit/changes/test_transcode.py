@@ -88,6 +88,7 @@ def test_every_table_as_if_it_had_cdc(kind: str) -> None:
         assert by_bytes.messages(payload, version, tables.get, SOURCE) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forms", [form for form in ALL_FORMS if form != PLAIN_FORMS], ids=str)
 def test_every_form_of_values(forms: ValueForms) -> None:
     """In keys, clustering columns, bounds, cells and elements."""
@@ -105,6 +106,7 @@ def outcome(way: ByObjects | ByBytes, payload: bytes, version: int, tables: Defi
         return type(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["5.0.1/uncompressed", "6.0-alpha2/uncompressed"])
 def test_damaged_payloads_end_alike(kind: str) -> None:
     """Whatever the bytes: both ways give the same messages, or the same kind of error."""

@@ -39,6 +39,7 @@ def _restore_logging() -> Iterator[None]:
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(main.complete()))), ids=" ".join)
 def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     answer = CliRunner().invoke(main.complete(), [*words, "--help"], prog_name="tailrace")
@@ -47,6 +48,7 @@ def test_every_command_has_help_with_an_example(words: tuple[str, ...]) -> None:
     assert f"tailrace {words[0]}" in answer.output.partition("Example")[2] if words else True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", list(commands(typer.main.get_command(main.complete()))), ids=" ".join)
 def test_every_option_says_what_it_does(words: tuple[str, ...]) -> None:
     command: Any = typer.main.get_command(main.complete())

@@ -127,6 +127,7 @@ def test_any_bit_flipped(compression: str) -> None:
             assert compression != DEFLATE or found == TEXT + NOISE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", CODECS)
 @given(block=st.binary(max_size=80), size=st.integers(1, 2**31 - 1))
 @settings(max_examples=examples(300), deadline=None)
@@ -146,6 +147,7 @@ def test_a_length_that_no_block_can_have_takes_no_memory(compression: str) -> No
     assert peak(compression, block, size, "cannot hold 2147483647") < 1 << 20
 
 
+@pytest.mark.slow
 def test_a_stream_that_holds_more_than_it_should_is_not_read_to_its_end() -> None:
     bomb = zlib.compress(bytes(64 << 20))
     assert len(bomb) < 70_000

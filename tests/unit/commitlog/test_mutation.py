@@ -350,6 +350,7 @@ def test_invented_mutations_come_back(seed: int, version: int) -> None:
     assert decode_mutation(payload, version, {made.id: made for made in tables}.get) == mutation
 
 
+@pytest.mark.slow
 @given(SEEDS, st.sampled_from((8, 9)), st.data())
 @settings(max_examples=examples(150), deadline=None)
 def test_damaged_mutations_fail_as_promised(seed: int, version: int, data: st.DataObject) -> None:

@@ -41,6 +41,7 @@ def two_sections(data: bytearray, which: Section) -> tuple[list[Frame], DecodeEr
     return found, None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_resuming_at_every_position_gives_the_rest(kind: str) -> None:
     for data in recorded(kind).segments.values():
@@ -174,6 +175,7 @@ def test_payloads_cut_and_flipped_fail_as_promised(kind: str) -> None:
 DAMAGE = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=40)), max_size=4)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(KINDS), DAMAGE, st.floats(0, 1))
 @settings(max_examples=100, deadline=None)
 def test_any_damage_gives_a_beginning_of_the_truth(kind: str, damage: list[tuple[float, bytes]], kept: float) -> None:

@@ -41,6 +41,7 @@ def test_variables_of_the_templates_are_settings() -> None:
     assert settings.stream.spark.reveal()["spark.driver.memory"] == "1g"
 
 
+@pytest.mark.slow
 def test_command_lines_of_the_templates_parse() -> None:
     text = "\n".join(template.read_text() for template in TEMPLATES)
     lines = re.findall(r"(?:args|command): \[((?:tailrace, )?(?:agent|server|drain)[^\]]*)\]", text)

@@ -39,6 +39,7 @@ def settings() -> Settings:
     return load_settings(ROOT / "deploy" / "tailrace.toml", {})
 
 
+@pytest.mark.slow
 def test_the_compose_file_has_no_faults(compose: dict[str, Any]) -> None:
     assert list(faults(compose, ROOT)) == []
     always = {name for name, service in compose["services"].items() if "profiles" not in service}
@@ -219,6 +220,7 @@ def test_the_entry_point_is_tailrace_or_sparks(tmp_path: Path) -> None:
     assert executor[executor.index("--podName") + 1] == "pod_name"
 
 
+@pytest.mark.slow
 def test_a_wrong_command_line_is_told() -> None:
     assert list(command_faults(["tailrace", "check", "-c", "x.toml"])) == []
     assert list(command_faults(["tailrace", "check", "--nothing"])) != []

@@ -68,6 +68,7 @@ def proven(history: SchemaHistory) -> Definitions:
     return definitions
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(PLAIN), max_size=8), st.integers(1, 8))
 def test_the_same_as_one_by_one_until_there_are_enough(names: list[str], most: int) -> None:
     given_entries, definitions, transcoder = entries(names), proven(HISTORY), Transcoder("p")

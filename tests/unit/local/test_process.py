@@ -150,6 +150,7 @@ def test_child_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
     assert child.launch.log.read_text().endswith("ending\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_child_ends_when_its_parent_dies(tmp_path: Path, number: signal.Signals) -> None:
     parent = subprocess.Popen([sys.executable, "-c", _PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)

@@ -122,6 +122,7 @@ def test_a_colour_is_a_node_and_bars_are_its_share(name: str) -> None:
             assert float(bar.get(side, "")) / longest == pytest.approx(expected, abs=1e-3)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 8), st.integers(1, 12), st.integers(1, 3), st.integers(MIN_TOKEN + 1, MAX_TOKEN))
 def test_a_key_stands_in_the_range_of_its_owner(nodes: int, tokens: int, datacenters: int, token: int) -> None:
     ring = ring_of(nodes, tokens, datacenters, seed=nodes)
@@ -177,6 +178,7 @@ def test_a_ring_too_large_to_draw_is_drawn_by_the_slice() -> None:
     assert len(of_class(svg, "marker")) == 1
 
 
+@pytest.mark.slow
 def test_a_picture_needs_nothing_from_elsewhere_and_stays_small() -> None:
     small, large = (ring_svg(ring, generation_of(ring)) for ring in (ring_of(1, 16), ring_of(300, 64)))
     assert len(small) < 20_000

@@ -210,6 +210,7 @@ def test_records_with_another_value_somewhere(topic: str, path: list[int], other
     reading(changed.encode(errors="replace"))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("agent.foreign-records")
 @given(place=st.integers(0, 400), byte=st.integers(0, 255), topic=st.sampled_from(sorted(READERS)))
 @settings(max_examples=examples(300), deadline=None)

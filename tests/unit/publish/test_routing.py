@@ -404,6 +404,7 @@ def test_a_crash_between_an_older_definition_and_the_newest() -> None:
     assert topic.names == ["a", "b", "a"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["learn", "publish", "restart"])), max_size=40))
 def test_agents_that_lag_do_not_contend_for_the_newest_definition(steps: list[tuple[int, str]]) -> None:
     """Each announces as often as its own newest definition changes, or it starts; at last all agree with the log."""

@@ -41,6 +41,7 @@ PLAIN_ENCODER = Encoder(PLAIN, "p")
 PLAIN_SCHEMAS = {key: entry_from_record(key, value) for key, value in schema_records(PLAIN_ENCODER, "p.ks.t")}
 
 
+@pytest.mark.slow
 @given(partition_changes(PLAIN))
 def test_deletions_of_ranges_and_partitions_come_back(change: Change) -> None:
     assume(change.marker or change.deletion or change.cells or change.column_deletions)
@@ -51,6 +52,7 @@ def test_deletions_of_ranges_and_partitions_come_back(change: Change) -> None:
 FLOATS = table({"id": "int"}, regular={"f": "float", "d": "double", "v": "frozen<list<double>>"})
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=4, max_size=4), st.binary(min_size=8, max_size=8))
 def test_every_float_comes_back_bit_for_bit(single: bytes, double: bytes) -> None:
     f, d, v = (next(c for c in FLOATS.regular if c.name == name) for name in "fdv")

@@ -85,6 +85,7 @@ def topic() -> Topic:
     return Topic()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ring", [SMALL, LARGE])
 def test_what_goes_in_comes_out(topic: Topic, ring: Ring) -> None:
     proposal = _proposal(9, NOW, ring=ring)

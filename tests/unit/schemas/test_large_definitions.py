@@ -143,6 +143,7 @@ def test_the_avro_schema_defines_a_user_type_once() -> None:
     assert [encoder.schema_text.count(f'"name":"t{level}"') for level in range(5)] == [1] * 5
 
 
+@pytest.mark.slow
 def test_a_change_of_a_table_with_nested_types() -> None:
     """Goes there and back."""
     wide = only(nested(5))
@@ -208,6 +209,7 @@ def test_packed_values_that_are_damaged(cut: int) -> None:
         unpacked(whole[:cut])
 
 
+@pytest.mark.slow
 def test_a_value_that_would_fill_the_memory() -> None:
     """Is not unpacked."""
     with pytest.raises(ValueError, match=f"more than {MOST_UNPACKED}"):

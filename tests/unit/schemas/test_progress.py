@@ -16,6 +16,7 @@ HOSTS = st.text(st.characters(exclude_characters="/", codec="utf-8"), min_size=1
 NAMES = st.text(st.characters(codec="utf-8"))
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         Progress, NAMES, HOSTS, POSITIONS, POSITIONS, NUMBERS, st.booleans(), NUMBERS, NUMBERS, st.none() | NUMBERS

@@ -150,6 +150,7 @@ def check_sampled(
     return generation.entries.stream_count
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ring.one-stream-per-token")
 @settings(max_examples=examples(200), deadline=None)
 @given(TOKENS, st.integers(0, 300), st.integers(1, 12), st.integers(56, 63))

@@ -156,6 +156,7 @@ def test_the_range_before_the_minimum_token() -> None:
     assert [stream.token for stream in first.streams] == [MIN_TOKEN, MIN_TOKEN]
 
 
+@pytest.mark.slow
 @given(rings(), st.integers(), st.integers())
 def test_equal_seeds_draw_equal_streams(ring: Ring, one: int, other: int) -> None:
     a = build_generation(ring, 2, timestamp=7, seed=one)

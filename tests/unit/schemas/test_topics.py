@@ -63,6 +63,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 )
 
 
+@pytest.mark.slow
 @given(TEXT, TEXT, TEXT, TEXT)
 def test_different_tables_have_different_topics(keyspace: str, table: str, keyspace2: str, table2: str) -> None:
     one, other = table_topic("p", keyspace, table, ID), table_topic("p", keyspace2, table2, ID)
@@ -71,6 +72,7 @@ def test_different_tables_have_different_topics(keyspace: str, table: str, keysp
     assert (one == other) == ((keyspace, table) == (keyspace2, table2))
 
 
+@pytest.mark.slow
 @given(TEXT, TEXT)
 def test_a_suffixed_name_can_be_read_back_too(keyspace: str, table: str) -> None:
     plain = table_topic("p", keyspace, table, ID)

@@ -70,11 +70,13 @@ def test_a_password_file_that_is_no_text(tmp_path: Path) -> None:
         keys_of(None, STORE, path)
 
 
+@pytest.mark.slow
 def test_a_keystore_with_the_password_of_a_file(password_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PASSWORD, "the file wins")
     assert keys_of(None, STORE, password_file).key("testing:1") == recorded.KEY
 
 
+@pytest.mark.slow
 def test_a_keystore_with_the_passwords_of_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PASSWORD, OPENS)
     monkeypatch.setenv(KEY_PASSWORD, OPENS_KEY)
@@ -88,6 +90,7 @@ def test_a_wrong_password_names_the_file_and_not_the_password(monkeypatch: pytes
     assert WRONG not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["inspect", "dump"])
 def test_the_commands_take_the_key_from_their_environment(command: str, tmp_path: Path) -> None:
     (path,), schema = recorded.recorded("4.0-beta4/encrypted").unpack(tmp_path)
@@ -98,6 +101,7 @@ def test_the_commands_take_the_key_from_their_environment(command: str, tmp_path
     assert recorded.KEY.hex() not in answer.output
 
 
+@pytest.mark.slow
 def test_the_help_does_not_show_a_key_that_is_set() -> None:
     for command in ("inspect", "dump"):
         answer = CliRunner(env={KEY: recorded.KEY.hex()}).invoke(complete(), [command, "--help"])
@@ -130,6 +134,7 @@ def test_an_agents_raw_key_that_is_none_is_not_repeated(digits: str) -> None:
     assert digits not in str(caught.value) + repr(settings)
 
 
+@pytest.mark.slow
 def test_the_agents_keystore() -> None:
     with_own = agent_settings(keystore=OTHERS, keystore_password=OPENS, keystore_key_password=OPENS_KEY)
     for settings in (agent_settings(keystore=STORE, keystore_password=OPENS), with_own):

@@ -22,6 +22,7 @@ def store(name: str) -> bytes:
     return (STORES / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_keys_by_alias_whatever_its_case() -> None:
     keys = read_keystore(store("cassandra.jceks"), PASSWORD)
     assert keys.key("testing:1") == keys.key("TESTING:1") == KEY
@@ -37,6 +38,7 @@ BY_KEYTOOL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["keytool.p12", "keytool-legacy.p12", "keytool.jceks"])
 def test_keystores_of_keytool(name: str) -> None:
     keys = read_keystore(store(name), PASSWORD)
@@ -52,11 +54,13 @@ def test_a_salt_of_equal_halves_opens_as_java_sealed_it() -> None:
     assert triple_des_cbc(key, iv, sealed) == b"what Java makes of equal halves"
 
 
+@pytest.mark.slow
 def test_nothing_shows_a_key() -> None:
     keys = read_keystore(store("cassandra.jceks"), PASSWORD)
     assert repr(keys) == str(keys) == "Keys()"
 
 
+@pytest.mark.slow
 def test_keys_with_a_password_of_their_own() -> None:
     assert read_keystore(store("key-password.jceks"), PASSWORD, "of the key").key("testing:1") == KEY
 
@@ -79,6 +83,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "password", "key_password", "words"), REFUSED)
 def test_what_does_not_open_is_told_without_secrets(
     name: str, password: str, key_password: str | None, words: str
@@ -124,6 +129,7 @@ def test_pkcs12_cut_and_damaged_everywhere() -> None:
             assert read_keystore(bytes(damaged), PASSWORD).by_alias == {"testing:1": KEY}
 
 
+@pytest.mark.slow
 def test_damage_behind_the_checksum_ends_in_an_error() -> None:
     """The checksum is made again over the damage, so that entries and objects are what is damaged."""
     body = store("keytool.jceks")[:-20]

@@ -29,6 +29,7 @@ def run(path: Path, *words: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_tables_are_listed_compacted_and_expired(tmp_path: Path) -> None:
     section = IcebergSinkSettings(path=str(tmp_path / "lake"), mode="current", buckets=1)
     followed = FollowedIceberg(section)

@@ -95,6 +95,7 @@ def test_lookup_of_nothing_says_what_it_takes() -> None:
     assert "give --table KEYSPACE.TABLE" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_ring_of_a_file_is_drawn(tmp_path: Path) -> None:
     file, drawn = tmp_path / "ring.json", tmp_path / "ring.svg"
     file.write_text(json.dumps(RING))
@@ -109,6 +110,7 @@ def test_a_ring_of_a_file_is_drawn(tmp_path: Path) -> None:
     assert "No such file or directory" in result.stderr
 
 
+@pytest.mark.slow
 def test_lookup_reads_what_build_printed(tmp_path: Path) -> None:
     ring = Ring((Node("a", "", (10, 30)), Node("b", "", (20,))))
     built = build_generation(ring, 2, 12, timestamp=1_760_000_000_000, seed=42)

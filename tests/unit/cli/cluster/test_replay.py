@@ -56,6 +56,7 @@ def test_lines_are_those_of_dump(kind: str, tmp_path: Path) -> None:
     assert f"--to {file}: is there already; name a new file" in again.stderr
 
 
+@pytest.mark.slow
 def test_positions_cut_it(tmp_path: Path) -> None:
     """Behind one, up to another: each change once."""
     recorded(KIND).unpack(tmp_path)
@@ -81,6 +82,7 @@ def test_write_times_cut_it(tmp_path: Path) -> None:
     assert 0 < len(found) < len(everything)
 
 
+@pytest.mark.slow
 def test_tables_cut_it(tmp_path: Path) -> None:
     """One with cdc = true, and one without that is named all the same."""
     folder = recorded(KIND)
@@ -120,6 +122,7 @@ def test_what_no_definition_explains_is_counted(tmp_path: Path) -> None:
     assert "left out" in result.stderr
 
 
+@pytest.mark.slow
 def test_an_index_limits_its_segment(tmp_path: Path) -> None:
     """Until it is closed, what stands behind it was never released."""
     (path,), _ = recorded("5.0.1/uncompressed").unpack(tmp_path)

@@ -280,6 +280,7 @@ def places(values: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(value["seg"], value["pos"]) for value in values if "seg" in value]
 
 
+@pytest.mark.slow
 def test_positions_cut_the_log_behind_and_up_to_a_mutation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = recorded("4.0-beta4/rollover-uncompressed")
     segments, schema = folder.unpack(tmp_path)
@@ -354,6 +355,7 @@ def test_unknown_tables_on_request(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (words, code) == ("", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_changes_are_what_an_agent_publishes(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = recorded(kind)

@@ -46,6 +46,7 @@ def index(directory: Path, text: str, name: str = NAME) -> None:
     (directory / name.replace(".log", "_cdc.idx")).write_text(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_whole_directory_in_order_of_ids(jobs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     segments = [data for kind in KINDS for data in recorded(kind).segments.items()]

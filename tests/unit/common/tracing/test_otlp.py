@@ -80,6 +80,7 @@ def test_links_are_bounded(receiver: OtlpReceiver) -> None:
     assert (len(batch.links), batch.dropped_links_count) == (MOST_PARENTS, 0)
 
 
+@pytest.mark.slow
 def test_a_receiver_that_is_not_there_is_no_error() -> None:
     """Spans are lost then, and what is traced goes on."""
     with closing(OtlpTracer(f"http://127.0.0.1:{free_port('127.0.0.1')}/v1/traces", "agent", {}, 1.0)) as tracer:

@@ -114,6 +114,7 @@ def test_plain_changes_go_by_the_plan(change: Change) -> None:
     assert by_record(Reader(entry_of(encoder)), message) == change
 
 
+@pytest.mark.slow
 @given(row_changes())
 @settings(max_examples=examples(50))
 def test_it_decodes_as_the_record_does(change: Change) -> None:

@@ -154,6 +154,7 @@ def test_readers_of_ours_see_plain_records(case: tuple[CqlType, Any], forms: Val
     assert reader.plain is (encoder.schema_id == default.schema_id)
 
 
+@pytest.mark.slow
 @given(cql_types(1), st.binary(max_size=20), st.sampled_from(ALL_FORMS), st.integers(0, 3))
 def test_both_writers_give_the_same_bytes_of_anything(
     cql_type: CqlType, data: bytes, forms: ValueForms, before: int

@@ -258,6 +258,7 @@ def test_every_cut_of_a_message_is_a_decode_error() -> None:
             decode(message[:size], SCHEMAS)
 
 
+@pytest.mark.slow
 @given(st.integers(10, 10_000), st.integers(0, 7))
 def test_a_flipped_bit_is_a_value_or_a_decode_error(at: int, bit: int) -> None:
     message = bytearray(ENCODER.value(INSERT))

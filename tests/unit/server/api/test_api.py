@@ -33,6 +33,7 @@ def ask(served: Served, role: Role | None, method: str, path: str, body: object 
     return httpx2.request(method, served.url + path, headers=headers, json=body, timeout=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "needed"),
     [
@@ -68,6 +69,7 @@ def test_every_route_of_the_description_is_tested(served: Served) -> None:
     assert httpx2.get(f"{served.url}/docs", timeout=10).status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.secrets")
 def test_no_answer_has_a_secret(served: Served) -> None:
     texts = [ask(served, Role.ADMIN, "POST", "/v1/subscriptions", body).text for body in (
@@ -114,6 +116,7 @@ def test_a_large_body_is_not_read(served: Served) -> None:
     assert answer.status_code == 413
 
 
+@pytest.mark.slow
 def test_operations_by_http_are_those_on_the_database(served: Served, operations: RemoteOperations) -> None:
     asked = Asked(table="shop.*", name="all", sink=SINK, columns={"email": "mask"})
     first, again = operations.subscribe(asked), operations.subscribe(asked)

@@ -53,6 +53,7 @@ def limited(tmp_path: Path) -> Iterator[Limited]:
         yield Limited(served, clock)
 
 
+@pytest.mark.slow
 @given(
     rate=st.floats(0.1, 100),
     burst=st.integers(1, 20),
@@ -90,6 +91,7 @@ def test_strangers_take_no_memory_without_end() -> None:
     assert len(limit._buckets) == MOST_NAMES
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.rate-limits")
 def test_too_many_requests_of_a_key_are_refused_and_others_go_on(limited: Limited) -> None:
     keys, url = limited.served.keys, f"{limited.served.url}/v1/subscriptions"
@@ -108,6 +110,7 @@ def test_too_many_requests_of_a_key_are_refused_and_others_go_on(limited: Limite
     assert 'tailrace_server_requests_total{status="429"} 3.0' in text
 
 
+@pytest.mark.slow
 def test_our_own_commands_wait_as_the_server_asks(limited: Limited) -> None:
     with RemoteOperations(limited.served.url, limited.served.keys[Role.READ], limited.wait) as operations:
         for _ in range(5):

@@ -48,6 +48,7 @@ def ask(served: Served, bearer: str, method: str, path: str, body: object = None
     return httpx2.request(method, served.url + path, headers=headers, json=body, timeout=10)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.tokens")
 def test_roles_of_tokens_are_those_of_keys_and_the_audit_names_the_subject(
     open_to_tokens: Served, issuer: Issuer
@@ -65,6 +66,7 @@ def test_roles_of_tokens_are_those_of_keys_and_the_audit_names_the_subject(
     assert [row["who"] for row in audit] == ["key the-operate", "subject maria", "subject s-ops"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.tokens")
 def test_a_refusal_says_why_and_repeats_nothing(open_to_tokens: Served, issuer: Issuer) -> None:
     expired = token(issuer, "bosses", exp=int(time.time()) - 100, sub="hunter2")

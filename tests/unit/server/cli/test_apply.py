@@ -63,6 +63,7 @@ def apply(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.declared")
 def test_what_is_declared_becomes_true(apply: Apply, tmp_path: Path) -> None:
     wanted = [

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
 
 
+@pytest.mark.slow
 def test_tables_are_made_and_the_command_ends(tmp_path: Path) -> None:
     meta, file = tmp_path / "meta.db", tmp_path / "tailrace.toml"
     file.write_text(f'[server]\nurl = "sqlite:///{meta}"\nkey_file = "{tmp_path / "server.key"}"\n')

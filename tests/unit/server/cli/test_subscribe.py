@@ -21,6 +21,7 @@ def test_the_settings_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert json.loads(answer.stdout.splitlines()[-1])["target"].endswith("dwh.db")
 
 
+@pytest.mark.slow
 def test_nothing_is_dropped_where_nobody_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "url").write_text("sqlite:///copy.db")
@@ -32,6 +33,7 @@ def test_nothing_is_dropped_where_nobody_can_be_asked(tmp_path: Path, monkeypatc
     assert CliRunner().invoke(complete(), ["cancel", "w", "--yes"]).exit_code == 0
 
 
+@pytest.mark.slow
 def test_properties_of_spark_are_set_altered_and_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 

@@ -65,6 +65,7 @@ class Claimant(threading.Thread):
         self.wrote[claim.subscription.id, claim.token] = value
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.one-owner")
 @pytest.mark.parametrize("seed", [1])
 def test_no_token_has_two_owners(url: str, tmp_path: Path, seed: int) -> None:

@@ -113,6 +113,7 @@ def listed(issuer: Issuer) -> str:
     return parts(head, []) + "." + issuer.token().split(".")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REFUSED)
 @pytest.mark.promise("subscription.tokens")
 def test_a_token_is_refused_with_a_reason(issuer: Issuer, tokens: Tokens, kind: str) -> None:
@@ -186,6 +187,7 @@ def test_a_discovery_document_that_leads_elsewhere(issuer: Issuer, document: dic
         discovery.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.tokens")
 def test_keys_that_sign_nothing_here_are_left_out(issuer: Issuer, tokens: Tokens) -> None:
     secret = b"known to all who read the set of keys"

@@ -116,6 +116,7 @@ def test_a_pattern_goes_without_the_tables_that_do_not_fit() -> None:
     assert checks(shaped("country = 'DE'")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.checked")
 def test_a_sink_is_tried_and_a_fault_points_at_its_setting(subscriptions: Subscriptions, tmp_path: Path) -> None:
     settings = settings_from({"kafka": {"bootstrap.servers": "127.0.0.1:1"}}, "test")
@@ -144,6 +145,7 @@ def test_a_sink_is_tried_and_a_fault_points_at_its_setting(subscriptions: Subscr
     assert (other["state"], other["notes"]) == ("active", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "setting"),
     [

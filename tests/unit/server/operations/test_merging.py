@@ -60,6 +60,7 @@ _trees = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(settings=st.dictionaries(_names, _trees, max_size=3), changes=st.dictionaries(_names, _trees, max_size=3))
 def test_a_change_is_there_and_again_it_changes_nothing(settings: dict[str, Any], changes: dict[str, Any]) -> None:
     result = merged(settings, changes)

@@ -52,6 +52,7 @@ def rows(answer: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.stdout.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.sql")
 def test_a_session(sql: Sql, tmp_path: Path) -> None:
     [made] = rows(sql(CREATE))
@@ -75,6 +76,7 @@ def test_a_session(sql: Sql, tmp_path: Path) -> None:
     assert (details["columns"], details["start"]) == ({"email": "mask"}, "2026-05-01T00:00:00.000+00:00")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "words", "carets"),
     [
@@ -100,11 +102,13 @@ def test_what_is_refused_points_at_its_word(sql: Sql, statement: str, words: str
         assert answer.stderr.splitlines()[-1].removeprefix("tailrace: ") == carets
 
 
+@pytest.mark.slow
 def test_nothing_runs_of_a_script_that_is_wrong(sql: Sql) -> None:
     assert sql(f"{CREATE}; DROPP SUBSCRIPTION warehouse").exit_code != 0
     assert rows(sql("SHOW SUBSCRIPTIONS")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.access")
 def test_statements_over_http(served: Served) -> None:
     def send(role: Role | None, statement: str, **values: str) -> httpx2.Response:

@@ -168,6 +168,7 @@ REQUESTS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.sql")
 @given(REQUESTS)
 def test_a_request_as_text_is_read_as_the_same_request(request: Asked) -> None:

@@ -31,6 +31,7 @@ def state(served: Served) -> str:
     return str(served.operations.details("warehouse")["state"])
 
 
+@pytest.mark.slow
 def test_nobody_sees_a_page_without_signing_in(served: Served, browser: NewBrowser) -> None:
     stranger = browser()
     for path in ("/subscriptions", ONE, f"{ONE}/reset", f"{ONE}/cancel", "/audit"):
@@ -41,6 +42,7 @@ def test_nobody_sees_a_page_without_signing_in(served: Served, browser: NewBrows
     assert state(served) == "active"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.access")
 def test_a_reader_sees_no_button_and_may_press_none(served: Served, browser: NewBrowser) -> None:
     reader = browser(Role.READ)
@@ -60,6 +62,7 @@ def test_a_reader_sees_no_button_and_may_press_none(served: Served, browser: New
     assert state(served) == "active"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.access")
 def test_the_page_changes_in_the_name_of_the_key(served: Served, browser: NewBrowser) -> None:
     operator = browser(Role.OPERATE)
@@ -79,6 +82,7 @@ def test_the_page_changes_in_the_name_of_the_key(served: Served, browser: NewBro
     assert {row["who"] for row in served.operations.audit(None, 10)} == {"test", "key the-operate"}
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.page-forms")
 def test_a_form_needs_the_token_of_its_session(served: Served, browser: NewBrowser) -> None:
     mine, other = browser(Role.OPERATE), browser(Role.OPERATE)
@@ -91,6 +95,7 @@ def test_a_form_needs_the_token_of_its_session(served: Served, browser: NewBrows
     assert state(served) == "active"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.page-forms")
 @pytest.mark.parametrize(
     "headers",
@@ -114,6 +119,7 @@ def test_no_other_sites_page_changes_anything(served: Served, browser: NewBrowse
     assert state(served) == "paused"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.page-forms")
 def test_without_authentication_the_api_too_is_for_this_machines_pages_alone(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
@@ -136,6 +142,7 @@ def test_without_authentication_the_api_too_is_for_this_machines_pages_alone(tmp
         assert served.operations.audit(None, 1)[0]["who"] == "anybody@127.0.0.1"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.secrets")
 def test_the_cookie_has_no_key_and_ends(served: Served, browser: NewBrowser) -> None:
     operator = browser(Role.OPERATE)
@@ -154,6 +161,7 @@ def test_the_cookie_has_no_key_and_ends(served: Served, browser: NewBrowser) -> 
     assert operator.get(ONE).url.path == "/login"
 
 
+@pytest.mark.slow
 def test_signing_in_and_out(served: Served, browser: NewBrowser) -> None:
     somebody = browser()
     somebody.get("/login")
@@ -181,6 +189,7 @@ def test_a_sealed_text_of_another_kind_is_no_session(served: Served) -> None:
     assert httpx2.get(f"{served.url}{ONE}", cookies={COOKIE: sealed}).status_code == 303
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.page-forms")
 def test_every_answer_has_the_policy_and_no_page_has_anything_inline(browser: NewBrowser) -> None:
     admin = browser(Role.ADMIN)
@@ -210,6 +219,7 @@ def test_a_large_or_strange_form_is_refused(served: Served, browser: NewBrowser)
     assert state(served) == "active"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.rate-limits")
 def test_a_page_says_that_one_asks_too_often(tmp_path: Path) -> None:
     (tmp_path / "limited").mkdir()

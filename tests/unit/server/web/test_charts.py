@@ -35,6 +35,7 @@ def test_without_figures_it_says_so() -> None:
     assert lag_chart([], KEPT_MS).words == rate_chart(samples((0, 1, 1, 1)), KEPT_MS).words == "no figures yet"
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.integers(0, 200), st.integers(0, 10**12), st.none() | st.integers(0, 10**12), st.integers(1, 3)),

@@ -36,6 +36,7 @@ def test_every_type_has_a_form_without_names_of_files(kind: str) -> None:
     assert all(field.choices for field in fields if field.kind is Kind.CHOICE)
 
 
+@pytest.mark.slow
 def test_types_lead_to_forms(browser: NewBrowser) -> None:
     operator = browser(Role.OPERATE)
     kinds = re.findall(r'href="/subscriptions/new\?type=([\w-]+)"', operator.get(NEW).text)
@@ -79,6 +80,7 @@ def test_an_error_stands_at_its_field_and_nothing_is_kept(
     assert served.operations.all() == []
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.secrets")
 def test_what_does_not_answer_is_shown_first_and_secrets_wait_sealed(served: Served, browser: NewBrowser) -> None:
     """Neither Kafka nor the sink answers."""
@@ -108,6 +110,7 @@ def test_what_does_not_answer_is_shown_first_and_secrets_wait_sealed(served: Ser
     assert (taken.status_code, "exists with another filter" in taken.text) == (422, True)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.secrets")
 def test_no_file_of_the_server_is_read(served: Served, browser: NewBrowser) -> None:
     operator = browser(Role.OPERATE)
@@ -117,6 +120,7 @@ def test_no_file_of_the_server_is_read(served: Served, browser: NewBrowser) -> N
     assert "bearer_token" not in served.operations.details("c")["settings"]
 
 
+@pytest.mark.slow
 def test_alter(served: Served, browser: NewBrowser, tmp_path: Path) -> None:
     sink = {"type": "sql", "url": URL, "table": "{keyspace}.{table}"}
     stream, spark = {"trigger_seconds": 5}, {"spark.executor.memory": "2g", "spark.executor.instances": 2}
@@ -150,6 +154,7 @@ def test_alter(served: Served, browser: NewBrowser, tmp_path: Path) -> None:
     assert (wrong.status_code, fault(wrong.text, "sink.on_drop") != "") == (422, True)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.from_regex(r"\w{1,8}", fullmatch=True), st.from_regex(r"[a-z0-9 =]{1,9}", fullmatch=True)))
 def test_lines_are_read_as_they_were_written(pairs: dict[str, str]) -> None:
     text = "\r\n".join(f"{name} = {value}" for name, value in pairs.items())

@@ -49,12 +49,14 @@ def test_what_many_look_at_is_read_once() -> None:
     assert [shared.get() for _ in range(3)] == [0, 0, 1]
 
 
+@pytest.mark.slow
 def test_kafka_that_does_not_answer_is_said(browser: NewBrowser) -> None:
     text = browser(Role.READ).get("/hosts").text
     assert "Kafka: asking for topics" in text
     assert "No agent has reported yet" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.access")
 def test_rows_and_letters_are_for_operators_and_rows_are_off(served: Served, browser: NewBrowser) -> None:
     served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink={"type": "sql", "url": "sqlite://"}))
@@ -66,6 +68,7 @@ def test_rows_and_letters_are_for_operators_and_rows_are_off(served: Served, bro
     assert "No dead letters" in operator.get(f"{ONE}/letters").text
 
 
+@pytest.mark.slow
 def test_a_sink_whose_letters_are_elsewhere_says_where(served: Served, browser: NewBrowser) -> None:
     sink = {"type": "http", "url": "http://127.0.0.1:1/"}
     served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink=sink))
@@ -73,6 +76,7 @@ def test_a_sink_whose_letters_are_elsewhere_says_where(served: Served, browser: 
     assert "127.0.0.1:1" in text or "docs/sinks/http.md" in text
 
 
+@pytest.mark.slow
 def test_a_filter_needs_spark_to_replay(served: Served, browser: NewBrowser) -> None:
     sink = {"type": "sql", "url": "sqlite://"}
     served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink=sink, where="id > 1"))

@@ -45,6 +45,7 @@ def test_an_empty_list_says_what_to_do(browser: NewBrowser) -> None:
     assert ("Your key may read" in reader.page.text, "Subscribe to a table" in reader.page.text) == (True, False)
 
 
+@pytest.mark.slow
 def test_the_list_and_its_filter(served: Served, browser: NewBrowser) -> None:
     for name in ("warehouse", "lake", "search"):
         asked(served, name)
@@ -69,6 +70,7 @@ def test_the_list_and_its_filter(served: Served, browser: NewBrowser) -> None:
     assert SECRET not in text
 
 
+@pytest.mark.slow
 def test_one_subscription(served: Served, browser: NewBrowser) -> None:
     identity = asked(
         served, "warehouse", where="country = 'DE'", columns={"email": "mask"}, stream={"trigger_seconds": 5}
@@ -89,6 +91,7 @@ def test_one_subscription(served: Served, browser: NewBrowser) -> None:
     assert "the-worker" in text
 
 
+@pytest.mark.slow
 def test_a_pattern_has_a_page_of_its_own(served: Served, browser: NewBrowser) -> None:
     asked(served, "all", table="shop.o?ders*")
     operator = browser(Role.OPERATE)
@@ -98,6 +101,7 @@ def test_a_pattern_has_a_page_of_its_own(served: Served, browser: NewBrowser) ->
     assert served.operations.details("all")["state"] == "paused"
 
 
+@pytest.mark.slow
 def test_what_is_not_there(served: Served, browser: NewBrowser) -> None:
     reader = browser(Role.READ)
     answer = reader.get("/subscriptions/shop.orders/nobody")
@@ -111,6 +115,7 @@ def test_what_is_not_there(served: Served, browser: NewBrowser) -> None:
     assert operator.post("/subscriptions/shop.orders/warehouse/pause").status_code == 404
 
 
+@pytest.mark.slow
 def test_a_reset_to_offsets(served: Served, browser: NewBrowser) -> None:
     asked(served, "warehouse")
     served.operations.reset("warehouse", "earliest", {("t", 0): 5, ("t", 1): 6})
@@ -124,6 +129,7 @@ def test_a_reset_to_offsets(served: Served, browser: NewBrowser) -> None:
     assert [row["next"] for row in partitions] == [7, 8]
 
 
+@pytest.mark.slow
 def test_a_reset_with_the_rows_of_the_tables(served: Served, browser: NewBrowser) -> None:
     asked(served, "warehouse")
     served.operations.reset("warehouse", "earliest", {("t", 0): 5})
@@ -140,6 +146,7 @@ def test_a_reset_with_the_rows_of_the_tables(served: Served, browser: NewBrowser
     assert (details["start"], details["partitions"]) == ("latest", [])
 
 
+@pytest.mark.slow
 def test_a_target_is_dropped_where_that_is_asked(served: Served, browser: NewBrowser) -> None:
     asked(served, "warehouse")
     asked(served, "other")

@@ -77,6 +77,7 @@ def begun(served: Served, browser: Browser) -> dict[str, str]:
     return dict(httpx2.URL(answer.headers["Location"]).params)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.sign-in")
 def test_one_signs_in_with_the_role_of_a_claim_and_is_audited(
     served: Served, provider: Provider, browser: NewBrowser
@@ -96,6 +97,7 @@ def test_one_signs_in_with_the_role_of_a_claim_and_is_audited(
     assert (provider.codes, provider.refusals) == ({}, [])
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.sign-in")
 def test_cookies_are_sealed_and_end(served: Served, browser: NewBrowser) -> None:
     maria = browser()
@@ -125,6 +127,7 @@ def test_cookies_are_sealed_and_end(served: Served, browser: NewBrowser) -> None
     assert maria.get(ONE).url.path == "/login"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.sign-in")
 @pytest.mark.parametrize(
     ("changed", "words"),
@@ -173,6 +176,7 @@ def answered(served: Served, provider: Provider, browser: Browser, **changed: st
     return browser.get("/login/callback", params=given)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.sign-in")
 @pytest.mark.parametrize(
     ("changed", "words"),
@@ -199,6 +203,7 @@ def test_an_answer_that_does_not_count(
     assert "has not begun to sign in here" in stranger.get("/login/callback?state=x&code=y").text
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.sign-in")
 def test_nobody_is_signed_in_by_an_answer_to_somebody_else(
     served: Served, provider: Provider, browser: NewBrowser
@@ -230,6 +235,7 @@ def test_an_attempt_ends_after_ten_minutes(served: Served, provider: Provider, b
     assert slow.get(ONE).url.path == "/login"
 
 
+@pytest.mark.slow
 def test_it_leads_to_no_other_site(browser: NewBrowser) -> None:
     for target in ("https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)"):
         somebody = browser()
@@ -237,6 +243,7 @@ def test_it_leads_to_no_other_site(browser: NewBrowser) -> None:
         assert 'content="0;url=/subscriptions"' in answer.text
 
 
+@pytest.mark.slow
 def test_an_issuer_that_does_not_answer_is_not_asked_again_at_once(
     served: Served, provider: Provider, browser: NewBrowser
 ) -> None:
@@ -252,6 +259,7 @@ def test_an_issuer_that_does_not_answer_is_not_asked_again_at_once(
     assert sign_in(stranger).url.path == ONE
 
 
+@pytest.mark.slow
 def test_sessions_of_another_client_end_and_so_do_all_without_one(
     served: Served, provider: Provider, browser: NewBrowser, tmp_path: Path
 ) -> None:
@@ -273,6 +281,7 @@ def test_sessions_of_another_client_end_and_so_do_all_without_one(
                 assert "/login/oidc" not in httpx2.get(f"{other.url}/login").text
 
 
+@pytest.mark.slow
 def test_a_public_client_has_pkce_alone(provider: Provider, tmp_path: Path) -> None:
     provider.secret = None
     port = free_port()
@@ -284,6 +293,7 @@ def test_a_public_client_has_pkce_alone(provider: Provider, tmp_path: Path) -> N
         assert sign_in(somebody, "/subscriptions").url.path == "/subscriptions"
 
 
+@pytest.mark.slow
 def test_a_wrong_secret_is_said_and_not_shown(provider: Provider, tmp_path: Path) -> None:
     port = free_port()
     with (

@@ -55,6 +55,7 @@ def test_a_table_without_the_column_that_routes_is_left_out() -> None:
     assert "url names {key.day}, which is not in its partition key" in unfit.reasons["shop.orders"]
 
 
+@pytest.mark.slow
 @given(topics=st.sets(st.from_regex(r"[a-z.\-_]{1,6}", fullmatch=True), max_size=5), data=st.data())
 def test_a_pattern_without_topics_matches_all_others(topics: set[str], data: st.DataObject) -> None:
     excluded = data.draw(st.sets(st.sampled_from(sorted(topics)))) if topics else set[str]()

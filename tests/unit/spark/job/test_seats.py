@@ -58,6 +58,7 @@ class Member:
             self.seat.wrote({A: self.next})
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.shared-reading")
 @given(st.data())
 def test_each_member_has_all_records_up_to_where_it_is_once(data: st.DataObject) -> None:

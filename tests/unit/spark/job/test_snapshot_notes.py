@@ -17,6 +17,7 @@ def notes_in(folder: Path) -> SnapshotNotes:
     return SnapshotNotes(LocalFiles(folder), LocalFiles(folder / REQUESTS), "c")
 
 
+@pytest.mark.slow
 def test_a_note_that_is_cut_off_leaves_the_one_before(tmp_path: Path) -> None:
     notes, value = notes_in(tmp_path), Snapshots()
     assert notes.read() == value

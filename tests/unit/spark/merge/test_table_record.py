@@ -120,6 +120,7 @@ def test_what_no_version_wrote_is_told(encoded: bytes) -> None:
         decode_record(encoded)
 
 
+@pytest.mark.slow
 @given(records, st.sampled_from(["definition", "announced", "truncations", "purged_to", "own"]), st.data())
 def test_a_damaged_member_is_told_or_harmless(record: TableRecord, name: str, data: st.DataObject) -> None:
     damage = data.draw(st.none() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2))
@@ -128,6 +129,7 @@ def test_a_damaged_member_is_told_or_harmless(record: TableRecord, name: str, da
         decode_record(json.dumps(members))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(definitions, st.integers(-1, 9)), min_size=1, max_size=6))
 def test_a_table_has_all_columns_and_the_newest_announcement(announced: list[tuple[Table, int]]) -> None:
     (first, at_first), *further = announced
@@ -142,6 +144,7 @@ def test_a_table_has_all_columns_and_the_newest_announcement(announced: list[tup
     assert record.definition.clustering == newest.clustering
 
 
+@pytest.mark.slow
 @given(records, st.lists(st.lists(micros, max_size=3), max_size=4))
 def test_a_purge_never_forgets_an_earlier_one(record: TableRecord, purges: list[list[int]]) -> None:
     purged = record

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -143,6 +144,7 @@ def shown(partition: Partition) -> object:
     return partition.deletions, rows
 
 
+@pytest.mark.slow
 @given(steps, st.lists(st.sampled_from(HOSTS), max_size=40), st.lists(st.integers(1, 9), max_size=20), st.booleans())
 def test_a_store_ends_as_a_select_of_all_replicas(
     program: list[tuple[object, ...]], order: list[str], sizes: list[int], again: bool

@@ -41,6 +41,7 @@ VECTORS = [
 ]
 
 
+@pytest.mark.slow
 @given(st.lists(row_changes(), max_size=4))
 def test_round_trip(changes: list[Change]) -> None:
     state = RowState()

@@ -54,6 +54,7 @@ def model(changes: list[Change], covering: Deletion | None) -> int | None:
     return sum(count for _, _, count in best.values()) if best else None
 
 
+@pytest.mark.slow
 @given(st.lists(counters.changes, max_size=6), st.one_of(st.none(), deletions), st.randoms(use_true_random=False))
 def test_any_order_counts_what_all_writes_together_say(
     changes: list[Change], covering: Deletion | None, random: Random

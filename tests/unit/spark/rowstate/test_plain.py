@@ -62,6 +62,7 @@ def plain_changes() -> st.SearchStrategy[list[Change]]:
     return st.lists(one, min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @given(plain_changes())
 def test_plain_changes_merge_as_states_do(changes: list[Change]) -> None:
     state, encoded = RowState(), b""

@@ -33,6 +33,7 @@ def test_a_small_table_is_counted() -> None:
     assert (plan.ranges, plan.tasks, plan.rows, plan.octets, plan.seconds) == (16, 4, 150, 16000, 15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranges", [1, 7, 64, 1000])
 def test_a_large_table_is_estimated_by_its_density(ranges: int) -> None:
     random = Random(ranges)

@@ -16,6 +16,7 @@ from tests.unit.spark.snapshot.pages import page_of
 Row = tuple[bytes | None, ...]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5).flatmap(lambda width: st.lists(st.tuples(*[st.none() | st.binary(max_size=9)] * width))))
 def test_values_come_back_by_column(rows: list[Row]) -> None:
     width = len(rows[0]) if rows else 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ def bits(array: Any, odd: Odd) -> tuple[Any, list[Any]]:
     return array.type, [None if bad else number for number, bad in zip(numbers, hidden, strict=True)]
 
 
+@pytest.mark.slow
 @given(st.lists(COLUMN, min_size=1, max_size=4), st.sampled_from(KINDS))
 def test_columns_are_those_of_their_values_one_by_one(columns: list[list[bytes | None]], kind: str) -> None:
     rows = min(map(len, columns))

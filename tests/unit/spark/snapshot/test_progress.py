@@ -36,6 +36,7 @@ def tokens(ranges: Intervals) -> set[int]:
     return {token for token_range in ranges for token in range(token_range.start + 1, token_range.end + 1)}
 
 
+@pytest.mark.slow
 @given(small_ranges, small_ranges)
 def test_sets_of_tokens_are_joined_and_subtracted_as_sets_are(
     first: list[TokenRange], second: list[TokenRange]
@@ -62,6 +63,7 @@ def ring(*ends: int) -> list[tuple[TokenRange, tuple[str, ...]]]:
 rings = st.lists(st.integers(MIN_TOKEN + 1, MAX_TOKEN - 1), max_size=9).map(lambda ends: ring(*ends))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("snapshots.rounds")
 @given(st.lists(rings, min_size=1, max_size=4), st.integers(1, 5), st.integers(1, 3), st.data())
 def test_rounds_read_each_token_once_however_the_ring_changes_between_them(

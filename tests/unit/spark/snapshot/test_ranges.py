@@ -74,6 +74,7 @@ def test_a_range_that_wraps_is_two_and_one_from_a_token_to_itself_is_the_ring(st
     assert covers_once(unwrapped(start, start), TokenRange())
 
 
+@pytest.mark.slow
 @pytest.mark.promise("snapshot.limits")
 @given(RINGS, st.integers(1, 6), st.lists(ROWS, max_size=20), LIMITS, TOKENS, TOKENS)
 def test_pieces_cover_what_is_asked_for_once_and_tasks_have_each_piece_once(

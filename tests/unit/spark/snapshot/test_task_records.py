@@ -82,6 +82,7 @@ def rows_of(of: Table, selected: tuple[Selected, ...]) -> st.SearchStrategy[list
     return rows()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [ROWS, WIDE, ALONE], ids=["static", "composite", "no clustering"])
 @given(data=st.data())
 def test_a_page_by_plans_is_the_page_by_changes(of: Table, data: st.DataObject) -> None:

@@ -56,6 +56,7 @@ def test_the_minimum_result_becomes_the_maximum_and_the_empty_key_has_the_minimu
     assert _tokens([b""]) == [MIN_TOKEN]
 
 
+@pytest.mark.slow
 @given(KEYS, st.integers(0, 40), st.integers(0, 40))
 def test_a_slice_is_read_from_its_own_start(keys: list[bytes], start: int, size: int) -> None:
     for kind in (pa.binary(), pa.large_binary()):

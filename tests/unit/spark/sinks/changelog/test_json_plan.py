@@ -93,6 +93,7 @@ def test_what_is_not_plain_is_left_to_the_record(change: Change) -> None:
         assert record.json == slowly(record)
 
 
+@pytest.mark.slow
 @given(row_changes(), assignments)
 def test_rows_of_any_times_and_elements(change: Change, assignment: Assignment | None) -> None:
     if change.marker is None and change.deletion is None and not change.cells and not change.column_deletions:

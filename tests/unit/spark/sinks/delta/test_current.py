@@ -67,6 +67,7 @@ def in_tasks(root: Path) -> DeltaCurrentInTasks:
 
 
 @pytest.mark.promise("delta.current", "stream.execution")
+@pytest.mark.slow
 class TestDeltaCurrentInTasks(LakeCurrentContract):
     sink = "delta, in tasks"
 

@@ -31,6 +31,7 @@ class TestDeltaDropping(DroppingContract):
         assert [path.name for path in tmp_path.iterdir()] == ["tailrace.dead-letters"]
 
 
+@pytest.mark.slow
 class TestDeltaDroppingOnS3(DroppingContract):
     @pytest.fixture
     def lake(self) -> Lake:
@@ -54,6 +55,7 @@ class Ending:
         self._files.delete_file(path)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.target-dropped")
 def test_between_any_two_files_it_is_a_table_that_is_dropped_again(tmp_path: Path) -> None:
     """Of its log the newest file goes first: up to the last one the table can be opened."""

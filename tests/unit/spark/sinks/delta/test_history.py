@@ -64,6 +64,7 @@ class TestDeltaHistory(LakeHistoryContract):
         return lambda: local(tmp_path / str(next(numbers)))
 
 
+@pytest.mark.slow
 class TestDeltaHistoryInTasks(LakeHistoryContract):
     sink = "delta, in tasks"
 

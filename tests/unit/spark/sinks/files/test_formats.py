@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ def records_of(changes: Sequence[Change]) -> list[OutgoingRecord]:
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(whole_changes() | row_changes(), min_size=1, max_size=6))
 @settings(max_examples=examples(60))
 def test_rows_are_those_of_the_records_in_their_order(changes: list[Change]) -> None:

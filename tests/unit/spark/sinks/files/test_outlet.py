@@ -127,6 +127,7 @@ def test_no_reader_of_directories_sees_what_is_not_committed(tmp_path: Path) -> 
         return
 
 
+@pytest.mark.slow
 @pytest.mark.promise("files.once")
 def test_a_step_that_fails_once_leaves_one_copy(tmp_path: Path) -> None:
     """Also where the manifest was written and the sink was told that it was not."""
@@ -179,6 +180,7 @@ def test_sizes_are_limited(tmp_path: Path) -> None:
     assert [record["offset"] for record in stored.records()] == list(range(150))
 
 
+@pytest.mark.slow
 def test_more_days_than_files_may_be_open(tmp_path: Path) -> None:
     """In an order in which each comes again when its file has been ended."""
     stored, topic, log = local(tmp_path, format="jsonl"), Topic(), Log(PLAIN)
@@ -246,6 +248,7 @@ def test_a_follower_reads_what_is_new(tmp_path: Path) -> None:
     assert list(reader.records("shop.other")) == []
 
 
+@pytest.mark.slow
 def test_ends_are_known_behind_many_commits(tmp_path: Path) -> None:
     """Each sixty-fourth manifest has them all: what moved before it and not since is still known."""
     stored, topic, log = local(tmp_path, format="jsonl"), Topic(), Log(PLAIN)

@@ -17,6 +17,7 @@ from tests.unit.spark.sinks.transactions_contract import numbers, require_togeth
 _numbers = numbers()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("transactions.together")
 @given(topics(), st.lists(st.integers(1, 40), max_size=4), st.lists(st.integers(0, 12), min_size=1, max_size=4))
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])

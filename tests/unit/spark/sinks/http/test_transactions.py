@@ -43,6 +43,7 @@ def refuses(request: Request) -> Answer:
     return (422, {}, b"no") if bad else TAKEN
 
 
+@pytest.mark.slow
 @pytest.mark.promise("transactions.together")
 @given(topics(poison=True), st.integers(0, 40), st.integers(1, 6))
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])

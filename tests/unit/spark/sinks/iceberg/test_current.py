@@ -107,6 +107,7 @@ def test_a_crash_at_any_step_heals(another: Stores, step: int) -> None:
         assert followed.rows(PLAIN, *shown) == selected(WIDER if taken else PLAIN, changes, *shown)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.two-writers")
 def test_of_two_that_make_a_table_anew_one_fails(another: Stores) -> None:
     followed, log = another(), Log(PLAIN)
@@ -147,6 +148,7 @@ def test_merging_what_changes_no_row_is_noted_all_the_same(another: Stores) -> N
     assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.current")
 def test_only_files_that_have_a_row_that_changes_are_written_again(another: Stores) -> None:
     followed, log = another(buckets=1), Log(PLAIN)

@@ -16,6 +16,7 @@ def lake_in(root: Path) -> IcebergLake:
     return IcebergLake(IcebergSinkSettings.model_validate({"path": str(root)}))
 
 
+@pytest.mark.slow
 class TestIcebergDropping(DroppingContract):
     @pytest.fixture
     def lake(self, tmp_path: Path) -> Lake:

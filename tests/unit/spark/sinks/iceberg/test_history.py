@@ -103,6 +103,7 @@ class TestIcebergLetters(LettersContract):
         return new
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.once")
 def test_a_history_has_each_change_once(local: Stores) -> None:
     """Batches that come again too, also after a step that failed."""
@@ -118,6 +119,7 @@ def test_a_history_has_each_change_once(local: Stores) -> None:
     assert len(stored.dead_letters()) == sum(len(piece.dead_letters) for piece in again)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.two-writers")
 def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done(local: Stores) -> None:
     two_at_a_time(local())
@@ -149,6 +151,7 @@ def test_a_refused_commit_is_not_made_again_over_another_writer_s(local: Stores)
     assert stored.table("shop.plain").properties["commit.retry.num-retries"] == "0"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.two-writers")
 def test_a_compaction_in_between_is_not_undone(local: Stores) -> None:
     stored, topic, log = local(), Topic(), Log(PLAIN)
@@ -172,6 +175,7 @@ def test_a_compaction_in_between_is_not_undone(local: Stores) -> None:
     assert stored.maintenance.describe("shop.plain")["files"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.once")
 def test_what_is_noted_outlives_compaction_and_expiry(local: Stores) -> None:
     """Both as `tailrace iceberg` does them. Files that only expired snapshots have are removed."""
@@ -228,6 +232,7 @@ def test_types_are_arrows(local: Stores) -> None:
     assert opened.version_of("two") is None
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.without-catalog")
 @pytest.mark.parametrize("namespace", [None, "raw.cassandra"])
 def test_a_directory_without_a_catalog_is_refused_until_its_tables_are_registered(
@@ -307,6 +312,7 @@ def test_a_catalog_that_does_not_answer_is_told_in_one_line_without_credentials(
         assert not [secret for secret in ("hunter@2", "hunter%402") if secret in shown]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.values")
 def test_null_lists_of_structs_stay_null(local: Stores) -> None:
     """pyiceberg's own conversion makes empty lists of these, as it writes and as it reads. Also as files are merged."""

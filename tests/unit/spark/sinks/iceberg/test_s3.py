@@ -201,6 +201,7 @@ def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert not [secret for secret in (s3.SECRET_KEY, s3.ACCESS_KEY, PASSWORD) if secret in shown]
 
 
+@pytest.mark.slow
 def test_a_bucket_that_does_not_exist_is_told_in_one_line() -> None:
     followed = FollowedIceberg(section(mode="current", path="s3://no-such-bucket/x"))
     with pytest.raises(ServiceError, match=r"(?i)bucket") as raised:

@@ -172,6 +172,7 @@ class Crash(BaseException):
     """The process dies here."""
 
 
+@pytest.mark.slow
 @pytest.mark.promise("images.repeated")
 def test_a_batch_that_comes_again_has_the_images_that_it_had(database: Database) -> None:
     """After the state was committed and before the sink was: at each piece, with more behind it, and cut otherwise."""
@@ -202,6 +203,7 @@ def test_a_batch_that_comes_again_has_the_images_that_it_had(database: Database)
     assert together == [*expected[0], *expected[1]]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("images.repeated")
 def test_nothing_is_kept_of_a_transaction_that_failed(url: str) -> None:
     """Neither its state nor its images, wherever it dies."""

@@ -108,6 +108,7 @@ def test_a_message_of_another_schema_is_not_cut() -> None:
     assert [splice.knows(other, change) for other in others] == [False] * len(others)
 
 
+@pytest.mark.slow
 @given(row_changes(), assignments)
 def test_rows_of_any_times_and_elements(change: Change, assignment: Assignment | None) -> None:
     if change.marker is None and change.deletion is None and not change.cells and not change.column_deletions:
@@ -133,6 +134,7 @@ KINDS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.sampled_from(KINDS), st.binary(max_size=20))
 def test_any_bytes_of_any_type(kind: str, data: bytes) -> None:
     of = table({"id": "int"}, {"c": kind}, regular={"v": kind}, keyspace="shop", name="plain")

@@ -96,6 +96,7 @@ def staged(result: PartitionResult) -> StagedPartition:
     return result.detail
 
 
+@pytest.mark.slow
 @pytest.mark.promise("tasks.own-files")
 def test_a_task_replaces_files_of_its_own_buckets_alone(followed: Followed) -> None:
     """A new table has as many buckets as the setting says, or more, so that partitions divide them."""
@@ -115,6 +116,7 @@ def test_a_task_replaces_files_of_its_own_buckets_alone(followed: Followed) -> N
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("b", 2), "id", "v")
 
 
+@pytest.mark.slow
 @pytest.mark.promise("tasks.attempts")
 def test_two_attempts_at_a_partition_come_out_as_one(followed: Followed) -> None:
     """A repeated task beside the one that Spark has given up, in the middle of its pieces."""
@@ -132,6 +134,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(followed: Followed) -> None
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("b", 2), "id", "v")
 
 
+@pytest.mark.slow
 @pytest.mark.promise("tasks.attempts")
 @pytest.mark.parametrize("step", range(5))
 def test_a_driver_that_dies_around_its_commits_leaves_what_the_batch_makes_good(followed: Followed, step: int) -> None:
@@ -160,6 +163,7 @@ def test_a_driver_that_dies_around_its_commits_leaves_what_the_batch_makes_good(
     assert followed.rows(PLAIN, "id", "v") == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.promise("tasks.attempts")
 def test_files_that_were_compacted_meanwhile_are_not_replaced(followed: Followed) -> None:
     sink = made(followed)
@@ -173,6 +177,7 @@ def test_files_that_were_compacted_meanwhile_are_not_replaced(followed: Followed
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, rows, "id", "v")
 
 
+@pytest.mark.slow
 def test_what_the_plan_has_not_made_ready_is_asked_for(followed: Followed) -> None:
     """A table, and a column that it lacks."""
     sink = sink_of(followed)
@@ -189,6 +194,7 @@ def test_what_the_plan_has_not_made_ready_is_asked_for(followed: Followed) -> No
     assert (1, "x") in followed.rows(PLAIN, "id", "x")
 
 
+@pytest.mark.slow
 def test_the_driver_goes_on_behind_tasks_and_tasks_behind_the_driver(followed: Followed) -> None:
     sink = made(followed)
     done = inserted("a", 1)
@@ -226,6 +232,7 @@ def test_keys_of_another_partition_are_the_drivers(followed: Followed) -> None:
         attempt(planned(sink), (TOPIC, 0), [changes[TOPIC, 1]])
 
 
+@pytest.mark.slow
 def test_files_of_attempts_that_do_not_count_are_removed(followed: Followed, tmp_path: Path) -> None:
     sink = made(followed)
     files = _data_files(tmp_path)

@@ -69,6 +69,7 @@ def ids(store: LakeStore) -> list[int]:
     return sorted(row["id"] for row in table.read(["id"], Number("__bucket").differs(-1)).to_pylist())
 
 
+@pytest.mark.slow
 @pytest.mark.promise("catalog.earlier-versions")
 def test_a_table_of_an_earlier_version_goes_on(stores: Stores) -> None:
     log = Log(PLAIN)

@@ -85,6 +85,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(stored: Stored) -> None:
     assert len(stored.records()) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.promise("tasks.attempts")
 def test_nothing_is_seen_before_the_commit_and_a_driver_that_dies_there_leaves_nothing(stored: Stored) -> None:
     sink, topic = sink_of(stored), Topic()
@@ -102,6 +103,7 @@ def test_nothing_is_seen_before_the_commit_and_a_driver_that_dies_there_leaves_n
     assert sum(result.summary.rows for result in written(planned(restarted, 1), piece)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.promise("tasks.attempts")
 def test_a_batch_of_which_one_table_is_committed_comes_again_for_the_others(stored: Stored) -> None:
     """The driver died between two tables' commits."""
@@ -137,6 +139,7 @@ def test_what_the_plan_has_not_made_ready_is_asked_for(stored: Stored) -> None:
     assert changes_of(stored.records(), WIDE).keys() == delivered_by(piece, wider).keys()
 
 
+@pytest.mark.slow
 def test_the_driver_goes_on_behind_tasks_and_tasks_behind_the_driver(stored: Stored) -> None:
     sink, topic = sink_of(stored), Topic()
     pieces = [rows(number, number + 1, number + 2, topic=topic) for number in range(0, 12, 3)]
@@ -162,6 +165,7 @@ def test_files_that_the_driver_does_not_see_are_not_committed(stored: Stored, tm
         sink.commit(_batch(0), results)
 
 
+@pytest.mark.slow
 def test_a_directory_that_executors_do_not_share_is_the_drivers(stored: Stored, tmp_path: Path) -> None:
     sink, topic = sink_of(stored), Topic()
     task, piece = planned(sink), rows(1, topic=topic)
@@ -183,6 +187,7 @@ def test_a_tasks_words_have_no_secret() -> None:
     assert b"sesame" in pickle.dumps(task)  # it travels inside Spark's own connections
 
 
+@pytest.mark.slow
 def test_files_of_attempts_that_do_not_count_are_removed(stored: Stored, tmp_path: Path) -> None:
     sink, topic = sink_of(stored), Topic()
     piece = rows(1, topic=topic)

@@ -26,6 +26,7 @@ def test_names_are_told_apart_without_case_and_tell_the_source_s(columns: list[s
     assert source_names(distinct(schema(*columns), {})).names == schema(*columns).names
 
 
+@pytest.mark.slow
 @pytest.mark.promise("lake.names")
 @given(names, names)
 def test_a_name_stays_whatever_comes_later(first: list[str], second: list[str]) -> None:

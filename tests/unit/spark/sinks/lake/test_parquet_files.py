@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tailrace_spark.sinks.lake.local_root import local_files
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
@@ -81,6 +82,7 @@ def test_a_long_text_has_no_bounds_and_a_column_of_nulls_has_none(tmp_path: Path
     }
 
 
+@pytest.mark.slow
 def test_a_file_ends_at_its_size_and_of_many_days_the_oldest_ends_first(tmp_path: Path) -> None:
     assert len(written(tmp_path / "small", *(row(n, "a") for n in range(8)), file_bytes=1)) == 4
     days = [row(n, "a", date(2020, 1, 1).replace(year=2000 + n % 70)) for n in range(140)]

@@ -86,6 +86,7 @@ def changes() -> list[Change]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.promise("lake.purge")
 def test_what_only_deletes_is_forgotten_and_visible_rows_stay(stores: Stores, time: Time, sink: LakeCurrent) -> None:
     sink.write([piece(changes())])
@@ -105,6 +106,7 @@ def test_what_only_deletes_is_forgotten_and_visible_rows_stay(stores: Stores, ti
     assert [table and table.entry.purged_to for table in purged] == [at(2), at(0)]
 
 
+@pytest.mark.slow
 def test_a_purge_is_noted_by_both_tables(stores: Stores, time: Time, sink: LakeCurrent) -> None:
     """So the next write need not compare the visible table with the state."""
     sink.write([piece(changes())])
@@ -117,6 +119,7 @@ def test_a_purge_is_noted_by_both_tables(stores: Stores, time: Time, sink: LakeC
     assert visible(stores, "plain", "id", "v", "w") == [(1, "a", 7)]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("lake.purge")
 def test_a_purge_that_dies_between_its_commits_heals(stores: Stores, time: Time) -> None:
     class Dying:
@@ -144,6 +147,7 @@ def test_a_purge_that_dies_between_its_commits_heals(stores: Stores, time: Time)
     assert visible(stores, "plain", "id", "v", "w") == [(1, "a", 7)]
 
 
+@pytest.mark.slow
 def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
     stores: Stores, time: Time, sink: LakeCurrent
 ) -> None:
@@ -164,6 +168,7 @@ def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
     assert again.write([piece([log.delete((1,), (), at(4))])]) == Summary(0, 0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("lake.purge")
 def test_what_came_late_is_kept_as_long(stores: Stores, time: Time, sink: LakeCurrent) -> None:
     log = Log(PLAIN)
@@ -177,6 +182,7 @@ def test_what_came_late_is_kept_as_long(stores: Stores, time: Time, sink: LakeCu
     assert states(stores, "plain") == 0
 
 
+@pytest.mark.slow
 def test_the_next_sweep_goes_on_where_a_commit_was_full(stores: Stores, time: Time) -> None:
     sink = LakeCurrent(stores(), 2, merge_horizon=100 * SWEEP * 10, purge_limit=3, sweep_seconds=SWEEP, clock=time)
     sink.write([piece([Log(PLAIN).delete((number,), (), at(number)) for number in range(7)])])
@@ -189,6 +195,7 @@ def test_the_next_sweep_goes_on_where_a_commit_was_full(stores: Stores, time: Ti
     assert left == [4, 1, 0]
 
 
+@pytest.mark.slow
 def test_without_a_horizon_nothing_is_forgotten(stores: Stores, time: Time) -> None:
     sink = LakeCurrent(stores(), 2, clock=time)
     sink.write([piece([Log(PLAIN).delete((1,), (), at(0))])])

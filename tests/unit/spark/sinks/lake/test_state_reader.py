@@ -69,6 +69,7 @@ def test_parts_of_a_batch_come_to_what_one_does(tmp_path: Path) -> None:
         assert parts.everything() == one.everything()
 
 
+@pytest.mark.slow
 def test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none(tmp_path: Path) -> None:
     log = Log(FOLLOWED)
     halves: tuple[list[int], list[int]] = ([], [])

@@ -29,6 +29,7 @@ live = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_so
 KINDS: tuple[opensearch.Kind, ...] = ("opensearch", "elasticsearch")
 
 
+@pytest.mark.slow
 @pytest.mark.promise("opensearch.groups")
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), max_size=40),

@@ -96,6 +96,7 @@ def test_a_row_comes_back(
     assert decode_row(encode_row(key, row)) == (key, row)
 
 
+@pytest.mark.slow
 @given(
     st.binary(max_size=100),
     st.dictionaries(st.binary(min_size=1, max_size=20), st.tuples(st.binary(), integers, st.binary(min_size=1))),
@@ -234,6 +235,7 @@ plain_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), plain_values, max_size=4))
 def test_documents_are_written_as_the_library_writes_json(document: dict[str, Any]) -> None:
     assert json_text(document) == json.dumps(document, ensure_ascii=False, separators=(",", ":"))

@@ -148,6 +148,7 @@ def test_a_truncation_of_a_table_that_waits(database: Database, upto: Position |
     sink.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(one_change, assignments), min_size=1, max_size=6))
 def test_what_is_kept_is_what_was_said(changes: list[tuple[Change, Assignment | None]]) -> None:

@@ -22,6 +22,7 @@ def columns_of(of: Table) -> list[str]:
     return [column.name for column in (*of.key, *of.static, *of.regular)]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("sql.names")
 @pytest.mark.parametrize("what", NAMES)
 def test_every_column_reads_as_cql_does(database: Database, what: str) -> None:

@@ -123,6 +123,7 @@ def retyped(definition: Table, *fields: str) -> Table:
     return replace(definition, static=of(definition.static), regular=of(definition.regular))
 
 
+@pytest.mark.slow
 def test_fields_of_user_types_in_rows_that_are_not_written_again(database: Database) -> None:
     log = Log(PLACES)
     home = {"street": "S", "zip": 5, "tags": None}

@@ -146,6 +146,7 @@ def test_collections_statics_and_user_types(database: Database) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_deletions_of_ranges_reach_rows_before_and_after_them(database: Database) -> None:
     log = Log(ORDERS)
     key = ("ann",)
@@ -170,6 +171,7 @@ def test_a_range_and_a_partition_deletion_in_one_batch(database: Database) -> No
     assert database.select("SELECT note FROM shop_orders") == [("x",)]
 
 
+@pytest.mark.slow
 def test_a_large_partition_is_deleted_and_its_newer_rows_stay(database: Database) -> None:
     log = Log(ORDERS)
     write(database, *[log.insert(("a",), (1, number), 10 + number % 2, note="x") for number in range(1200)])
@@ -340,6 +342,7 @@ def test_a_static_column_is_added_to_a_table_without_one(database: Database) -> 
     assert database.select("SELECT * FROM shop_bare") == [(1, 1, 9, 5)]
 
 
+@pytest.mark.slow
 def test_a_dropped_column_goes_with_its_rows_and_comes_back_empty(database: Database) -> None:
     dropped = table({"id": "int"}, regular={"v": "text"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain")
     again = table(

@@ -164,6 +164,7 @@ def test_a_truncation_that_a_task_meets_is_the_drivers(server_database: Database
     assert server_database.select("SELECT * FROM shop_plain") == [(2, "b", 0)]
 
 
+@pytest.mark.slow
 def test_a_worker_that_serves_many_databases_has_connections_to_the_last_ones() -> None:
     """A server allows a hundred; Spark's workers outlive the streams that they served."""
     count = MOST_OPEN + 4
