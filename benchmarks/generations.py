@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from tailrace_common.kafka import Record
 from tailrace_common.topics.generations import GenerationReader
-from tailrace_schemas.generations import Proposal, encode_proposal
+from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.ring import Node, Ring, ring_seed
 from tailrace_schemas.streams import Generation, build_generation, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, token

@@ -9,7 +9,7 @@ from tailrace.ops.health import HealthBoard
 from tailrace.topology.keeper import RingKeeper, Surroundings
 from tailrace.topology.publication import RecordLog, announcing, run_appending
 from tailrace_common.topics.generations import GenerationReader
-from tailrace_schemas.generations import Proposal, PublishedGeneration
+from tailrace_schemas.generation_records import Proposal, PublishedGeneration
 from tailrace_schemas.ring import Ring
 from tests.support.clock import ManualClock
 

@@ -18,7 +18,7 @@ from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.change import Cell, Change, Marker, Op, Origin, Source
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.cql.values import codec, join_key
-from tailrace_schemas.generations import Proposal, encode_proposal
+from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.position import Position
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation

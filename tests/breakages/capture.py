@@ -8,7 +8,7 @@ from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 CDC_RAW: Final = "connector/tailrace/capture/cdcraw.py"
 CANDIDATES: Final = "connector/tailrace/capture/candidates.py"
-ENDS: Final = "connector/tailrace/capture/ends.py"
+ENDS: Final = "connector/tailrace/retention/finished_segments.py"
 LEDGER: Final = "connector/tailrace/retention/ledger.py"
 MISSING: Final = "connector/tailrace/retention/missing.py"
 

@@ -7,7 +7,7 @@ from typing import Final
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
 RING_WATCH: Final = "connector/tailrace/topology/ring_watch.py"
-GENERATIONS: Final = "schemas/tailrace_schemas/generations.py"
+GENERATIONS: Final = "schemas/tailrace_schemas/generation_records.py"
 ASSIGN: Final = "spark/tailrace_spark/streams/lookup.py"
 
 KEEPERS: Final = "integration/topology/test_keepers.py"

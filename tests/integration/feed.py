@@ -12,7 +12,7 @@ from tailrace.local.process import wait_until
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.change import Change
-from tailrace_schemas.generations import Proposal, encode_proposal
+from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Generation, build_generation
 from tailrace_schemas.table import Table

@@ -22,7 +22,7 @@ from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.streams import Generation, StreamId
 from tailrace_schemas.topics import Internal, internal_topic
 from tests.integration.agents import AgentProcess, cql, published, settings_for

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_spark.job.checkpoint_files import Files, HadoopFiles, LocalFiles, files_in
 from tailrace_spark.job.generation_log import KEPT_BATCHES, BatchLog
 

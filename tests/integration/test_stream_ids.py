@@ -16,7 +16,7 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
-from tailrace_schemas.generations import Proposal, encode_proposal
+from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.streams import build_generation, stream_for
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic

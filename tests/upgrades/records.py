@@ -23,7 +23,7 @@ from tailrace.state.parked import Parked
 from tailrace.state.resume import Quarantined, Resume
 from tailrace.state.truncation import Truncation
 from tailrace_schemas.avro import Encoder, entry_from_record, schema_records
-from tailrace_schemas.generations import GenerationLog, Proposal, encode_proposal
+from tailrace_schemas.generation_records import GenerationLog, Proposal, encode_proposal
 from tailrace_schemas.packing import unpacked
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key

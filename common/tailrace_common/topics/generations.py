@@ -12,7 +12,7 @@ from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionReader, Record
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import Expired, GenerationLog, Ignored, PublishedGeneration
+from tailrace_schemas.generation_records import Expired, GenerationLog, Ignored, PublishedGeneration
 from tailrace_schemas.streams import LEEWAY_MS, Mark
 
 _LOG: Final = logging.getLogger("tailrace.generations")

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final
 
 from tailrace.capture.early import Ahead
-from tailrace.capture.ends import SegmentEnds
 from tailrace.capture.recovery import Recovery
 from tailrace.commitlog.encryption import Keys
+from tailrace.retention.finished_segments import FinishedSegments
 from tailrace.retention.missing import Register, starts_run
 from tailrace.segments.directory import Listing, SegmentFiles
 from tailrace.segments.finality import has_begun, index_of, is_final
@@ -30,7 +30,7 @@ class Candidates:
         self,
         keys: Keys,
         register: Register,
-        ends: SegmentEnds,
+        ends: FinishedSegments,
         read_ahead: Ahead,
         recovery: Recovery,
         *,

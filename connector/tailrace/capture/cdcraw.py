@@ -15,11 +15,11 @@ from typing import Final
 from tailrace.capture.candidates import Candidates
 from tailrace.capture.current import CurrentSegment
 from tailrace.capture.early import Ahead
-from tailrace.capture.ends import SegmentEnds
 from tailrace.capture.listings import Listings
 from tailrace.capture.recovery import Recovery
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
+from tailrace.retention.finished_segments import FinishedSegments
 from tailrace.retention.missing import Register
 from tailrace.retention.release import DELETED, Release
 from tailrace.retention.spool import Spool, list_both
@@ -71,7 +71,7 @@ class CdcRaw:
         self._epoch = self._at.epoch
         self._early = early
         self._ahead = Ahead(self._epoch, index_of)
-        self._ends = SegmentEnds(resume, self._register, release, capacity)
+        self._ends = FinishedSegments(resume, self._register, release, capacity)
         self._recovery = Recovery(kept_segments, self._epoch, commitlog, keys)
         self._candidates = Candidates(keys, self._register, self._ends, self._ahead, self._recovery, early=early)
         self._current: CurrentSegment | None = None
@@ -145,7 +145,7 @@ class CdcRaw:
             raise self._refused("read", error) from error
         return not self._candidates.has_unread(self._at.segment, position.segment)
 
-    # -- the offsets record, and what it releases; see SegmentEnds
+    # -- the offsets record, and what it releases; see FinishedSegments
 
     @property
     def quarantined(self) -> dict[int, Quarantined]:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from tailrace.ops.headroom import Headroom
 from tailrace.ops.ring import RingHealth
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.position import Position
 
 

@@ -9,7 +9,7 @@ from html import escape
 
 from tailrace.ops.health import Health
 from tailrace.ops.ring_picture import ring_svg
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#222}"

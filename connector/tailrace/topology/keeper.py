@@ -15,7 +15,7 @@ from tailrace.topology.publication import Appending, announcing
 from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration, encode_expired
+from tailrace_schemas.generation_records import PublishedGeneration, encode_expired
 from tailrace_schemas.retention import keep_from
 from tailrace_schemas.ring import Ring, RingError
 

@@ -32,7 +32,7 @@ from tailrace.topology.mirror_tables import (
 from tailrace_common.closing import Closing
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import SettingsError, TailraceError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 
 _LOG: Final = logging.getLogger("tailrace.mirror")
 _CAUSE: Final = "mirror"

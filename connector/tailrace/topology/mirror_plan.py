@@ -14,7 +14,7 @@ from itertools import pairwise, zip_longest
 from typing import Final, TypeAlias
 
 from tailrace.topology.mirror_tables import IdForm, MirrorTable, quoted
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Ring
 from tailrace_schemas.streams import Generation
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from tailrace_schemas.generations import Proposal
+from tailrace_schemas.generation_records import Proposal
 from tailrace_schemas.ring import Ring, RingError, ring_seed
 from tailrace_schemas.streams import LEEWAY_MS, build_generation
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Protocol, TypeVar
 
 from tailrace.topology.proposals import RING_DELAY_MS, operating_from
-from tailrace_schemas.generations import Proposal, commit_at, encode_proposal
+from tailrace_schemas.generation_records import Proposal, commit_at, encode_proposal
 
 R = TypeVar("R")
 Appending = Generator[tuple[bytes, bytes], int, R]

@@ -11,7 +11,7 @@ from uuid import UUID
 from tailrace_common.closing import Closing
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_spark.job.checkpoint_files import Files
 from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.streams.lookup import StreamTable

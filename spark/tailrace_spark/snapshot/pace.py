@@ -1,14 +1,9 @@
-"""How fast a task reads: rows of a page, waits between pages, and what follows a failed request. No clock, no I/O."""
+"""How fast a task reads: waits between pages, and behind a failed request. No clock, no I/O."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
-
-_FIRST_ROWS: Final = 200
-_GROWTH: Final = 4
-_LEAST_ROWS: Final = 10
 
 
 class Fault(Enum):
@@ -20,27 +15,6 @@ class Fault(Enum):
     """A node asks for patience."""
     UNREACHABLE = "unreachable"
     """There is no connection, or too few replicas live: another replica may answer."""
-
-
-class PageSize:
-    """How many rows the next page is to have: as many as asked for, while they have few bytes and come in time.
-
-    It begins small, as nobody knows the rows' size yet. A timeout halves it, and it grows again later.
-    """
-
-    def __init__(self, most_rows: int, most_octets: int) -> None:
-        self._most_rows = most_rows
-        self._most_octets = most_octets
-        self.rows = min(most_rows, _FIRST_ROWS)
-
-    def took(self, rows: int, octets: int) -> None:
-        """A page came with so many rows and bytes."""
-        fitting = self._most_octets * rows // octets if rows and octets else self._most_rows
-        self.rows = max(1, min(self._most_rows, fitting, self.rows * _GROWTH))
-
-    def timed_out(self) -> None:
-        """It did not come in time."""
-        self.rows = max(min(_LEAST_ROWS, self.rows), self.rows // 2)
 
 
 @dataclass(frozen=True, slots=True)

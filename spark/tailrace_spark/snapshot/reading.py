@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.snapshot.pace import Fault, PageSize, Patience, RowRate
+from tailrace_spark.snapshot.pace import Fault, Patience, RowRate
 from tailrace_spark.snapshot.page import PageColumns
+from tailrace_spark.snapshot.page_size import PageSize
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
 
 log = logging.getLogger("tailrace_spark")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tailrace_schemas.table import Table
-from tailrace_spark.snapshot.pace import PageSize, Patience, RowRate
+from tailrace_spark.snapshot.pace import Patience, RowRate
+from tailrace_spark.snapshot.page_size import PageSize
 from tailrace_spark.snapshot.reading import Clock, RangeReader
 from tailrace_spark.snapshot.rows import RowShape
 from tailrace_spark.snapshot.selection import columns_of, selection, statement

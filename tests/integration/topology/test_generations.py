@@ -32,7 +32,7 @@ from tailrace.topology.publication import announcing, run_appending
 from tailrace_common.settings import TopicSettings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration, commit_at, encode_expired, encode_proposal
+from tailrace_schemas.generation_records import PublishedGeneration, commit_at, encode_expired, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS, Mark, stream_for
 from tailrace_schemas.tokens import token

@@ -23,7 +23,7 @@ from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import TopicSettings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS
 from tailrace_schemas.topics import Internal, internal_topic

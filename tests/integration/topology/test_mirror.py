@@ -22,7 +22,7 @@ from tailrace.topology.mirror_plan import MirrorOptions
 from tailrace.topology.mirror_store import CqlStore
 from tailrace.topology.mirror_tables import IdForm, MirrorTable
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tests.integration.agents import AgentProcess, cql, settings_for
 from tests.services.choice import Means

@@ -41,7 +41,7 @@ from tailrace_common.kafka import Record
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
 from tailrace_schemas.change import Cell, Change, Marker, Op, Source
 from tailrace_schemas.errors import CorruptError, DecodeError, UnsupportedError
-from tailrace_schemas.generations import GenerationLog
+from tailrace_schemas.generation_records import GenerationLog
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key
 from tests.properties import examples

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.errors import UnsupportedError
-from tailrace_schemas.generations import (
+from tailrace_schemas.generation_records import (
     Expired,
     GenerationLog,
     Ignored,

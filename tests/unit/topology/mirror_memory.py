@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.topology.mirror_plan import TIMESTAMPS_KEY, Removal, Step, Write
 from tailrace.topology.mirror_tables import PRIMARY_KEYS, IdForm, MirrorTable, Shapes
-from tailrace_schemas.generations import GenerationLog, PublishedGeneration, encode_proposal
+from tailrace_schemas.generation_records import GenerationLog, PublishedGeneration, encode_proposal
 from tailrace_schemas.ring import Ring
 from tests.unit.topology.rings import proposal
 

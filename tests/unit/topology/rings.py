@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from tailrace_schemas.generations import Proposal
+from tailrace_schemas.generation_records import Proposal
 from tailrace_schemas.ring import Ring, ring_seed
 from tailrace_schemas.streams import build_generation
 

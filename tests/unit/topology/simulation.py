@@ -13,7 +13,7 @@ from tailrace.topology.keeper import RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tests.unit.topology.memory import NOW, MemorySource, MemoryTopic
 

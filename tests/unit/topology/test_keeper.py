@@ -19,7 +19,7 @@ from tailrace.topology.thread import KeeperThread
 from tailrace_common.kafka import Record
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring, RingError
 from tailrace_schemas.streams import Mark
 from tests.support.clock import ManualClock

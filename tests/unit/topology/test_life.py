@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailrace_common.kafka import Record
 from tailrace_common.topics.generations import GenerationReader
-from tailrace_schemas.generations import GenerationLog, PublishedGeneration
+from tailrace_schemas.generation_records import GenerationLog, PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS
 from tests.properties import examples

@@ -19,7 +19,7 @@ from tailrace.topology.mirror_tables import IdForm, MirrorTable, create_keyspace
 from tailrace_common.kafka import Record
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.generations import PublishedGeneration, encode_proposal
+from tailrace_schemas.generation_records import PublishedGeneration, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tests.support.kafka import Crash
 from tests.unit.topology.mirror_memory import MemoryStore, published, readable

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.topology.proposals import EntrySettings, operating_from, propose
 from tailrace.topology.publication import announcing
-from tailrace_schemas.generations import GenerationLog, PublishedGeneration, encode_proposal
+from tailrace_schemas.generation_records import GenerationLog, PublishedGeneration, encode_proposal
 from tailrace_schemas.ring import Node, Ring, RingError
 
 NOW = 1_760_000_000_000

@@ -10,7 +10,7 @@ import pytest
 from tailrace.topology.proposals import propose
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tests.proposing import publish, take_first_step
 from tests.support.kafka import Crash

@@ -20,7 +20,7 @@ from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import RingError
 from tailrace_schemas.topics import Internal, internal_topic
 

@@ -21,7 +21,7 @@ from tailrace.topology.mirror_tables import (
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.sections.mirror import MirrorSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Ring
 
 _PROBE: Final = Removal(MirrorTable.LOCAL, ("key",), ("tailrace check",), 1)

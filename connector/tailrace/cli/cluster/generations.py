@@ -23,7 +23,7 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.generations import PublishedGeneration
+from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.literal_keys import serialized_key
 from tailrace_schemas.ring import Ring
 from tailrace_schemas.streams import Generation, differences, stream_for

@@ -10,7 +10,7 @@ import pytest
 from tailrace_common.kafka import Record
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.generations import Proposal, encode_proposal
+from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS, Mark, build_generation
 

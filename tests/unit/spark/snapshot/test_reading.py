@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.snapshot.pace import Fault, PageSize, Patience, RowRate
+from tailrace_spark.snapshot.pace import Fault, Patience, RowRate
+from tailrace_spark.snapshot.page_size import PageSize
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
 from tailrace_spark.snapshot.reading import Clock, Page, PageError, RangeReader
 from tests.unit.spark.snapshot.pages import columns_page

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace_schemas.generations import GenerationLog, Proposal, encode_proposal
+from tailrace_schemas.generation_records import GenerationLog, Proposal, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Entry, Generation, Mark, StreamId, build_generation, operating, stream_for
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN

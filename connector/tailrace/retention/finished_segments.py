@@ -21,7 +21,7 @@ from tailrace_schemas.position import Position
 _LOG: Final = logging.getLogger("tailrace.capture")
 
 
-class SegmentEnds:
+class FinishedSegments:
     """Mutable; begins with an offsets record. `register` outlives sessions. `capacity`: see Ledger."""
 
     def __init__(

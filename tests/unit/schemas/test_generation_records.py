@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.errors import UnsupportedError
-from tailrace_schemas.generations import (
+from tailrace_schemas.generation_records import (
     MAX_RECORD_BYTES,
     Expired,
     GenerationLog,
