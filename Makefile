@@ -81,8 +81,9 @@ docs: $(STAMP) ## The site of docs/, into build/site: links and anchors checked,
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "Read it with: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
 
+# Such tests outlast the time after which faulthandler shows stacks, and it may crash a process whose threads run on.
 test-long: $(STAMP) ## The tests that take minutes each, and every property with ten times as many examples, other ones each time
-	$(PYTEST) -q -m long
+	$(PYTEST) -q -m long -o faulthandler_timeout=0
 	TAILRACE_TEST_PROPERTIES=long $(PYTEST) -q -n $(WORKERS) -m "hypothesis and not integration and not long"
 
 bench: $(STAMP) ## Measure compiled code, beside others that do the same where there are any

@@ -171,17 +171,17 @@ def _row(record: Mapping[str, Any]) -> tuple[str, str, bool]:
 @contextmanager
 def copied(
     place: Place, name: str, directory: Path, target: Target, *, execution: str, master: str = "local[1]",
-    seed: int | None = None,
+    seed: int | None = None, frozen_lists: bool = False,
 ) -> Iterator[Copy]:  # fmt: skip
     """A table of this name with rows from before, beside a program of the seed if there is one; both are written inside
     the `with`."""
-    place.create(name)
+    place.create(name, frozen_lists=frozen_lists)
     with ExitStack() as stack:
         if seed is None:
-            program, writes = None, Writes(place, name)
+            program, writes = None, Writes(place, name, frozen_lists=frozen_lists)
         else:
             program = RandomWrites(place, f"{place.keyspace}_{name}", seed, FIRST, pause=_PAUSE)
-            writes = Writes(place, name, pause=_PAUSE)
+            writes = Writes(place, name, pause=_PAUSE, frozen_lists=frozen_lists)
             stack.enter_context(program)
         stack.enter_context(writes)
         yield Copy(place, name, directory, target, writes, program, execution=execution, master=master)
