@@ -10,7 +10,45 @@ SQL: Final = "unit/spark/sinks/sql/test_earlier_versions.py"
 RECORDS: Final = "unit/upgrades/test_records.py"
 NOTES: Final = "spark/tailrace_spark/job/notes.py"
 
+LETTERS: Final = "unit/spark/sinks/test_letters.py"
+
 BREAKAGES: Final = (
+    Breakage(
+        name="dead-letters-of-a-later-version-are-sent",
+        promise="what a later version wrote to keep is refused",
+        file="spark/tailrace_spark/batch/delivery.py",
+        old='value.get("format"), LETTER_FORMAT)',
+        new="None, LETTER_FORMAT)",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(RECORDS, "test_what_a_later_version_wrote_is_refused[dead-letter]", "DID NOT RAISE"),
+            Red(LETTERS, "test_a_file_of_a_later_versions_letters_is_refused", "DID NOT RAISE"),
+        ),
+    ),
+    Breakage(
+        name="a-lakes-tables-have-no-number",
+        promise="what a later version wrote to keep is refused",
+        file="spark/tailrace_spark/sinks/delta/store.py",
+        old="        require_readable(uri, table)\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(Red(LETTERS, "test_a_lake_of_a_later_version_is_refused", "DID NOT RAISE"),),
+    ),
+    Breakage(
+        name="a-spool-has-the-epoch-of-a-later-version",
+        promise="what a later version wrote to keep is refused",
+        file="connector/tailrace/retention/spool.py",
+        old='note.get("format"), EPOCH_FORMAT)',
+        new="None, EPOCH_FORMAT)",
+        needs=Needs.NOTHING,
+        reds=(
+            Red(
+                "unit/retention/test_moving.py",
+                "test_the_epoch_that_a_later_version_noted_ends_the_start",
+                "DID NOT RAISE",
+            ),
+        ),
+    ),
     Breakage(
         name="a-note-of-a-later-version-is-read",
         promise="what a later version wrote to keep is refused",

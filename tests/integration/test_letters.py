@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -10,8 +11,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Producer
 
 from tailrace.local import LocalCassandra, LocalKafka
+from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import FencedError, SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
@@ -53,10 +56,22 @@ class Letters(Topics):
     def ids(self) -> Sequence[int]:
         return [one["key"]["id"] for one in self.records()]
 
+    def set_format(self, number: int | None) -> None:
+        """Of several records of a place the last one counts."""
+        added = {} if number is None else {"format": number}
+        with TopicReader(self.config, self.target.dead_letters, beginning=True) as reader:
+            values = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
+        producer = Producer(dict(self.config))
+        for value in values:
+            members = {name: member for name, member in value.items() if name != "format"}
+            producer.produce(self.target.dead_letters, json.dumps({**members, **added}))
+        assert producer.flush(60) == 0
+
 
 @pytest.mark.long
 class TestKafka(LettersContract):
     sink = "kafka"
+    refused_at_start = False
 
     @pytest.fixture
     def stores(self, kafka: LocalKafka) -> Callable[[], Letters]:
@@ -160,6 +175,11 @@ class Copies:
             if not store.columns(self.keyspace, "plain"):
                 return []
             return [row[0] for row in store.select(f"SELECT id FROM {self.keyspace}.plain")]
+
+    def set_format(self, number: int | None) -> None:
+        comment = "" if number is None else f"tailrace: format {number}"
+        with cql(self._node) as session:
+            session.execute(f"ALTER TABLE {self.keyspace}.tailrace_dead_letters WITH comment = '{comment}'")
 
 
 @pytest.mark.long

@@ -30,6 +30,7 @@ from tailrace_schemas.progress import Progress, decode_progress, encode_progress
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
 from tailrace_server.mirror.records import mirrored, record_of
+from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
 from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
@@ -169,6 +170,7 @@ def _of_topics() -> dict[str, Kind]:
 def _of_stream() -> dict[str, Kind]:
     truncations = TruncationState((HostTruncation(HOST, 5_000_000, None, 5_000_000),))
     record = TableRecord(ORDERS, 7, truncations, 1_700_000_000_000_000)
+    letter = DeadLetter(RecordId("kept.shop.t", 1, 9, bytes(range(8))), "no such schema", b"\0message")
     progress = SinkProgress("stream", 4, {("kept.shop.t", 0): 12, ("kept.shop.t", 1): 3})
     topics = {"ids": {"kept.shop.t": "AAAA"}, "stopped": {}, "offsets": {}}
     batch = {"generations": [str(ID)], "known_until": 1_700_000_000_000}
@@ -179,6 +181,12 @@ def _of_stream() -> dict[str, Kind]:
             lambda: encode_truncations(truncations).hex(),
             lambda text: decode_truncations(bytes.fromhex(text)),
             "",
+        ),
+        "dead-letter": Kind(
+            letter,
+            lambda: json.dumps(letter.to_json()),
+            lambda text: DeadLetter.from_json(json.loads(text)),
+            "format",
         ),
         "sink-progress": Kind(progress, lambda: progress_to_json(progress), progress_from_json, "format"),
         "checkpoint-topics": Kind(topics, lambda: encode_note(**topics), _members("topics.json"), "format"),

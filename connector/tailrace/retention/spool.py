@@ -6,6 +6,7 @@ host and log epoch, because ids are unique in a node's log only. Only final segm
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -17,10 +18,13 @@ from tailrace.retention.moving import DISK, Disk, copy_file, move_file, sweep
 from tailrace.segments.directory import Listing, SegmentFiles, list_cdc_raw, list_segments
 from tailrace.segments.open_segment import header_checksum
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.formats import require_format
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _FIRST_EPOCH: Final = 1
 _EPOCH_FILE: Final = "epoch"
+EPOCH_FORMAT: Final = 2
+"""Of the file that has the epoch; 1 was the number alone."""
 
 
 class SpoolError(Exception):
@@ -29,6 +33,8 @@ class SpoolError(Exception):
 
 class Spool:
     """A host's part of the spool directory: `<root>/<epoch>/`. Made when it is first needed.
+
+    Raises SettingsError where a later version wrote the file of the epoch.
 
     `limit` is in bytes. `lock` is held while a segment is moved: who lists, opens or deletes segments holds it too.
     """
@@ -132,13 +138,21 @@ class Spool:
     def _note_epoch(self) -> None:
         file = self.root / _EPOCH_FILE
         if _last_epoch(self.root) != self._epoch or not file.exists():
-            file.write_text(f"{self._epoch}\n")
+            partial = self.root / f"{_EPOCH_FILE}.{os.getpid()}"
+            partial.write_text(json.dumps({"epoch": self._epoch, "format": EPOCH_FORMAT}) + "\n", "utf-8")
+            partial.replace(file)
 
 
 def _last_epoch(root: Path) -> int:
+    """The epoch that was noted last; the first one where none was, or half of it."""
+    file = root / _EPOCH_FILE
     try:
-        return int((root / _EPOCH_FILE).read_text())
-    except (OSError, ValueError):
+        note = json.loads(file.read_bytes())
+        if isinstance(note, dict):
+            require_format(str(file), note.get("format"), EPOCH_FORMAT)
+            note = note["epoch"]
+        return int(note)
+    except (OSError, ValueError, LookupError, TypeError):
         return _FIRST_EPOCH
 
 

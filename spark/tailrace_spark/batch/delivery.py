@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tailrace_schemas.change import Change
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.row_image import Imaged
+
+LETTER_FORMAT: Final = 1
+"""Of dead letters, and of what is kept to say that one was removed. Earlier versions wrote no number, and the same
+otherwise."""
 
 RecordKey = tuple[str, int, int]
 """Topic, partition and offset."""
@@ -107,14 +112,25 @@ class DeadLetter:
         return first_of(self.record_id, self.transaction)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """That of a JSON object with the members of `to_json`, whatever else it has. `change` is not read back."""
+    def from_json(cls, value: Mapping[str, Any], store: str = "") -> Self:
+        """That of a JSON object with the members of `to_json`, whatever else it has. `change` is not read back.
+
+        `store` names the place that has it, for people. Raises SettingsError for one of a later format.
+        """
+        require_letter_format(value, store)
         return cls(RecordId.from_json(value), value["reason"], bytes.fromhex(value.get("message") or ""))
 
     def to_json(self) -> dict[str, object]:
-        """The record's place, `reason`, `message` as hexadecimal digits or null, and `change` where there is one."""
-        value = {**self.record_id.to_json(), "reason": self.reason, "message": self.message.hex() or None}
+        """The record's place, `reason`, `message` as hexadecimal digits or null, `format`, and `change` where there is
+        one."""
+        message = self.message.hex() or None
+        value = {**self.record_id.to_json(), "reason": self.reason, "message": message, "format": LETTER_FORMAT}
         return value if self.change is None else {**value, "change": self.change}
+
+
+def require_letter_format(value: Mapping[str, Any], store: str) -> None:
+    """Raises SettingsError where a dead letter's JSON object, or that of its removal, is of a later format."""
+    require_format(f"a dead letter in {store}", value.get("format"), LETTER_FORMAT)
 
 
 @dataclass(frozen=True, slots=True)

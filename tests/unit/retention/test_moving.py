@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tailrace.retention.moving import Disk, copy_file, move_file, sweep
 from tailrace.retention.release import archived
 from tailrace.retention.spool import Spool, SpoolError, list_both, merged
 from tailrace.segments.directory import SegmentFiles
+from tailrace_schemas.errors import SettingsError
 from tests.support.kafka import Crash
 from tests.unit.capture.segments import SegmentWriter
 
@@ -188,6 +190,31 @@ def test_each_log_epoch_has_a_directory_of_its_own(tmp_path: Path) -> None:
     later.use(3)
     assert later.listing().segments == ()
     assert later.left_behind() == (tmp_path / "spool" / "2",)
+
+
+@pytest.mark.promise("upgrade.records")
+def test_the_epoch_that_an_earlier_version_noted_is_read(tmp_path: Path) -> None:
+    """Its file had the number alone."""
+    root = tmp_path / "spool"
+    root.mkdir()
+    (root / "epoch").write_text("3\n")
+    spool = Spool(root, 1 << 20)
+    assert spool.directory == root / "3"
+    spool.use(4)
+    assert json.loads((root / "epoch").read_text()) == {"epoch": 4, "format": 2}
+    assert Spool(root, 1 << 20).directory == root / "4"
+
+
+@pytest.mark.promise("upgrade.later-records")
+def test_the_epoch_that_a_later_version_noted_ends_the_start(tmp_path: Path) -> None:
+    """Before a segment is moved: it may mean another directory."""
+    root = tmp_path / "spool"
+    root.mkdir()
+    note = json.dumps({"epoch": 3, "format": 3})
+    (root / "epoch").write_text(note)
+    with pytest.raises(SettingsError, match=r"spool/epoch: a newer Tailrace .*format 3.*Install that version"):
+        Spool(root, 1 << 20)
+    assert (root / "epoch").read_text() == note
 
 
 def test_archiving_can_be_repeated(tmp_path: Path) -> None:

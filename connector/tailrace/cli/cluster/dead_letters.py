@@ -8,10 +8,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from tailrace.publish.dead_letters import FORMAT
 from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import Record, TopicReader
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.packing import json_object
 from tailrace_schemas.topics import Internal, internal_topic
 
@@ -47,13 +49,17 @@ _SHOWN: Final = frozenset({"at", "host", "lost", "mutations", "reason", "segment
 
 
 def letters_of(records: Iterable[Record], host: str | None) -> Iterator[dict[str, Any]]:
-    """The letters, by time; records that carry bytes are passed over. `host`: only of this one."""
+    """The letters, by time; records that carry bytes are passed over. `host`: only of this one.
+
+    Raises SettingsError for a record of a later version.
+    """
     for record in sorted(records, key=lambda record: record.timestamp):
         try:
             letter = json_object(record.value or b"{}")
         except ValueError as error:
             say(f"a record of {record.timestamp} ms, offset {record.offset}, is no dead letter: {error}")
             continue
+        require_format(f"a record of {record.timestamp} ms, offset {record.offset}", letter.get("format"), FORMAT)
         if letter.keys() >= _SHOWN and host in (None, letter["host"]):
             yield letter
 

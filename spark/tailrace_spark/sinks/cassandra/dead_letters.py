@@ -12,9 +12,14 @@ from tailrace_schemas.topics import table_of_topic
 from tailrace_spark.batch.dead_letters import log_put
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
+from tailrace_spark.sinks.cassandra.own_tables import make_table, require_readable
 from tailrace_spark.sinks.cassandra.store import Store
 
 DEAD_LETTERS: Final = "tailrace_dead_letters"
+_COLUMNS: Final = (
+    "topic text, partition int, offset bigint, schema_id text, reason text, message blob, "
+    "PRIMARY KEY ((topic, partition), offset)"
+)
 _EARLIER_COLUMNS: Final = frozenset({"topic", "partition", "offset", "schema_id", "reason"})
 
 
@@ -30,6 +35,10 @@ class CassandraDeadLetters:
         self._keyspace_of = keyspace_of
         self._name = name
         self._made: set[str] = set()
+
+    def reach(self) -> None:
+        """Raises SettingsError where a later version made one of the tables."""
+        self._partitions()
 
     def forget(self) -> None:
         """What the cluster has may have changed."""
@@ -81,7 +90,7 @@ class CassandraDeadLetters:
     def _partitions(self) -> Sequence[tuple[str, int, str, bool]]:
         """Topic, partition and keyspace of all letters of this prefix, in their order, and whether they have bytes.
 
-        A table of an earlier version has no column for these.
+        A table of an earlier version has no column for these. Raises SettingsError for one of a later version.
         """
         named = "SELECT keyspace_name FROM system_schema.tables WHERE table_name = %s ALLOW FILTERING"
         partitions: list[tuple[str, int, str, bool]] = []
@@ -89,6 +98,7 @@ class CassandraDeadLetters:
             columns = self._store.columns(keyspace, self._name)
             if not columns.keys() >= _EARLIER_COLUMNS:
                 continue  # somebody else's
+            require_readable(self._store, keyspace, self._name)
             keys = f"SELECT DISTINCT topic, partition FROM {self._table(keyspace)}"  # noqa: S608
             for topic, partition in self._store.select(keys):
                 if self._keyspace(topic) == keyspace:
@@ -96,12 +106,12 @@ class CassandraDeadLetters:
         return sorted(partitions)
 
     def _make(self, keyspace: str) -> None:
-        table = self._table(keyspace)
+        require_readable(self._store, keyspace, self._name)
         columns = self._store.columns(keyspace, self._name)
         if not columns:
-            self._store.define(_create_letters(table))
+            make_table(self._store, keyspace, self._name, _COLUMNS)
         elif "message" not in columns:
-            self._store.define(f"ALTER TABLE {table} ADD message blob")
+            self._store.define(f"ALTER TABLE {self._table(keyspace)} ADD message blob")
 
     def _by_keyspace(self, letters: Iterable[DeadLetter]) -> Mapping[str, Sequence[DeadLetter]]:
         by_keyspace: dict[str, list[DeadLetter]] = {}
@@ -117,13 +127,6 @@ class CassandraDeadLetters:
 
     def _table(self, keyspace: str) -> str:
         return f"{quote_identifier(keyspace)}.{self._name}"
-
-
-def _create_letters(table: str) -> str:
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table} (topic text, partition int, offset bigint, schema_id text, reason text, "
-        "message blob, PRIMARY KEY ((topic, partition), offset))"
-    )
 
 
 def _insert_letter(table: str) -> str:

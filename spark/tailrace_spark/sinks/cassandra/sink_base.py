@@ -120,8 +120,13 @@ class CassandraSink(ABC):
         self._ids: dict[TargetName, UUID] = {}
 
     def reach(self) -> None:
-        """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
+        """Connect, and write nothing.
+
+        Raises ServiceError where the cluster does not answer or refuses, SettingsError for dead letters of a later
+        version.
+        """
         self._cluster.connect()
+        self._letters.reach()
 
     @property
     def capabilities(self) -> Capabilities:

@@ -12,7 +12,13 @@ from typing import IO, Any, Final
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.dead_letters import log_put, page
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey
+from tailrace_spark.batch.delivery import (
+    LETTER_FORMAT,
+    DeadLetter,
+    RecordId,
+    RecordKey,
+    require_letter_format,
+)
 
 REPLAYED: Final = "replayed"
 """True in a line which says that the dead letter of its record was removed."""
@@ -29,13 +35,16 @@ class DeadLetterFile:
         self._keys: set[RecordKey] | None = None
 
     def put(self, letters: Sequence[DeadLetter]) -> None:
-        """Append those of records that are not in it yet, not even as removed. Raises ServiceError."""
+        """Append those of records that are not in it yet, not even as removed.
+
+        Raises ServiceError, and SettingsError where the file has lines of a later version: nothing is appended then.
+        """
         if not letters:
             return
         try:
             with self._locked("a+b") as file:
                 if self._keys is None or _is_cut(file):
-                    self._keys = set(_offsets(file))
+                    self._keys = set(self._offsets(file))
                 new = {letter.record_id.key: letter for letter in letters if letter.record_id.key not in self._keys}
                 _append(file, [letter.to_json() for letter in new.values()])
         except ServiceError:
@@ -48,11 +57,11 @@ class DeadLetterFile:
         if not self._path.exists():
             return []
         with self._locked("r+b", "read from") as file:
-            offsets = {key: offset for key, offset in _offsets(file).items() if offset is not None}
+            offsets = {key: offset for key, offset in self._offsets(file).items() if offset is not None}
             letters = []
             for key in page(offsets, after, limit):
                 file.seek(offsets[key])
-                letters.append(DeadLetter.from_json(json.loads(file.readline())))
+                letters.append(DeadLetter.from_json(json.loads(file.readline()), str(self._path)))
             return letters
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
@@ -60,10 +69,29 @@ class DeadLetterFile:
         if not letters:
             return
         with self._locked("a+b") as file:
-            _offsets(file)
+            self._offsets(file)
             keys = sorted(letter.record_id.key for letter in letters)
-            _append(file, [{"topic": topic, "partition": partition, "offset": offset, REPLAYED: True}
+            removed = {REPLAYED: True, "format": LETTER_FORMAT}
+            _append(file, [{"topic": topic, "partition": partition, "offset": offset, **removed}
                            for topic, partition, offset in keys])  # fmt: skip
+
+    def _offsets(self, file: IO[bytes]) -> dict[RecordKey, int | None]:
+        """Where the line of each record begins; None of one that was removed.
+
+        Half a line that a crash left is cut off. Raises SettingsError where a line is of a later version.
+        """
+        file.seek(0)
+        offsets: dict[RecordKey, int | None] = {}
+        end = 0
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            value = json.loads(line)
+            require_letter_format(value, str(self._path))
+            offsets[RecordId.from_json(value).key] = None if value.get(REPLAYED) is True else end
+            end += len(line)
+        file.truncate(end)
+        return offsets
 
     @contextmanager
     def _locked(self, mode: str, action: str = "written to") -> Iterator[IO[bytes]]:
@@ -89,18 +117,3 @@ def _append(file: IO[bytes], lines: Sequence[Mapping[str, Any]]) -> None:
     file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     file.flush()
     os.fsync(file.fileno())
-
-
-def _offsets(file: IO[bytes]) -> dict[RecordKey, int | None]:
-    """Where the line of each record begins; None of one that was removed. Half a line that a crash left is cut off."""
-    file.seek(0)
-    offsets: dict[RecordKey, int | None] = {}
-    end = 0
-    for line in file:
-        if not line.endswith(b"\n"):
-            break
-        value = json.loads(line)
-        offsets[RecordId.from_json(value).key] = None if value.get(REPLAYED) is True else end
-        end += len(line)
-    file.truncate(end)
-    return offsets

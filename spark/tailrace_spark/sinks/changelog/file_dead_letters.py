@@ -44,6 +44,11 @@ class StoredDeadLettersSink(ChangeLogSink):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, dead_letters=self, tasks=None if self._opener is None else self)
 
+    def reach(self) -> None:
+        """As ChangeLogSink's. Raises SettingsError where the store has letters of a later version: nothing is sent."""
+        super().reach()
+        self._store.list(None, 1)
+
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         return self._store.list(after, limit)
 

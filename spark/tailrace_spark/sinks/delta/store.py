@@ -29,7 +29,7 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings, storage_optio
 from tailrace_spark.sinks.lake.local_root import directories, local_files, remove_files, require_writable
 from tailrace_spark.sinks.lake.named_rows import not_among, rows_of_keys
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
-from tailrace_spark.sinks.lake.store import Condition, plain_type
+from tailrace_spark.sinks.lake.store import Condition, plain_type, require_readable, with_format
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.shared_directory import require_files
 from tailrace_spark.sinks.table_faults import TableRefusedError
@@ -74,14 +74,19 @@ class DeltaStore:
         require_writable(self._root)
 
     def open(self, name: str) -> StoredTable | None:
-        """The table of a name below the path, as it is now; None where there is none."""
+        """The table of a name below the path, as it is now; None where there is none.
+
+        Raises SettingsError for one of a later version.
+        """
         with _answering(uri := self.uri(name)):
             try:
                 delta = DeltaTable(uri, storage_options=self._options or None)
             except TableNotFoundError:
                 return None
         # What deltalake reads files by itself takes turns with all that is computed in Python.
-        return StoredTable(delta, None if self._remote else fs.SubTreeFileSystem(uri, fs.LocalFileSystem()))
+        table = StoredTable(delta, None if self._remote else fs.SubTreeFileSystem(uri, fs.LocalFileSystem()))
+        require_readable(uri, table)
+        return table
 
     def describe(self, name: str) -> dict[str, object]:
         """What there is of a table: its version, and its files and their bytes as of that."""
@@ -198,7 +203,7 @@ class DeltaStore:
                 description=says if table is None else None,
                 storage_options=self._options or None,
                 target_file_size=self._file_bytes,
-                commit_properties=_noting(versions),
+                commit_properties=_noting(with_format(versions) if table is None else versions),
             )
 
     def merge(

@@ -158,7 +158,7 @@ class Commits:
 
     def require(self, writer: str) -> None:
         """Raises SettingsError where another stream has begun to write here since `claim`."""
-        if json.loads(self._store.read(_WRITER))["writer"] != writer:
+        if self._value(_WRITER)["writer"] != writer:
             raise SettingsError("another stream has begun to write here: give each stream a path of its own")
 
     def write(self, commit: Commit, ends: Ends, writer: str) -> None:

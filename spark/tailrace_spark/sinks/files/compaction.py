@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from uuid import uuid4
 
+from tailrace_schemas.formats import require_format
 from tailrace_spark.sinks.files.commits import Commits
 from tailrace_spark.sinks.files.formats import joined
 from tailrace_spark.sinks.files.leftovers import remove_leftovers
@@ -24,6 +25,9 @@ from tailrace_spark.sinks.files.store import FileStore, answering, hidden
 
 PACK_COMMITS: Final = 10_000
 """A pack that has so many commits is left as it is: a week of one-minute batches."""
+FORMAT: Final = 1
+"""Of the notes of what is to go."""
+
 _WORK: Final = "_tailrace/work"
 
 
@@ -152,11 +156,12 @@ class Compaction:
     def _note(self, id: str, paths: Sequence[str]) -> None:
         """What is to go some time, unless it is in use."""
         self._store.write(
-            f"{_WORK}/{id}.json", json.dumps({"format": 1, "at": int(self._clock()), "paths": paths}).encode()
+            f"{_WORK}/{id}.json", json.dumps({"format": FORMAT, "at": int(self._clock()), "paths": paths}).encode()
         )
 
     def _noted(self, name: str) -> dict[str, Any]:
         note: dict[str, Any] = json.loads(self._store.read(f"{_WORK}/{name}"))
+        require_format(f"{_WORK}/{name}", note.get("format"), FORMAT)
         return note
 
     def _tidy(self, hours: float) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.dead_letters import page
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary, require_letter_format
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.files.commits import Commits, TakenError
 from tailrace_spark.sinks.files.formats import json_records
@@ -49,9 +49,12 @@ class CommittedDeadLetters:
         return self._files_by_key
 
     def values(self, path: str) -> Sequence[dict[str, Any]]:
-        """The JSON objects of a file."""
+        """The JSON objects of a file. Raises SettingsError where some are of a later version."""
         with self._store.input(path) as opened:
-            return list(json_records(opened, path))
+            values = list(json_records(opened, path))
+        for value in values:
+            require_letter_format(value, path)
+        return values
 
     def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         files = self.files()

@@ -25,7 +25,7 @@ from tailrace_spark.sinks.iceberg.changes import change_files, data_files, repla
 from tailrace_spark.sinks.iceberg.files import expression, plain_schema, read_rows, without, write_rows
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.local_root import require_writable
-from tailrace_spark.sinks.lake.store import Condition, Number
+from tailrace_spark.sinks.lake.store import Condition, Number, require_readable, with_format
 from tailrace_spark.sinks.shared_directory import require_files
 
 _GONE: Final = "gone"
@@ -78,8 +78,8 @@ class IcebergStore:
     def open(self, name: str, *, registered: bool = True) -> IcebergTable | None:
         """The table of a name, as it is now; None where there is none.
 
-        Raises SettingsError for a table that a directory has and its catalog does not know, unless `registered` is
-        False.
+        Raises SettingsError for a table of a later version. So it does for one that a directory has and its catalog
+        does not know, unless `registered` is False.
         """
         if not self._catalog_exists():
             table = None
@@ -87,7 +87,9 @@ class IcebergStore:
             with self.catalog.answering(self.uri(name)):
                 table = self.catalog.load(*self.split(name))
         if table is not None:
-            return IcebergTable(self.catalog, table, self.uri(name))
+            opened = IcebergTable(self.catalog, table, self.uri(name))
+            require_readable(opened.uri, opened)
+            return opened
         if registered and self._directory_alone and os.path.exists(f"{self.location(name)}/{_HINT}"):
             raise self._not_registered(name)
         return None
@@ -241,6 +243,7 @@ class IcebergStore:
         namespace, rest = self.split(name)
         properties = {
             **REQUIRED,
+            **_noted(with_format({})),
             "comment": says,
             TableProperties.FORMAT_VERSION: "2",
             TableProperties.WRITE_TARGET_FILE_SIZE_BYTES: str(self._file_bytes),

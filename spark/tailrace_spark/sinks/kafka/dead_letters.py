@@ -15,7 +15,14 @@ from tailrace_common.kafka import KafkaTransactions, PartitionReader, RecordFetc
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.dead_letters import page
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
+from tailrace_spark.batch.delivery import (
+    LETTER_FORMAT,
+    DeadLetter,
+    RecordId,
+    RecordKey,
+    Summary,
+    require_letter_format,
+)
 from tailrace_spark.sinks.changelog.sink import Batch, encoded
 from tailrace_spark.sinks.kafka.avro import Registry
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaBatch, KafkaOutlet, KafkaTarget, transactions
@@ -36,7 +43,10 @@ class KafkaDeadLetters:
         self._exists = False
 
     def offsets(self) -> Mapping[RecordKey, int]:
-        """The offset in the topic of each dead letter. Open transactions are waited for. Raises ServiceError."""
+        """The offset in the topic of each dead letter. Open transactions are waited for.
+
+        Raises ServiceError, and SettingsError where one is of a later version.
+        """
         self._exists = self._exists or self._target.dead_letters in self._topics.partitions()
         if not self._exists:
             return {}
@@ -44,6 +54,7 @@ class KafkaDeadLetters:
             value = json.loads(record.value or b"{}")
             if value.get("sink") != self._target.name:
                 continue  # sinks of one prefix may share the topic
+            require_letter_format(value, f"topic {self._target.dead_letters}")
             key = RecordId.from_json(value).key
             if value.get(REPLAYED) is True:
                 self._offsets.pop(key, None)
@@ -163,5 +174,5 @@ class _Replay(KafkaBatch):
 
     def _replayed(self, keys: Collection[RecordKey]) -> Iterator[KafkaRecord]:
         for key in sorted(keys):
-            value = {**RecordId(*key).to_json(), "sink": self._aim.name, REPLAYED: True}
+            value = {**RecordId(*key).to_json(), "sink": self._aim.name, REPLAYED: True, "format": LETTER_FORMAT}
             yield KafkaRecord(self._aim.dead_letters, 0, None, encoded(value))

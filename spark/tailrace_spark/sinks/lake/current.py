@@ -74,8 +74,8 @@ class LakeCurrent:
         self._plans = CurrentPlans(store, self._followed, buckets, ring_delay, clock)
 
     def reach(self) -> None:
-        """See that the root may be written."""
-        self._store.reach()
+        """See that the root may be written. Raises SettingsError for dead letters of a later version."""
+        LakeHistory(self._store).reach()
 
     @property
     def capabilities(self) -> Capabilities:

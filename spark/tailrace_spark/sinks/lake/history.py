@@ -66,8 +66,9 @@ class LakeHistory:
         self._lettered: dict[tuple[str, int], int] = {}
 
     def reach(self) -> None:
-        """See that the root may be written."""
+        """See that the root may be written. Raises SettingsError for dead letters of a later version."""
         self.store.reach()
+        self.store.open(DEAD_LETTERS)
 
     def begin(self) -> Batch:
         return HistoryBatch(self, self.store)

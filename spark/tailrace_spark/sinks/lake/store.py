@@ -11,6 +11,14 @@ from typing import Any, Final, Literal, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace_schemas.formats import require_format
+
+FORMAT: Final = 1
+"""Of every table: what its rows and what it notes mean. A table without a number is of a version that noted none: 1."""
+
+_FORMAT: Final = "tailrace/format"
+"""The application id under which a table notes its format when it is made."""
+
 _COMPARE: Final = {"=": eq, "<>": ne, "<=": le, ">": gt}
 
 
@@ -109,7 +117,10 @@ class LakeStore(Protocol):
         """See that the root may be written."""
 
     def open(self, name: str) -> LakeTable | None:
-        """The table of a name, as it is now; None where there is none."""
+        """The table of a name, as it is now; None where there is none.
+
+        Raises SettingsError for one of a later version.
+        """
 
     def names(self) -> list[str]:
         """The names below the root, sorted: tables, and perhaps more that `open` knows nothing of."""
@@ -187,6 +198,16 @@ class LakeStore(Protocol):
         Raises SettingsError where the files are not to be seen here, ServiceError where a replaced one is not the
         table's any more.
         """
+
+
+def with_format(versions: Mapping[str, int]) -> Mapping[str, int]:
+    """What a new table notes: its format, and these."""
+    return {**versions, _FORMAT: FORMAT}
+
+
+def require_readable(uri: str, table: LakeTable) -> None:
+    """Raises SettingsError for a table of a later version; `uri` is for people."""
+    require_format(uri, table.version_of(_FORMAT), FORMAT)
 
 
 def _arrow(comparison: Comparison) -> Any:

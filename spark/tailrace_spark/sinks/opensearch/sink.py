@@ -75,8 +75,9 @@ class OpensearchSink:
         self._pieces = PieceWriter(self._indexes, self._follow)
 
     def reach(self) -> None:
-        """See that the cluster answers. Raises ServiceError."""
+        """See that the cluster answers. Raises ServiceError, SettingsError for an index of a later version."""
         self._client.reach()
+        self._letters.reach()
 
     @property
     def capabilities(self) -> Capabilities:

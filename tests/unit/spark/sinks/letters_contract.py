@@ -7,17 +7,17 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 from uuid import UUID
 
 import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job import replay as letters
 from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters
-from tailrace_spark.sinks.protocol import DeadLetterSink
+from tailrace_spark.sinks.protocol import DeadLetterSink, ReachableSink
 from tailrace_spark.source.decode import pieces
 from tests.held import Record, hold
 from tests.unit.spark.cassandra import Log
@@ -71,6 +71,9 @@ class Lettered(Protocol):
     def ids(self) -> Sequence[int]:
         """`id` of every row or change of `shop.plain` that a reader sees, each copy."""
 
+    def set_format(self, number: int | None) -> None:
+        """Give the letters that are there the number of another version's form; None: as ones that noted none."""
+
 
 class LettersContract:
     """Give `stores` as a fixture: each call makes a new, empty store. Letters are replayed two at a time."""
@@ -80,6 +83,8 @@ class LettersContract:
     """What a replay may end with where a stream writes meanwhile; then it is run again."""
     waits_for_nobody: bool = True
     """Whether a stream may write while a replay has begun; else before and behind each part of it."""
+    refused_at_start: bool = True
+    """Whether a stream looks at the letters' form when it starts; else each letter has its own."""
     again: Callable[..., Iterator[ReplayCounts]] = staticmethod(replay_letters)
     """What the command calls for a sink of this kind."""
 
@@ -120,6 +125,38 @@ class LettersContract:
         assert found == IN_ORDER
         assert [one.message for one in found] == [one.message for one in IN_ORDER]
         assert [one.record_id.schema_id for one in found] == [ENCODER.schema_id] * 7
+
+    @pytest.mark.promise("upgrade.records")
+    def test_letters_without_a_number_are_read(self, stores: Callable[[], Lettered]) -> None:
+        """Versions before there was one wrote them, and the same otherwise."""
+        store = stores()
+        self.deliver(store, *LETTERS[:4])
+        store.set_format(None)
+        assert {one.record_id.offset for one in self.waiting(store)} == {0, 1, 2, 3}
+        self.deliver(store, *LETTERS[4:])
+        assert self.waiting(store) == IN_ORDER
+        assert self.replay(store) == ReplayCounts(taken=7)
+        self.require(store, *range(7))
+
+    @pytest.mark.promise("upgrade.later-records")
+    def test_letters_of_a_later_version_are_refused_before_anything_is_written(
+        self, stores: Callable[[], Lettered]
+    ) -> None:
+        store = stores()
+        self.deliver(store, *LETTERS)
+        store.set_format(2)
+        works: list[Callable[[Lettered], object]] = [self.waiting, self.replay]
+        for work in [*works, self.start] if self.refused_at_start else works:
+            with pytest.raises(SettingsError, match=r"newer Tailrace .*format 2; this one reads up to 1.*Install that"):
+                work(store)
+        assert store.ids() == []
+        store.set_format(1)
+        assert self.waiting(store) == IN_ORDER
+
+    def start(self, store: Lettered) -> None:
+        """As a stream does before it reads anything."""
+        with closing(store.open()) as sink:
+            cast("ReachableSink", sink).reach()
 
     def test_what_is_understood_now_is_taken_in_and_goes(self, stores: Callable[[], Lettered]) -> None:
         store = stores()

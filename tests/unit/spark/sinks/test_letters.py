@@ -30,6 +30,7 @@ from tailrace_spark.sinks.http.outlet import HttpOutlet
 from tailrace_spark.sinks.protocol import DeadLetterSink
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.state_store.formats import FORMATS
 from tests import s3
 from tests.unit.spark.sinks.change_log_contract import Crash
 from tests.unit.spark.sinks.delta.stores import LetteredDelta
@@ -73,6 +74,15 @@ class _Steps:
             self._left -= 1
 
 
+def numbered(lines: str, number: int | None) -> str:
+    """JSON lines with this `format`; None: with none."""
+    values = [
+        {name: value for name, value in json.loads(line).items() if name != "format"} for line in lines.splitlines()
+    ]
+    added = {} if number is None else {"format": number}
+    return "".join(json.dumps({**value, **added}) + "\n" for value in values)
+
+
 class Rows:
     """A SQLite database."""
 
@@ -102,9 +112,19 @@ class Rows:
         finally:
             engine.dispose()
 
+    def set_format(self, number: int | None) -> None:
+        engine = sa.create_engine(self._url)
+        with engine.begin() as connection:
+            if number is None:
+                FORMATS.drop(connection)
+            else:
+                connection.execute(sa.update(FORMATS).values(format=number))
+        engine.dispose()
+
 
 class TestSql(LettersContract):
     sink = "sql"
+    refused_at_start = False  # its first question is refused: sql/test_earlier_versions
     waits_for_nobody = False  # SQLite lets one write at a time
 
     @pytest.fixture
@@ -141,6 +161,9 @@ class Posts:
 
     def ids(self) -> Sequence[int]:
         return [one["key"]["id"] for one in self._endpoint.taken]
+
+    def set_format(self, number: int | None) -> None:
+        self._path.write_text(numbered(self._path.read_text(), number))
 
     def close(self) -> None:
         self._endpoint.close()
@@ -182,6 +205,12 @@ class Files:
         store = FileStore(self._real, self._root, renames=self._renames)
         return [one["key"]["id"] for one in CommittedFiles(store).records("shop.plain")]
 
+    def set_format(self, number: int | None) -> None:
+        store = FileStore(self._real, self._root, renames=self._renames)
+        for name in store.names("_tailrace/dead-letters"):
+            path = f"_tailrace/dead-letters/{name}"
+            store.write(path, numbered(store.read(path).decode(), number).encode())
+
 
 def files_in(directory: Path) -> Files:
     """A files sink's root."""
@@ -191,6 +220,7 @@ def files_in(directory: Path) -> Files:
 
 class TestFiles(LettersContract):
     sink = "files"
+    refused_at_start = False
 
     @pytest.fixture
     def stores(self, tmp_path: Path) -> Callable[[], Files]:
@@ -230,6 +260,7 @@ def test_a_manifest_is_not_written_over_another(tmp_path: Path) -> None:
 @pytest.mark.integration
 class TestFilesOnS3(LettersContract):
     sink = "files"
+    refused_at_start = False
     overtaken = SettingsError  # there is one writer, and the stream that began behind the replay is it
 
     @pytest.fixture
@@ -264,6 +295,18 @@ def test_a_history_is_asked_which_letters_it_has(tmp_path: Path) -> None:
     assert len(contract.waiting(store)) == 2
     assert contract.replay(store) == ReplayCounts(taken=2)
     contract.require(store, 0, 1)
+
+
+@pytest.mark.promise("upgrade.later-records")
+def test_a_file_of_a_later_versions_letters_is_refused(tmp_path: Path) -> None:
+    with closing(Posts(tmp_path / "letters.jsonl")) as store:
+        TestHttp().test_letters_of_a_later_version_are_refused_before_anything_is_written(lambda: store)
+
+
+@pytest.mark.promise("upgrade.later-records")
+def test_a_lake_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    store = LetteredDelta(DeltaSinkSettings.model_validate({"path": str(tmp_path)}))
+    TestDelta().test_letters_of_a_later_version_are_refused_before_anything_is_written(lambda: store)
 
 
 @pytest.mark.parametrize("inside", ["the stream's batch", "the replay"])

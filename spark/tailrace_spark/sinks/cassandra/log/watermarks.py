@@ -8,9 +8,11 @@ from typing import Final
 
 from tailrace_schemas.cql.types import quote_identifier
 from tailrace_spark.sinks.cassandra.cluster import Batch
+from tailrace_spark.sinks.cassandra.own_tables import make_table, require_readable
 from tailrace_spark.sinks.cassandra.store import Store
 
 WATERMARKS: Final = "tailrace_log_watermarks"
+_COLUMNS: Final = "table_name text, complete_until timestamp, waits_for text, PRIMARY KEY (table_name)"
 
 Log = tuple[str, str]
 """Keyspace and name of a log table."""
@@ -44,14 +46,15 @@ class Watermarks:
         self._store.write([Batch(statement, ((log[1].encode(),),))])
 
     def make(self, keyspace: str) -> None:
-        """Make the table of a keyspace: before its first log, whose readers ask for it."""
+        """Make the table of a keyspace: before its first log, whose readers ask for it.
+
+        Raises SettingsError where a later version made it.
+        """
         if keyspace in self._made:
             return
+        require_readable(self._store, keyspace, WATERMARKS)
         if not self._store.columns(keyspace, WATERMARKS):
-            self._store.define(
-                f"CREATE TABLE IF NOT EXISTS {_name(keyspace)} "
-                "(table_name text, complete_until timestamp, waits_for text, PRIMARY KEY (table_name))"
-            )
+            make_table(self._store, keyspace, WATERMARKS, _COLUMNS)
         self._made.add(keyspace)
 
     def look_again(self) -> None:

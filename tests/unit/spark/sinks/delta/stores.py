@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -254,3 +255,11 @@ class LetteredDelta(DeltaLake):
         stored = self.store.open("shop.plain")
         found = [] if stored is None else stored.delta.to_pyarrow_table().to_pylist()
         return [one["key"]["id"] if self.settings.mode == "history" else one["id"] for one in found]
+
+    def set_format(self, number: int | None) -> None:
+        """In the commit that made the table."""
+        first = Path(self.settings.path, DEAD_LETTERS, "_delta_log", f"{0:020}.json")
+        actions = [json.loads(line) for line in first.read_text().splitlines()]
+        former = [action for action in actions if action.get("txn", {}).get("appId") != "tailrace/format"]
+        added = [] if number is None else [{"txn": {"appId": "tailrace/format", "version": number}}]
+        first.write_text("".join(json.dumps(action) + "\n" for action in [*former, *added]))

@@ -169,3 +169,12 @@ class LetteredIceberg(Lake):
         rows = self.rows_of("shop.plain")
         found = [] if rows is None else rows.to_pylist()
         return [one["key"]["id"] if self.settings.mode == "history" else one["id"] for one in found]
+
+    def set_format(self, number: int | None) -> None:
+        table = self.store.catalog.load(*self.store.split(DEAD_LETTERS))
+        assert table is not None
+        with table.transaction() as transaction:
+            if number is None:
+                transaction.remove_properties("tailrace/format")
+            else:
+                transaction.set_properties({"tailrace/format": str(number)})

@@ -40,6 +40,17 @@ class Indexes:
             return []
         return [row["id"] for row in self._searched.search(PLAIN)]
 
+    def set_format(self, number: int | None) -> None:
+        """In the index, and in each letter."""
+        index = self._searched.settings.dead_letters
+        noted = {} if number is None else {"tailrace_format": number}
+        self._searched.call("PUT", f"/{index}/_mapping", {"_meta": noted})
+        self._searched.call("POST", f"/{index}/_refresh")
+        for hit in self._searched.call("POST", f"/{index}/_search", {"size": 1000})["hits"]["hits"]:
+            members = {name: value for name, value in hit["_source"].items() if name != "format"}
+            letter = members if number is None else {**members, "format": number}
+            self._searched.call("PUT", f"/{index}/_doc/{hit['_id']}", letter)
+
 
 @pytest.mark.long
 class TestOpensearch(LettersContract):

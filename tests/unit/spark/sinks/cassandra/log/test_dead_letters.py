@@ -43,7 +43,7 @@ class _Dying(Cluster):
     """The same cluster, until so many writes were begun or done."""
 
     def __init__(self, of: Cluster, steps: int) -> None:
-        super().__init__(tables=of.tables, rows=of.rows, types=of.types)
+        super().__init__(tables=of.tables, rows=of.rows, types=of.types, comments=of.comments)
         self._left = steps
 
     def write(self, batches: Iterable[Batch]) -> None:
@@ -72,6 +72,10 @@ class Logs:
     def ids(self) -> Sequence[int]:
         rows = self.cluster.rows.get("shop.plain_scylla_cdc_log", {}).values()
         return [int.from_bytes(row["id"], "big") for row in rows]
+
+    def set_format(self, number: int | None) -> None:
+        name = "shop.tailrace_log_dead_letters"
+        self.cluster.comments[name] = "" if number is None else f"tailrace: format {number}"
 
 
 class TestLogTables(LettersContract):

@@ -1,0 +1,24 @@
+"""The number of a record's form: every record that outlives a process has one, which readers look at first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_schemas.errors import SettingsError
+
+FIRST: Final = 1
+"""The form of records without a number: versions wrote them before there was one."""
+
+
+def require_format(record: str, number: object, newest: int) -> None:
+    """Raises SettingsError for a later form than `newest`, or what is no number; None is the first form.
+
+    `record` names the record and where it is, as the beginning of a sentence.
+    """
+    if number is None:
+        return
+    if not isinstance(number, int) or number > newest:
+        raise SettingsError(
+            f"{record}: a newer Tailrace wrote it (format {number}; this one reads up to {newest}). "
+            "Install that version"
+        )

@@ -1,0 +1,30 @@
+"""Tables of Tailrace's own in a cluster: made where they are missing, with the number of their form in the comment."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace_schemas.cql.types import quote_identifier
+from tailrace_schemas.formats import require_format
+from tailrace_spark.sinks.cassandra.store import Store
+
+FORMAT: Final = 1
+"""What this version writes into each. A table without a number is of a version that noted none: format 1."""
+
+_COMMENT: Final = "tailrace: format "
+
+
+def require_readable(store: Store, keyspace: str, name: str) -> None:
+    """Raises SettingsError for a table of a later version. One that is not there is none."""
+    identity = store.identity(keyspace, name)
+    if identity is not None and identity[1].startswith(_COMMENT):
+        digits = identity[1].removeprefix(_COMMENT)
+        require_format(f"the table {keyspace}.{name}", int(digits) if digits.isdigit() else digits, FORMAT)
+
+
+def make_table(store: Store, keyspace: str, name: str, columns: str) -> None:
+    """Make a table of these columns and this key; another stream may have made it meanwhile. Raises RefusedError."""
+    store.define(
+        f"CREATE TABLE IF NOT EXISTS {quote_identifier(keyspace)}.{name} ({columns}) "
+        f"WITH comment = '{_COMMENT}{FORMAT}'"
+    )

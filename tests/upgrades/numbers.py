@@ -1,0 +1,54 @@
+"""The numbers of what is kept, by the rows of docs/howto/upgrade.md: where the code has each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+Constant = tuple[str, str]
+"""A module, and its constant."""
+
+KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
+    "`.offsets`": (("tailrace.publish.offsets", "VERSION"),),
+    "`.progress`": (("tailrace_schemas.progress", "FORMAT"), ("tailrace.publish.losses", "VERSION")),
+    "`.dead-letter`": (("tailrace.publish.dead_letters", "FORMAT"),),
+    "`.schema-history`": (("tailrace.history.records", "CUT"), ("tailrace.history.records", "FORMAT")),
+    "`.schema-changes`": (("tailrace.history.events", "FORMAT"),),
+    "`.schemas`": (("tailrace_schemas.avro.registry", "FORMAT"), ("tailrace_schemas.table_json", "FORMAT_WITH_TYPES")),
+    "`.generations`": (
+        ("tailrace_schemas.generation_records", "VERSION"),
+        ("tailrace_schemas.generation_records", "EXPIRED_VERSION"),
+    ),
+    "the mark of a `cdc_raw`'s owner": (("tailrace.capture.owner", "_VERSION"),),
+    "a spool's epoch": (("tailrace.retention.spool", "EPOCH_FORMAT"),),
+    "a stream's checkpoint": (("tailrace_spark.job.checkpoint", "FORMAT"), ("tailrace_spark.job.notes", "FORMAT")),
+    "snapshots": (("tailrace_spark.snapshot.progress", "VERSION"), ("tailrace_spark.snapshot.records", "FORMAT")),
+    "a sink's table catalog": (("tailrace_spark.merge.table_record", "VERSION"),),
+    "stored rows and partitions": (
+        ("tailrace_spark.rowstate.codec", "VERSION"),
+        ("tailrace_spark.sinks.opensearch.state", "VERSION"),
+    ),
+    "stored truncations": (("tailrace_spark.rowstate.codec", "_TRUNCATIONS_VERSION"),),
+    "tables of Tailrace's own in a SQL database": (("tailrace_spark.sinks.state_store.formats", "FORMAT"),),
+    "tables of Tailrace's own in Cassandra": (("tailrace_spark.sinks.cassandra.own_tables", "FORMAT"),),
+    "every table of a `delta` or `iceberg` sink": (("tailrace_spark.sinks.lake.store", "FORMAT"),),
+    "dead letters of `files`": (("tailrace_spark.batch.delivery", "LETTER_FORMAT"),),
+    "a sink's progress": (
+        ("tailrace_spark.batch.sink_progress", "FORMAT"),
+        ("tailrace_spark.sinks.kafka.progress", "FORMAT"),
+    ),
+    "commits of a `files` sink": (("tailrace_spark.sinks.files.commits", "FORMAT"),),
+    "what a compaction of files is to remove": (("tailrace_spark.sinks.files.compaction", "FORMAT"),),
+    "`.subscriptions`": (("tailrace_server.mirror.records", "FORMAT"), ("tailrace_server.meta.backup", "FORMAT")),
+}
+"""By the beginning of a row's first cell. The meta database has Alembic's revisions."""
+
+OLDER_FORMS: Final[frozenset[Constant]] = frozenset({("tailrace_schemas.table_json", "FORMAT")})
+"""Numbers that are written where nothing needs the newer form."""
+
+NOT_KEPT: Final[Mapping[Constant, str]] = {
+    ("tailrace_schemas.entries", "VERSION"): "ScyllaDB's, of a stream id",
+    ("tailrace_schemas.formats", "FIRST"): "of records without a number",
+    ("tailrace_spark.job.checkpoint_lock", "_VERSION"): "who holds a lock: read for an error's words alone",
+}
+"""Constants of such names that are of nothing which an earlier version reads."""
