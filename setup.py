@@ -55,6 +55,7 @@ HOT_PATH = (
     "spark/tailrace_spark/merge/partition_head.py",
     "spark/tailrace_spark/merge/purge.py",
     "spark/tailrace_spark/merge/row.py",
+    "spark/tailrace_spark/merge/shown_rows.py",
     "spark/tailrace_spark/merge/stored_row.py",
     "spark/tailrace_spark/merge/truncation.py",
     "spark/tailrace_spark/snapshot/page.py",

@@ -14,16 +14,38 @@ FILTERED: Final = "integration/test_filters.py"
 
 RENDER: Final = "spark/tailrace_spark/sinks/sql/render.py"
 ROWS: Final = "unit/spark/sinks/sql/test_row_filters.py"
+LAKE_ROWS: Final = "unit/spark/sinks/lake/test_row_filters.py"
 
 BREAKAGES: Final = (
     Breakage(
         name="a-row-merged-as-bytes-is-shown-though-it-does-not-match",
         promise="a row that ceases to match goes",
         file=RENDER,
-        old="slot[2].decode(row.values[index])\n        return values if live and self._holds(filtered) else None",
-        new="slot[2].decode(row.values[index])\n        return values if live else None",
+        old="return values if live and (self._shown_rows is None or self._shown_rows.shows_cells(row)) else None",
+        new="return values if live else None",
         needs=Needs.NOTHING,
         reds=(Red(ROWS, "test_a_row_comes_with_all_its_columns_and_goes[sqlite]", ASSERTED),),
+    ),
+    Breakage(
+        name="a-row-that-ceases-to-match-stays-in-a-current-table",
+        promise="a row that ceases to match goes",
+        file="spark/tailrace_spark/sinks/lake/fast_rows.py",
+        old="            return shown_rows.shows_cells(row.cells)\n",
+        new="            return True\n",
+        needs=Needs.NOTHING,
+        reds=tuple(
+            Red(LAKE_ROWS, f"test_a_row_comes_with_all_its_columns_and_goes[{lake}]", ASSERTED)
+            for lake in ("delta", "delta, tasks", "iceberg", "iceberg, tasks")
+        ),
+    ),
+    Breakage(
+        name="a-hidden-row-leaves-its-values-to-the-next-one",
+        promise="a row that begins to match comes with its own columns",
+        file="spark/tailrace_spark/sinks/lake/fast_rows.py",
+        old="            self._clear(index)  # the next row takes this place\n",
+        new="",
+        needs=Needs.NOTHING,
+        reds=(Red(LAKE_ROWS, "test_a_row_has_nothing_of_a_row_that_does_not_match[delta]", ASSERTED),),
     ),
     Breakage(
         name="unknown-is-taken-for-true",

@@ -22,6 +22,7 @@ from tests.integration.test_kafka_sink import Topics
 from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream, Followed, TaskDownstream
 from tests.oracle.direct import Recorded, replay
+from tests.oracle.filtering import FilteredStore, by_filters, filters_of
 from tests.oracle.kinds import finite_kinds_of
 from tests.oracle.logs import replay_log
 from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
@@ -174,6 +175,24 @@ def test_tables_show_what_select_answers(programs: Sequence[Recorded], way: Way[
     """Whatever comes in whatever order, and a quarter of it twice."""
     told = {one.seed: list(map(str, replay(one, way.new(ground)))) for one in programs}
     assert told == {one.seed: [] for one in programs}
+
+
+@pytest.mark.promise("shaping.row-filter")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("way", _params(MERGING))
+def test_filtered_tables_show_what_select_answers_of_rows_that_match(
+    programs: Sequence[Recorded], way: Way[Followed], ground: Ground
+) -> None:
+    """Answers are filtered by their own values, after all changes in any order, a quarter of them twice."""
+    told, all_rows, matching = dict[int, list[str]](), 0, 0
+    for program in programs:
+        filters = filters_of(program)
+        expected = by_filters(program, filters)
+        told[program.seed] = list(map(str, replay(expected, FilteredStore(way.new(ground), filters))))
+        all_rows += sum(len(answer.rows) for answer in program.answers)
+        matching += sum(len(answer.rows) for answer in expected.answers)
+    assert told == {program.seed: [] for program in programs}
+    assert 0 < matching < all_rows
 
 
 @pytest.mark.promise("sinks.select")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from tailrace_common.cli.checks import Check, judge, may_write
@@ -18,6 +19,7 @@ from tailrace_spark.sinks.registry import setting_of, sink_of
 def check_stream(settings: Settings) -> Iterator[Check]:
     """What `tailrace stream` needs besides Kafka, for each sink of the settings."""
     yield _java()
+    yield from _filters(settings)
     for name, sink in settings.sink.items():
         yield check_sink(name, sink, settings)
     for name, sink in settings.sink.items():
@@ -42,6 +44,28 @@ def _checkpoint(name: str, sink: SinkSettings, settings: Settings) -> Check:
         advice = "set stream.checkpoint to a directory that this user may write"
         return Check(title, False, str(Path(path).absolute()), advice)
     return Check(title, True, str(Path(path).absolute()), shared)
+
+
+def _filters(settings: Settings) -> Iterator[Check]:
+    """What is wrong with filters of rows: their words, or a sink that knows no rows. No sink is connected to."""
+    if not settings.stream.where:
+        return
+    from tailrace_spark.shaping import NO_WHOLE_ROWS, split_conditions  # it imports PySpark
+
+    title = "stream.where"
+    try:
+        rows, _ = split_conditions(settings.stream.where, title)
+    except SettingsError as error:
+        yield Check(title, False, str(error), "see docs/shaping.md")
+        return
+    for name in settings.sink if rows else ():
+        try:
+            with closing(sink_of(settings, name)) as sink:
+                filtering = sink.capabilities.filtering
+        except TailraceError:
+            continue  # the sink's own check says what is wrong with it
+        if filtering is None:
+            yield Check(title, False, f"sink {name}: {NO_WHOLE_ROWS.format(title)}", "see docs/shaping.md")
 
 
 def _java() -> Check:

@@ -104,15 +104,13 @@ class DeltaStore:
     def compact(self, name: str) -> dict[str, object]:
         """Put a table's small files together, up to the size of the section; how many went, and how many came."""
         with _answering(self.uri(name)):
-            table = self._opened(name)
-            done = table.delta.optimize.compact(target_size=self._file_bytes)
+            done = self._opened(name).delta.optimize.compact(target_size=self._file_bytes)
         return {"removed": done["numFilesRemoved"], "added": done["numFilesAdded"]}
 
     def vacuum(self, name: str, hours: int, *, dry_run: bool) -> int:
         """Remove files that no version of so many hours has, also those that no commit ever named; how many."""
         with _answering(self.uri(name)):
-            table = self._opened(name)
-            return len(table.delta.vacuum(hours, dry_run=dry_run, full=True))
+            return len(self._opened(name).delta.vacuum(hours, dry_run=dry_run, full=True))
 
     def _opened(self, name: str) -> StoredTable:
         table = self.open(name)
@@ -221,12 +219,14 @@ class DeltaStore:
             # Said outright, they need not be looked for in the rows before files are chosen.
             same_row += f' AND t."{named_by[0]}" IN ({", ".join(map(str, sorted(parts.to_pylist())))})'
         with _answering(self.uri(name)):
-            merging = table.delta.merge(
-                rows, same_row, "s", "t", streamed_exec=False, commit_properties=_noting(versions)
-            )
+            noting = _noting(versions)
+            merging = table.delta.merge(rows, same_row, "s", "t", streamed_exec=False, commit_properties=noting)
             merging = merging.when_matched_delete('s."gone"')
             merging = merging.when_matched_update_all(except_cols=["gone"])
-            merging.when_not_matched_insert_all('NOT s."gone"', except_cols=["gone"]).execute()
+            done = merging.when_not_matched_insert_all('NOT s."gone"', except_cols=["gone"]).execute()
+        # delta-rs makes no commit where nothing changes.
+        if versions and not done["num_target_files_added"] + done["num_target_files_removed"]:
+            self.append(name, table, pa.RecordBatchReader.from_batches(table.schema, []), versions)
 
     def stage(self, name: str, table: StoredTable, batches: Any) -> Sequence[ParquetFile]:
         """Write rows as files below the table: see LakeStore. A full vacuum removes those that no commit names."""

@@ -18,6 +18,7 @@ from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import split
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.table_record import define, truncate
 from tailrace_spark.sinks.lake.current_plans import CurrentPlans
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable
@@ -79,7 +80,11 @@ class LakeCurrent:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, tasks=self, droppable=self)
+        return Capabilities(sweeping=self, tasks=self, droppable=self, filtering=self)
+
+    def filter_rows(self, filters: RowFilters) -> None:
+        """As RowFilteringSink says."""
+        self._followed.filters = filters
 
     def drop(self, tables: Sequence[Table]) -> Sequence[str]:
         """As DroppableSink says: the tables that follow them, with their states. Dead letters stay."""
@@ -136,7 +141,7 @@ class LakeCurrent:
         swept, until = 0, self._purge_until()
         states = [name for name in self._store.names() if name.endswith(STATE_SUFFIX)]
         for name in states:
-            followed = CurrentTable.open(self._store, name.removesuffix(STATE_SUFFIX))
+            followed = CurrentTable.open(self._store, name.removesuffix(STATE_SUFFIX), self._followed.filters)
             if followed is not None:
                 swept += self._sweep(followed, until)
         return swept
@@ -153,7 +158,7 @@ class LakeCurrent:
         now = int(self._clock())
         try:
             swept = followed.sweep(now)
-            reopened = None if until is None else CurrentTable.open(self._store, followed.name)
+            reopened = None if until is None else CurrentTable.open(self._store, followed.name, followed.filters)
             if until is not None and reopened is not None:
                 purged = reopened.purge(until, now, self._purge_limit)
                 if purged == self._purge_limit:

@@ -62,7 +62,9 @@ class CurrentPlans:
         directory = self._store.directory
         mark = None if directory is None else mark_of(directory)
         prepared = frozenset(table.id for _, table in definitions)
-        return CurrentTask(self._store, uuid4().hex, partitions, prepared, self._ring_delay, now, mark)
+        return CurrentTask(
+            self._store, uuid4().hex, partitions, prepared, self._ring_delay, now, mark, self._followed.filters
+        )
 
     def commit(self, results: Sequence[PartitionResult]) -> tuple[Summary, Sequence[DeadLetter]]:
         """Commit each table, and give the dead letters.

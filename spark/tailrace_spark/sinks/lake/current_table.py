@@ -22,6 +22,7 @@ from tailrace_spark.merge.erasure import erase_partitions
 from tailrace_spark.merge.fast import merges_fast
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition
 from tailrace_spark.merge.purge import purge_stored
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow, state_row
 from tailrace_spark.merge.table_record import purge
 from tailrace_spark.sinks.lake.fast_rows import Buckets, FastRows, bucket_of
@@ -43,6 +44,7 @@ from tailrace_spark.sinks.lake.state_reader import StateReading, read_now
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable, Number
 from tailrace_spark.sinks.lake.visible_rows import BUCKET, LakeRowRenderer
 from tailrace_spark.sinks.naming import CLUSTERING, KEY
+from tailrace_spark.sinks.shown_rows import shown_in_sink
 
 log = logging.getLogger("tailrace_spark")
 
@@ -72,23 +74,27 @@ class MergedRows:
 
 @dataclass(slots=True)
 class CurrentTable:
-    """A current table and its state, as they were when they were opened; `new`: not created yet."""
+    """A current table and its state, as they were when they were opened; `new`: not created yet.
+
+    Rows that the filters leave out are in the state, and not in the visible table.
+    """
 
     store: LakeStore
     name: str
     state: StateTable
     entry: TableEntry
     new: bool = False
+    filters: RowFilters = ()
 
     @classmethod
-    def open(cls, store: LakeStore, name: str) -> CurrentTable | None:
+    def open(cls, store: LakeStore, name: str, filters: RowFilters = ()) -> CurrentTable | None:
         """The table of a name; None where there is none that follows anything."""
         stored = store.open(state_name(name))
         if stored is None:
             return None
         state = StateTable(stored)
         entry = state.entry()
-        return None if entry is None else cls(store, name, state, entry)
+        return None if entry is None else cls(store, name, state, entry, filters=filters)
 
     def sweep(self, now: int) -> int:
         """Merge what has expired by `now`; how many rows' states changed."""
@@ -134,10 +140,12 @@ class CurrentTable:
         """What merging a batch by the table's entry of now puts into both tables; nothing is written.
 
         `erased` is what truncations take of the stored rows before. `stored` are the partitions of the batch, and
-        perhaps others, in which what has expired by `now` is merged. Raises DecodeError.
+        perhaps others, in which what has expired by `now` is merged. Raises DecodeError, and TableRefusedError where
+        filters do not fit the definition.
         """
-        renderer = LakeRowRenderer(entry.definition, entry.buckets, entry.names)
-        fast = FastRows(entry.definition, entry.buckets, len(batch.rows))
+        shown_rows = shown_in_sink(self.filters, entry.definition)
+        renderer = LakeRowRenderer(entry.definition, entry.buckets, entry.names, shown_rows)
+        fast = FastRows(entry.definition, entry.buckets, len(batch.rows), shown_rows)
         if erased is not None:
             keys = {*batch.deletions, *batch.statics, *(key for key, _ in batch.rows), *self.state.all_keys()}
             stored = read_now(self.state, keys, entry.buckets)
@@ -165,8 +173,7 @@ class CurrentTable:
         self.merge(BatchChanges(), entry, None, now, read_now(self.state, (), entry.buckets))
         visible = self.store.open(self.name)
         if visible is not None and visible.version_of(BATCH) == former < self.state.batch:
-            no_rows = pa.RecordBatchReader.from_batches(visible.schema, [])
-            self.store.append(self.name, visible, no_rows, {BATCH: self.state.batch})
+            self._note(visible)
 
     def _merge_fast(
         self, fast: FastRows, batch: BatchChanges, now: int, stored: StateReading
@@ -245,6 +252,14 @@ class CurrentTable:
             self._show_since(renderer, visible, batch, now)
         elif changed and (changes.rows or changes.hidden):
             self._put(renderer, visible, changes)
+        elif changed and self.filters:
+            # Whole batches may show nothing: the next one is not to look for what was left out by a crash.
+            self._note(visible)
+
+    def _note(self, visible: LakeTable) -> None:
+        """Have the visible table, which shows the state, say so."""
+        no_rows = pa.RecordBatchReader.from_batches(visible.schema, [])
+        self.store.append(self.name, visible, no_rows, {BATCH: self.state.batch})
 
     def _put(self, renderer: LakeRowRenderer, visible: LakeTable, changes: VisibleChanges) -> None:
         if changes.new:

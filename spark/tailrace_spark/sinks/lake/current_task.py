@@ -24,6 +24,7 @@ from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import split
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.table_record import define, truncate
 from tailrace_spark.sinks.arrow.types import conform
 from tailrace_spark.sinks.lake.current_table import (
@@ -79,6 +80,7 @@ class CurrentTask:
 
     `partitions` counts those of each topic; `prepared` are the ids of tables that were made ready for this plan. What
     has expired by `now`, in seconds, is gone. `mark` is that of the store's directory, where it has one.
+    Visible are rows that the filters leave.
     """
 
     store: LakeStore = field(repr=False)
@@ -88,6 +90,7 @@ class CurrentTask:
     ring_delay: float
     now: int
     mark: str | None = None
+    filters: RowFilters = ()
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says."""
@@ -112,10 +115,10 @@ class CurrentTask:
 class _PlannedTables:
     """The tables as tasks of one plan see them in one process, each opened once."""
 
-    def __init__(self, store: LakeStore) -> None:
+    def __init__(self, store: LakeStore, filters: RowFilters) -> None:
         opened: Any = OpenedTables(store)
         self.store: LakeStore = opened
-        self._followed = FollowedTables(opened)
+        self._followed = FollowedTables(opened, filters)
         self._tables: dict[UUID, CurrentTable] = {}
 
     def find(self, table: Table) -> CurrentTable:
@@ -141,7 +144,7 @@ class _Planned:
         """The tables of a task's plan, which other tasks of the plan have used."""
         with self._lock:
             if self._tables is None or self._plan != task.plan:
-                self._tables, self._plan = _PlannedTables(task.store), task.plan
+                self._tables, self._plan = _PlannedTables(task.store, task.filters), task.plan
             return self._tables
 
 

@@ -16,6 +16,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition, token
 from tailrace_spark.merge.batch_changes import Clustering, RowChanges
 from tailrace_spark.merge.fast import UNCHANGED, FastRow, fast_insert, fast_merge
+from tailrace_spark.merge.shown_rows import ShownRows
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.codec import decode_state
@@ -99,8 +100,9 @@ class _VisibleColumn:
 class VisibleRowColumns:
     """Visible rows, column by column: the key columns, then the others, then the row keys."""
 
-    def __init__(self, table: Table, rows: int) -> None:
-        """Of so many rows at the most."""
+    def __init__(self, table: Table, rows: int, shown_rows: ShownRows | None = None) -> None:
+        """Of so many rows at the most, those of `shown_rows` alone."""
+        self._shown_rows = shown_rows
         self.keys: list[ValueColumn] = [ValueColumn(column, rows) for column in table.key]
         self.columns: list[ValueColumn] = [ValueColumn(column, rows) for column in table.regular]
         self.row_keys: list[RowKey] = []
@@ -118,16 +120,28 @@ class VisibleRowColumns:
         return len(self.row_keys)
 
     def add(self, row_key: RowKey, clustering: Clustering, row: FastRow) -> bool:
-        """Add a row where SELECT returns it; whether it does. Raises DecodeError for what is no value of its type."""
+        """Add a row where readers see it; whether they do. Raises DecodeError for what is no value of its type."""
         cells, change, index = row.cells, row.change, len(self.row_keys)
         live = False
         if cells is not None:
             live = self._put_cells(index, cells)
         elif change is not None:
             live = self._put_change(index, change, row.newest)
+        if live and self._shown_rows is not None and not self._shows(self._shown_rows, row):
+            self._clear(index)  # the next row takes this place
+            live = False
         if live:
             self._put_key(index, row_key, clustering)
         return live
+
+    def _shows(self, shown_rows: ShownRows, row: FastRow) -> bool:
+        if row.cells is not None:
+            return shown_rows.shows_cells(row.cells)
+        return row.change is not None and shown_rows.shows_change(row.change, row.newest)
+
+    def _clear(self, index: int) -> None:
+        for column in self.columns:
+            column.values[index] = None
 
     def _put_cells(self, index: int, cells: PlainRow) -> bool:
         live = cells.marker is not None
@@ -176,8 +190,8 @@ class FastRows:
     `places` has, for each visible row, the index of its state. `hidden` rows are stored and not visible.
     """
 
-    def __init__(self, table: Table, buckets: Buckets, rows: int) -> None:
-        """For at most so many rows."""
+    def __init__(self, table: Table, buckets: Buckets, rows: int, shown_rows: ShownRows | None = None) -> None:
+        """For at most so many rows, of which those of `shown_rows` are visible."""
         self.keys: list[bytes] = []
         self.clusterings: list[bytes] = []
         self.newest: list[int] = []
@@ -186,7 +200,7 @@ class FastRows:
         self.streams: list[bytes | None] = []
         self.written_as: list[Clustering] = []
         self.buckets: list[int] = []
-        self.visible = VisibleRowColumns(table, rows)
+        self.visible = VisibleRowColumns(table, rows, shown_rows)
         self.places: list[int] = []
         self.hidden: list[RowKey] = []
         self._of = buckets

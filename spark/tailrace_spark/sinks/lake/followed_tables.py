@@ -15,6 +15,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.merge.batch_changes import BatchChanges, gather
 from tailrace_spark.merge.partition import mergeable
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.lake.current_table import CurrentTable, state_name
 from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.history import table_name
@@ -29,19 +30,21 @@ Merged = TypeVar("Merged")
 class FollowedTables:
     """The current tables of a store."""
 
-    def __init__(self, store: LakeStore) -> None:
+    def __init__(self, store: LakeStore, filters: RowFilters = ()) -> None:
+        """They show the rows that the filters leave."""
         self._store = store
+        self.filters = filters
         self._names: dict[UUID, str] = {}
 
     def find(self, table: Table) -> tuple[str, CurrentTable | None]:
         """The name under which a source table stands, or is to be made: the first of NAME, NAME-2, ... that is its."""
         known_name = self._names.get(table.id)
-        if known_name is not None and (followed := CurrentTable.open(self._store, known_name)) is not None:
+        if known_name is not None and (followed := self._open(known_name)) is not None:
             return known_name, followed
         base = table_name(table)
         for suffix in count(1):
             name = base if suffix == 1 else f"{base}-{suffix}"
-            followed = CurrentTable.open(self._store, name)
+            followed = self._open(name)
             if followed is None:
                 if self._store.open(name) is not None:
                     raise SettingsError(
@@ -56,7 +59,11 @@ class FollowedTables:
     def new(self, name: str, table: Table, announced: int, buckets: int) -> CurrentTable:
         """A table that is to be made, in so many buckets."""
         entry = TableEntry(table, announced, buckets=Buckets(buckets), names={})
-        return CurrentTable(self._store, name, StateTable(self._store.open(state_name(name))), entry, new=True)
+        state = StateTable(self._store.open(state_name(name)))
+        return CurrentTable(self._store, name, state, entry, new=True, filters=self.filters)
+
+    def _open(self, name: str) -> CurrentTable | None:
+        return CurrentTable.open(self._store, name, self.filters)
 
 
 def merged_with(

@@ -15,6 +15,7 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.merge.partition import ClusteredState, Clustering
+from tailrace_spark.merge.shown_rows import ShownRows
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
@@ -25,7 +26,8 @@ from tailrace_spark.sinks.arrow.schema import value_type
 from tailrace_spark.sinks.arrow.types import conform, delta_schema, sayable
 from tailrace_spark.sinks.arrow.values import column_array, either
 from tailrace_spark.sinks.lake.fast_rows import Buckets, FastRows, bucket_of
-from tailrace_spark.sinks.lake.names import Names, names_of, shown
+from tailrace_spark.sinks.lake.names import Names, names_of
+from tailrace_spark.sinks.lake.names import shown as labelled
 from tailrace_spark.sinks.naming import CLUSTERING, KEY, claim
 
 BUCKET: Final = "__bucket"
@@ -40,9 +42,15 @@ _LONGEST_NAME: Final = 255
 class LakeRowRenderer:
     """The rows of one source table, by one definition of it, in such buckets."""
 
-    def __init__(self, table: Table, buckets: Buckets, existing: Names | None = NO_NAMES) -> None:
-        """`existing`: the names that its table has (lake.names); None: those that an older version gave it."""
+    def __init__(
+        self, table: Table, buckets: Buckets, existing: Names | None = NO_NAMES, shown_rows: ShownRows | None = None
+    ) -> None:
+        """`existing`: the names that its table has (lake.names); None: those that an older version gave it.
+
+        Rows outside `shown_rows` are rendered as none.
+        """
         self.table = table
+        self._shown_rows = shown_rows
         self._buckets = buckets
         self._regular = VisibleColumns(table)
         self._static = VisibleColumns(table, static=True)
@@ -51,7 +59,7 @@ class LakeRowRenderer:
         self._key_types = tuple(column.type for column in table.partition_key)
         plain = [pa.field(avro_name(column.name), value_type(column.type)) for column in self._columns]
         self._plain = pa.schema([*plain, *(pa.field(name, of) for name, of in _HIDDEN)])
-        self._labels = _older(self._plain) if existing is None else shown(self._plain, existing, HIDDEN)
+        self._labels = _older(self._plain) if existing is None else labelled(self._plain, existing, HIDDEN)
         self.schema: Any = delta_schema(self._labels)
         """The pyarrow Schema of a row: the source's columns in its order, then those that name the row."""
         self.names: Names = names_of(self._labels)
@@ -64,7 +72,7 @@ class LakeRowRenderer:
 
     def row(self, row_key: RowKey, state: ClusteredState, now: int | None) -> list[object] | None:
         """What a row of a table without static columns shows; None: no row. Raises DecodeError."""
-        values = self._regular.values(state[0], None, now)
+        values = self._values(state[0], now)
         return None if values is None else [*self._keys(row_key[0], state[1]), *values, *self._name(row_key)]
 
     def partition(
@@ -78,7 +86,7 @@ class LakeRowRenderer:
         shared = [None] * len(self._static.columns) if statics is None else statics
         visible: dict[RowKey, list[object]] = {}
         for clustering, (state, values) in rows:
-            regular = self._regular.values(state, None, now)
+            regular = self._values(state, now)
             if regular is not None:
                 row_key = key, clustering
                 visible[row_key] = [*self._keys(key, values), *shared, *regular, *self._name(row_key)]
@@ -87,6 +95,10 @@ class LakeRowRenderer:
             empty = [None] * len(self._regular.columns)
             visible[key, STATIC] = [*self._keys(key, no_clustering), *shared, *empty, *self._name((key, STATIC))]
         return visible
+
+    def _values(self, state: RowState, now: int | None) -> list[Any] | None:
+        values = self._regular.values(state, None, now)
+        return values if values is None or self._shown_rows is None or self._shown_rows.shows(values) else None
 
     def arrow(self, rows: Sequence[Sequence[object]]) -> Any:
         """The RecordBatch of these rows, in `schema`."""

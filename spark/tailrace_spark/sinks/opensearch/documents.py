@@ -13,6 +13,7 @@ from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.merge.partition import ClusteredState, Clustering
+from tailrace_spark.merge.shown_rows import ShownRows
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
@@ -42,8 +43,10 @@ Document = dict[str, Any]
 class Documents:
     """The documents of one source table, by one definition of it."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, shown_rows: ShownRows | None = None) -> None:
+        """Rows outside `shown_rows` have a document that no search finds, with their state alone."""
         self.table = table
+        self._shown_rows = shown_rows
         self._regular = VisibleColumns(table)
         self._static = VisibleColumns(table, static=True)
         columns: tuple[Column, ...] = (*table.key, *self._static.columns, *self._regular.columns)
@@ -72,7 +75,7 @@ class Documents:
     def row(self, row_key: RowKey, state: ClusteredState, now: int | None) -> Document | None:
         """See `RowRenderer`; without what is the sink's own."""
         values = self._regular.values(state[0], None, now)
-        if values is None:
+        if values is None or not (self._shown_rows is None or self._shown_rows.shows(values)):
             return None
         document = self._keys(row_key[0], state[1])
         _put(document, self._regular_shown, values)

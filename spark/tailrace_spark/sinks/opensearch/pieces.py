@@ -7,10 +7,12 @@ from typing import Final
 
 from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.batch_changes import BatchChanges, gather
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.partition import mergeable
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.sinks.opensearch.client import SearchClient
@@ -19,6 +21,7 @@ from tailrace_spark.sinks.opensearch.groups import merge_groups
 from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableIndex
 from tailrace_spark.sinks.opensearch.merge import MergeOutcome
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
+from tailrace_spark.sinks.shown_rows import shown_in_sink
 from tailrace_spark.sinks.table_faults import is_of_table, refusals_of
 from tailrace_spark.sinks.table_faults import set_aside as refuse
 
@@ -74,8 +77,16 @@ class PieceWriter:
 class IndexMerge:
     """Merges changes into one table's index, by the definition that its record has; `at` is now, in seconds."""
 
-    def __init__(self, client: SearchClient, settings: OpensearchSinkSettings, index: TableIndex, now: int) -> None:
-        self.documents: Final = Documents(index.entry.definition)
+    def __init__(
+        self,
+        client: SearchClient,
+        settings: OpensearchSinkSettings,
+        index: TableIndex,
+        now: int,
+        filters: RowFilters = (),
+    ) -> None:
+        """Searches find the rows that the filters leave. Raises TableRefusedError where these do not fit the table."""
+        self.documents: Final = shown_documents(index.entry.definition, filters)
         self._client = client
         self._settings = settings
         self._index = index
@@ -98,6 +109,11 @@ class IndexMerge:
         rows = -(-self._settings.bulk_documents // 2)  # a group's rows and partitions are then read by one request
         at_once = self._settings.bulk_requests
         return merge_groups(self._client, self._index, self.documents, self._now, batch, size=rows, at_once=at_once)
+
+
+def shown_documents(table: Table, filters: RowFilters) -> Documents:
+    """The documents of a table whose rows are filtered. Raises TableRefusedError where the filters do not fit it."""
+    return Documents(table, shown_in_sink(filters, table))
 
 
 def _refused(changes: Iterable[Delivered], outcome: MergeOutcome) -> list[DeadLetter]:

@@ -21,6 +21,7 @@ from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.partition import Clustering
 from tailrace_spark.merge.purge_horizon import split
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.table_record import define, truncate
@@ -31,7 +32,7 @@ from tailrace_spark.sinks.opensearch.documents import OWN, Documents
 from tailrace_spark.sinks.opensearch.dropping import drop_indexes
 from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableIndex, widens
 from tailrace_spark.sinks.opensearch.merge import DocumentMerge
-from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter
+from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter, shown_documents
 from tailrace_spark.sinks.opensearch.purge import forget, have_field
 from tailrace_spark.sinks.opensearch.reindex import copy
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
@@ -39,6 +40,7 @@ from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_he
 from tailrace_spark.sinks.opensearch.table_entry import TableEntry
 from tailrace_spark.sinks.opensearch.task import OpensearchTask
 from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.sinks.shown_rows import shown_in_sink
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -69,6 +71,7 @@ class OpensearchSink:
         self._ring_delay = ring_delay
         self._clock = clock
         self._swept = 0.0
+        self._filters: RowFilters = ()
         self._indexes = Indexes(client, settings)
         self._purgeable: set[str] = set()
         self._letters = OpensearchDeadLetters(client, settings)
@@ -81,7 +84,11 @@ class OpensearchSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, dead_letters=self, tasks=self, droppable=self)
+        return Capabilities(sweeping=self, dead_letters=self, tasks=self, droppable=self, filtering=self)
+
+    def filter_rows(self, filters: RowFilters) -> None:
+        """As RowFilteringSink says."""
+        self._filters = filters
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
@@ -125,7 +132,7 @@ class OpensearchSink:
         except BaseException:
             self._indexes.forget()
             raise
-        return OpensearchTask(self._client.cluster, self._ring_delay, refused, int(self._clock()))
+        return OpensearchTask(self._client.cluster, self._ring_delay, refused, int(self._clock()), self._filters)
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
         """As TaskSink says: the dead letters that tasks brought are put into their index."""
@@ -172,7 +179,7 @@ class OpensearchSink:
 
     def _follow(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         table, announced = newest_definition(changes)
-        index = self._indexes.of(table) or self._indexes.make(table, announced)
+        index = self._index(table, announced)
         now = int(self._clock())
         if index.entry.erased is not None:
             index.drain()  # whoever began that may have died while the index took no writes
@@ -184,18 +191,28 @@ class OpensearchSink:
         if truncated.erased is not None:
             index.fence()
         index = self._noted(index, define(entry, table, announced).with_erased(truncated.erased))
-        merge = IndexMerge(self._client, self._settings, index, now)
+        merge = IndexMerge(self._client, self._settings, index, now, self._filters)
         erased = self._erase(index, merge.documents, now)
         return erased + merge.run(changes, refused)
 
+    def _index(self, table: Table, announced: int) -> TableIndex:
+        """The index of a table, perhaps a new one; nothing is made or changed where the filters do not fit."""
+        index = self._indexes.of(table)
+        if self._filters:
+            shown_in_sink(self._filters, table if index is None else define(index.entry, table, announced).definition)
+        return index or self._indexes.make(table, announced)
+
+    def _documents(self, definition: Table) -> Documents:
+        return shown_documents(definition, self._filters)
+
     def _prepare(self, table: Table, announced: int) -> None:
         """Have a table's index as this definition needs it, without what a truncation took."""
-        index = self._indexes.of(table) or self._indexes.make(table, announced)
+        index = self._index(table, announced)
         if index.entry.erased is not None:
             index.drain()
         index = self._noted(index, define(index.entry, table, announced))
         try:
-            self._erase(index, Documents(index.entry.definition), int(self._clock()))
+            self._erase(index, self._documents(index.entry.definition), int(self._clock()))
         except StaleError as error:
             raise ServiceError(f"{table}: another writer changes its index; the batch is planned again") from error
 
@@ -204,7 +221,7 @@ class OpensearchSink:
         former = index.entry
         if entry == former and index.version is not None:
             return index
-        documents = Documents(entry.definition)
+        documents = self._documents(entry.definition)
         if not widens(former.definition, entry.definition):
             new = self._indexes.successor(index, documents)
             copy(self._client, index, new, documents, int(self._clock()))
@@ -240,7 +257,7 @@ class OpensearchSink:
             return 0
 
     def _sweep(self, index: TableIndex, now: int) -> int:
-        documents = Documents(index.entry.definition)
+        documents = self._documents(index.entry.definition)
         swept = self._erase(index, documents, now)
         due = {"range": {f"{OWN}.expires": {"lte": now}}}
         swept += self._look_at(index, documents, due, now)

@@ -21,6 +21,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import split
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.table_record import define, truncate
 from tailrace_spark.sinks.changelog.log_task import TaskLetters
 from tailrace_spark.sinks.opensearch.client import SearchCluster
@@ -37,13 +38,14 @@ class OpensearchTask:
     """Merges a Kafka partition's records; its result's `detail` are its dead letters.
 
     `refused`: why the cluster does not take what definitions of some tables need. `now` is the plan's time, in seconds
-    since the epoch: rows are written as they read then.
+    since the epoch: rows are written as they read then. Searches find those that the filters leave.
     """
 
     cluster: SearchCluster = field(repr=False)
     ring_delay: float
     refused: Mapping[UUID, str]
     now: int
+    filters: RowFilters = ()
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says; where it raises, some of the records may be written."""
@@ -101,7 +103,9 @@ class _Worker:
             raise DriverOnlyError(f"truncations of {changes[0].change.table}, which are of all keys")
         in_time, late = split(truncated.left, entry.purged_to)
         refused += late
-        return IndexMerge(self._client, self._settings, index, task.now).run(in_time, refused) if in_time else 0
+        if not in_time:
+            return 0
+        return IndexMerge(self._client, self._settings, index, task.now, task.filters).run(in_time, refused)
 
 
 _WORKERS: Final = WorkerCache(_Worker)

@@ -23,7 +23,7 @@ from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
 from tailrace_spark.merge.partition_head import PartitionHead
 from tailrace_spark.merge.row import covering, differs, merge_state
-from tailrace_spark.merge.row_filter import RowFilters, predicate_of
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.state_keys import END, ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey, StoredState
 from tailrace_spark.rowstate.deletions import (
@@ -36,6 +36,7 @@ from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.row import merge as merge_states
 from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState
+from tailrace_spark.sinks.shown_rows import shown_in_sink
 from tailrace_spark.sinks.sql.layout import ColumnPlace, Target
 from tailrace_spark.sinks.sql.row_builder import NewRow, RowBuilder, RowMerge, RowUpdate, new_rows
 from tailrace_spark.sinks.sql.row_writer import RowWriter
@@ -51,11 +52,11 @@ class TableMerge:
     """Merges into the tables of one target. `now` is in seconds since the epoch; None: nothing expires."""
 
     def __init__(self, target: Target, dialect: str, filters: RowFilters = ()) -> None:
-        """Rows that the filters leave out are stored, and not shown. Raises SettingsError where these do not fit."""
+        """Rows that filters leave out are stored, and not shown. Raises TableRefusedError where these do not fit."""
         self.target = target
-        predicate = predicate_of(filters, target.layout.definition)
+        shown_rows = shown_in_sink(filters, target.layout.definition)
         self._state = StateTable(target.state, dialect)
-        self._rows = VisibleTable(target, dialect, static=False, predicate=predicate)
+        self._rows = VisibleTable(target, dialect, static=False, shown_rows=shown_rows)
         self._statics = None if target.static is None else VisibleTable(target, dialect, static=True)
         self._builder = RowBuilder(self._rows.renderer)
         self._writer = RowWriter(self._state, self._rows)

@@ -10,7 +10,7 @@ from tailrace_schemas.cql.coding import Codec
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.table import Column, Table
-from tailrace_spark.merge.row_filter import RowPredicate
+from tailrace_spark.merge.shown_rows import ShownRows
 from tailrace_spark.rowstate.plain import PlainRow
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
@@ -49,11 +49,11 @@ class Renderer:
         dialect: str,
         *,
         static: bool,
-        predicate: RowPredicate | None = None,
+        shown_rows: ShownRows | None = None,
     ) -> None:
         """`names` are the source's of the columns that are no keys, in the order in which they are to be bound.
 
-        Rows of which the predicate does not hold are rendered as none.
+        Rows outside `shown_rows` are rendered as none.
         """
         self._visible = VisibleColumns(table, static=static)
         columns: tuple[Column, ...] = self._visible.columns
@@ -69,12 +69,7 @@ class Renderer:
             for index, (column, value) in enumerate(zip(rendered, self._values, strict=True))
             if not column.type.multicell
         }
-        self._predicate = predicate
-        asked_columns = () if predicate is None else predicate.columns
-        self._asked: dict[bytes, tuple[int, int, Codec]] = {
-            column.name_bytes: (slot, indexes[column.name], codec(column.type))
-            for slot, column in enumerate(asked_columns)
-        }
+        self._shown_rows = shown_rows
         self._partition = [_Value(0, column.type, dialect, 0) for column in table.partition_key]
         self._clustering = [_Value(0, column.type, dialect, 0) for column in (() if static else table.clustering)]
         self._key_types = [column.type for column in table.partition_key]
@@ -84,18 +79,13 @@ class Renderer:
     def values(self, state: RowState, now: int | None) -> list[object] | None:
         """What the columns that are no keys show of a state at a time; None: no row. Raises DecodeError."""
         values = self._visible.values(state, None, now)
-        if values is None:
+        if values is None or not (self._shown_rows is None or self._shown_rows.shows(values)):
             return None
-        if self._predicate is not None:
-            filtered = [values[index] for _, index, _ in self._asked.values()]
-            if not self._predicate.holds(filtered):
-                return None
         return [value.bound(values[value.index]) for value in self._values]
 
     def plain_values(self, change: Change, written: int) -> list[object] | None:
         """`values` of a plain change (rowstate.plain) that was written at `written`, without a state."""
         values: list[object] = [None] * len(self._values)
-        filtered: list[object] = [None] * len(self._asked)
         live = change.marker is not None
         for cell in change.cells:
             plan = self._plain.get(cell.column.name_bytes)
@@ -103,15 +93,11 @@ class Renderer:
                 continue  # the column was dropped
             live = True
             values[plan[0]] = plan[1].of(cell.value)
-            slot = self._asked.get(cell.column.name_bytes)
-            if slot is not None:
-                filtered[slot[0]] = slot[2].decode(cell.value)
-        return values if live and self._holds(filtered) else None
+        return values if live and (self._shown_rows is None or self._shown_rows.shows_change(change, written)) else None
 
     def merged_values(self, row: PlainRow) -> list[object] | None:
         """`values` of a row that was merged as bytes (rowstate.plain), without a state."""
         values: list[object] = [None] * len(self._values)
-        filtered: list[object] = [None] * len(self._asked)
         live = row.marker is not None
         for index in range(len(row.names)):
             column = self._plain.get(row.names[index])
@@ -119,13 +105,7 @@ class Renderer:
                 continue  # the column was dropped
             live = True
             values[column[0]] = column[1].of(row.values[index])
-            slot = self._asked.get(row.names[index])
-            if slot is not None:
-                filtered[slot[0]] = slot[2].decode(row.values[index])
-        return values if live and self._holds(filtered) else None
-
-    def _holds(self, filtered: list[object]) -> bool:
-        return self._predicate is None or self._predicate.holds(filtered)
+        return values if live and (self._shown_rows is None or self._shown_rows.shows_cells(row)) else None
 
     def keys(self, key: bytes, clustering: Sequence[bytes | None]) -> list[object]:
         """The key columns. Rows of one partition are asked for one after another. Raises DecodeError."""

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tailrace_schemas.table import ColumnKind
 from tailrace_spark.merge.batch_changes import Clustering
-from tailrace_spark.merge.row_filter import RowPredicate
+from tailrace_spark.merge.shown_rows import ShownRows
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.row import RowState
@@ -22,8 +22,8 @@ from tailrace_spark.sinks.state_store.state_table import CHUNK
 class VisibleTable:
     """Puts rows of one of both tables, and takes them away."""
 
-    def __init__(self, target: Target, dialect: str, *, static: bool, predicate: RowPredicate | None = None) -> None:
-        """With `static`, the target must have a table for static columns. Rows without the predicate are not shown."""
+    def __init__(self, target: Target, dialect: str, *, static: bool, shown_rows: ShownRows | None = None) -> None:
+        """With `static`, the target must have a table for static columns. Rows outside `shown_rows` are not in it."""
         sql_table = target.static if static else target.rows
         if sql_table is None:
             raise ValueError(f"{target.layout.name} has no static columns")
@@ -33,7 +33,7 @@ class VisibleTable:
         self._dialect = dialect
         columns = layout.of_kind(ColumnKind.STATIC if static else ColumnKind.REGULAR)
         names = [value.source for value in columns]
-        self.renderer = Renderer(table, names, dialect, static=static, predicate=predicate)
+        self.renderer = Renderer(table, names, dialect, static=static, shown_rows=shown_rows)
         clustering = [] if static else layout.of_kind(ColumnKind.CLUSTERING)
         keys = [key.stored for key in (*layout.of_kind(ColumnKind.PARTITION_KEY), *clustering)]
         self._key_columns = [sql_table.c[KEY]] if static else [sql_table.c[KEY], sql_table.c[CLUSTERING]]

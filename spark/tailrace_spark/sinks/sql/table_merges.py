@@ -9,7 +9,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from tailrace_schemas.errors import DecodeError, SettingsError
+from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.merge.batch_changes import BatchChanges, BatchChangesBuilder, gather
@@ -22,7 +22,7 @@ from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
 from tailrace_spark.sinks.state_store.engine import is_of_one_table, refuses_a_value, remedy, said
 from tailrace_spark.sinks.state_store.state_table import chunks
 from tailrace_spark.sinks.state_store.truncations import Truncations
-from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 Mergeable = TypeVar("Mergeable", Delivered, DeferredChange)
 
@@ -73,10 +73,7 @@ class TableMerges:
         table_id = target.layout.definition.id
         merge = self._merges.get(table_id)
         if merge is None or merge.target is not target:
-            try:
-                merge = self._merges[table_id] = TableMerge(target, self._dialect, self._filters)
-            except SettingsError as error:
-                raise TableRefusedError(str(error)) from None
+            merge = self._merges[table_id] = TableMerge(target, self._dialect, self._filters)
         return merge
 
     def prepare(self, changes: Sequence[Delivered]) -> PreparedBatch | None:

@@ -210,7 +210,7 @@ def test_a_filter_of_rows_is_checked_against_table_and_sink() -> None:
     assert asked("row.price > 5 AND id = 1", ITEMS) == []
     [(name, ok, words)] = asked("row.price > 5", ITEMS, rows=False)
     assert (name, ok) == ("where", False)
-    assert "this sink knows only what a change writes. The sql sink knows them" in words
+    assert "this sink knows only what a change writes. Sinks of the types sql and opensearch know them, and" in words
     [(name, ok, words)] = asked("row.price > 5", ITEMS, ORDERS)
     assert (name, ok) == ("where, in part", True)
     assert "no column row.price; it may ask for row.email" in words
@@ -223,3 +223,28 @@ def test_a_filter_of_rows_is_checked_against_table_and_sink() -> None:
     ):
         [(name, ok, words)] = asked(where, ITEMS)
         assert (name, ok, says in words) == ("where", False, True), words
+
+
+@pytest.mark.promise("subscription.checked")
+@pytest.mark.parametrize(
+    ("sink", "knows_rows"),
+    [
+        ({"type": "sql", "url": "sqlite:////none/copy.db"}, True),
+        ({"type": "delta", "path": "/none", "mode": "current"}, True),
+        ({"type": "iceberg", "path": "/none", "mode": "current"}, True),
+        ({"type": "opensearch", "url": "http://127.0.0.1:1", "retry_seconds": 1}, True),
+        ({"type": "delta", "path": "/none", "mode": "history"}, False),
+        ({"type": "iceberg", "path": "/none", "mode": "history"}, False),
+        ({"type": "files", "path": "/none", "format": "jsonl"}, False),
+        ({"type": "console", "images": "sqlite:////none/images.db"}, False),
+    ],
+    ids=lambda value: "-".join(value.get(name, "") for name in ("type", "mode")) if isinstance(value, dict) else "",
+)
+def test_whether_a_sink_knows_rows_is_checked_before_anything_of_it_is_made(
+    sink: dict[str, object], knows_rows: bool
+) -> None:
+    settings = settings_from({"kafka": {"bootstrap.servers": "127.0.0.1:1"}}, "test")
+    request = replace(requests.request(table="shop.*", shape=Shape(where="row.price > 5")), settings=sink)
+    refusals = [check.detail for check in examined(settings, request) if check.name == "where"]
+    assert bool(refusals) is not knows_rows
+    assert all("where asks for row.NAME" in words for words in refusals)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tailrace_common.settings import load_settings
 from tailrace_spark.cli.check import check_stream
 
@@ -60,3 +62,23 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path:
     assert not found["sink a"].ok
     assert "postgresql://127.0.0.1:1/d" in found["sink a"].detail
     assert "hunter2" not in found["sink a"].detail
+
+
+@pytest.mark.parametrize(
+    ("sink", "where", "words"),
+    [
+        ('type = "delta"\npath = "PLACE"\nmode = "current"', "row.total > 1", None),
+        ('type = "delta"\npath = "PLACE"', "id > 1", None),
+        ('type = "delta"\npath = "PLACE"', "row.total > 1", "sink a: stream.where asks for row.NAME, a column outside"),
+        ('type = "delta"\npath = "PLACE"\nmode = "current"', "row.total IS NULL", "whether a value is missing"),
+    ],
+)
+def test_a_filter_of_rows_needs_a_sink_that_knows_them(
+    tmp_path: Path, sink: str, where: str, words: str | None
+) -> None:
+    section = sink.replace("PLACE", str(tmp_path / "lake"))
+    text = f'[sink.a]\n{section}\n[stream.where]\n"shop.*" = "{where}"\n'
+    (tmp_path / "t.toml").write_text(text, encoding="utf-8")
+    refusals = [check for check in check_stream(load_settings(tmp_path / "t.toml", {})) if check.name == "stream.where"]
+    assert [check.ok for check in refusals] == [False] * (words is not None)
+    assert all((words or "") in check.detail for check in refusals)

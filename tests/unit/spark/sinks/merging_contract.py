@@ -83,8 +83,11 @@ def expiring(change: Change, expires: int, ttl: int = 10) -> Change:
     return replace(change, cells=cells, marker=marker)
 
 
-def selected(of: Table, changes: Iterable[Change], *columns: str) -> list[Row]:
-    """What SELECT returns in these columns after all of the changes, by the rules of row state; sorted by repr."""
+def selected(of: Table, changes: Iterable[Change], *columns: str, now: int | None = None) -> list[Row]:
+    """What SELECT returns in these columns after all of the changes, by the rules of row state; sorted by repr.
+
+    Without a time nothing has expired.
+    """
     partitions: dict[bytes, Partition] = {}
     for change in changes:
         assert change.key is not None
@@ -95,10 +98,10 @@ def selected(of: Table, changes: Iterable[Change], *columns: str) -> list[Row]:
         parts = split_key(tuple(keys), key)
         named = {c.name: codec(c.type).decode(part) for c, part in zip(of.partition_key, parts, strict=True)}
         static = partition.rows.get(None)
-        statics = None if static is None else VisibleColumns(of, static=True).of(static.state)
+        statics = None if static is None else VisibleColumns(of, static=True).of(static.state, None, now)
         rows: list[dict[str, Any]] = []
         for place, known in partition.rows.items():
-            shown = None if place is None else VisibleColumns(of).of(known.state)
+            shown = None if place is None else VisibleColumns(of).of(known.state, None, now)
             if shown is not None:
                 pairs = zip(clusterings, known.clustering, strict=True)
                 at = {c.name: None if value is None else codec(c.type).decode(value) for c, value in pairs}

@@ -34,6 +34,7 @@ from tests.unit.spark.sinks.change_log_contract import PLAIN as CONTRACT_PLAIN
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaCurrentInTasks, FollowedDelta
 from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract, batches, require_select
+from tests.unit.spark.sinks.lake.row_filter_contract import LakeRowFilterContract
 from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
@@ -45,7 +46,7 @@ def local(root: Path, **more: object) -> FollowedDelta:
 
 
 @pytest.mark.promise("delta.current")
-class TestDeltaCurrent(LakeCurrentContract):
+class TestDeltaCurrent(LakeCurrentContract, LakeRowFilterContract):
     sink = "delta"
 
     @pytest.fixture
@@ -68,7 +69,7 @@ def in_tasks(root: Path) -> DeltaCurrentInTasks:
 
 @pytest.mark.promise("delta.current", "stream.execution")
 @pytest.mark.slow
-class TestDeltaCurrentInTasks(LakeCurrentContract):
+class TestDeltaCurrentInTasks(LakeCurrentContract, LakeRowFilterContract):
     sink = "delta, in tasks"
 
     @pytest.fixture

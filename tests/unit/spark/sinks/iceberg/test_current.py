@@ -20,6 +20,7 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergCurrentInTasks
 from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract
+from tests.unit.spark.sinks.lake.row_filter_contract import LakeRowFilterContract
 from tests.unit.spark.sinks.merging_contract import selected, write
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
@@ -42,7 +43,7 @@ def another(tmp_path: Path) -> Stores:
 @pytest.mark.promise("iceberg.current")
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-class TestIcebergCurrent(LakeCurrentContract):
+class TestIcebergCurrent(LakeCurrentContract, LakeRowFilterContract):
     sink = "iceberg"
 
     @pytest.fixture
@@ -57,7 +58,7 @@ class TestIcebergCurrent(LakeCurrentContract):
 @pytest.mark.promise("iceberg.current", "stream.execution")
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-class TestIcebergCurrentInTasks(LakeCurrentContract):
+class TestIcebergCurrentInTasks(LakeCurrentContract, LakeRowFilterContract):
     sink = "iceberg, in tasks"
 
     @pytest.fixture

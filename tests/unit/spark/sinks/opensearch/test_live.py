@@ -25,6 +25,7 @@ from tests.unit.spark.sinks.merging_contract import (
 )
 from tests.unit.spark.sinks.opensearch.indexes import Searched, SearchedInTasks
 from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
+from tests.unit.spark.sinks.row_filter_contract import RowFilterContract
 from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.spark.sinks.test_documents import run, write_by_page
 from tests.unit.tables import table
@@ -36,7 +37,7 @@ WIDE_COLUMNS = ("id", "c", "s", "v")
 
 @pytest.mark.promise("opensearch.select")
 @pytest.mark.long
-class TestOpensearch(MergingContract):
+class TestOpensearch(MergingContract, RowFilterContract):
     sink = "opensearch"
     kind: opensearch.Kind = "opensearch"
 
@@ -61,7 +62,7 @@ class TestElasticsearch(TestOpensearch):
 
 @pytest.mark.promise("opensearch.select")
 @pytest.mark.long
-class TestOpensearchInTasks(MergingContract):
+class TestOpensearchInTasks(MergingContract, RowFilterContract):
     sink = "opensearch, tasks"
 
     @pytest.fixture

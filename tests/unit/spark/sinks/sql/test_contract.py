@@ -13,6 +13,7 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.spark.sinks.merging_contract import MergingContract, Row, by_repr
+from tests.unit.spark.sinks.row_filter_contract import RowFilterContract
 
 
 class InDatabase:
@@ -56,16 +57,16 @@ class WrittenInTasks(InDatabase):
 
 
 def emptied(database: Database, kind: Callable[[Database], InDatabase]) -> InDatabase:
-    """The same database without any rows of `shop.orders`."""
+    """The same database without any rows of `shop.orders` and `shop.sales`."""
     quote = database.engine.dialect.identifier_preparer.quote
     with database.engine.begin() as connection:
         for name in database.names():
-            if name.startswith("shop_orders__"):
+            if name.startswith(("shop_orders__", "shop_sales__")):
                 connection.exec_driver_sql(f"DELETE FROM {quote(name)}")
     return kind(database)
 
 
-class TestSql(MergingContract):
+class TestSql(MergingContract, RowFilterContract):
     sink = "sql"
 
     @pytest.fixture
@@ -81,7 +82,7 @@ class TestSql(MergingContract):
         return partial(emptied, database, InDatabase)
 
 
-class TestSqlInTasks(MergingContract):
+class TestSqlInTasks(MergingContract, RowFilterContract):
     sink = "sql, in tasks"
 
     @pytest.fixture

@@ -1,0 +1,17 @@
+"""The filters of rows as sinks ask them: a table that they do not fit is refused, and holds up no other."""
+
+from __future__ import annotations
+
+from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.table import Table
+from tailrace_spark.merge.row_filter import RowFilters
+from tailrace_spark.merge.shown_rows import ShownRows, shown_rows
+from tailrace_spark.sinks.table_faults import TableRefusedError
+
+
+def shown_in_sink(filters: RowFilters, table: Table) -> ShownRows | None:
+    """Which rows of a table are shown; None: all. Raises TableRefusedError where a filter does not fit the table."""
+    try:
+        return shown_rows(filters, table)
+    except SettingsError as error:
+        raise TableRefusedError(str(error)) from None
