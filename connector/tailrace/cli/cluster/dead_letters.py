@@ -59,7 +59,12 @@ def letters_of(records: Iterable[Record], host: str | None) -> Iterator[dict[str
         except ValueError as error:
             say(f"a record of {record.timestamp} ms, offset {record.offset}, is no dead letter: {error}")
             continue
-        require_format(f"a record of {record.timestamp} ms, offset {record.offset}", letter.get("format"), FORMAT)
+        record_name = f"a record of {record.timestamp} ms, offset {record.offset}"
+        letter_format = letter.get("format")
+        if not isinstance(letter_format, int | None):
+            say(f"{record_name}, is no dead letter: format {letter_format!r}")
+            continue
+        require_format(record_name, letter_format, FORMAT)
         if letter.keys() >= _SHOWN and host in (None, letter["host"]):
             yield letter
 
