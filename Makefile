@@ -38,7 +38,7 @@ $(VENV)/.runtime-$(HASH):
 demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")
 	@$(BIN)/tailrace demo $(ARGS)
 
-quick: $(STAMP) ## In two minutes: style, types, unit tests; not those marked slow, compiled, integration, layers, words
+quick: $(STAMP) ## In two and a half minutes: style, types, unit tests; not those marked slow, compiled, integration, layers, words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
