@@ -25,7 +25,8 @@ log = logging.getLogger("tailrace_spark")
 
 NO_WHOLE_ROWS: Final = (
     "{} asks for row.NAME, a column outside the key, which takes whole rows: this sink knows only what a change "
-    'writes. Sinks of the types sql and opensearch know them, and delta and iceberg with mode = "current"'
+    "writes, and images cannot be asked. Sinks of the types sql and opensearch know them, and delta and iceberg with "
+    'mode = "current"'
 )
 """What is wrong where the sink cannot be asked for rows; with the setting."""
 _NOTHING: Final[Mapping[str, int]] = {}

@@ -168,7 +168,7 @@ class RowFilterContract:
                 assert matching == rows_of(followed)
 
     @pytest.mark.slow
-    def test_a_batch_delivered_again_changes_nothing(self, followed: Followed) -> None:
+    def test_a_filtered_batch_delivered_again_changes_nothing(self, followed: Followed) -> None:
         changes = [LOG.insert(("k",), (number,), 1, total=number) for number in range(4)]
         changes += [LOG.update(("k",), (0,), 2, total=2), LOG.update(("k",), (3,), 2, total=0)]
         write(followed, "row.total > 1", *changes)
