@@ -11,7 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_END, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.kafka import TopicReader
@@ -57,10 +58,14 @@ class Letters(Topics):
         return [one["key"]["id"] for one in self.records()]
 
     def set_format(self, number: int | None) -> None:
-        """Of several records of a place the last one counts."""
+        """The records are deleted, and written anew: those of a later version would be refused for ever."""
         added = {} if number is None else {"format": number}
         with TopicReader(self.config, self.target.dead_letters, beginning=True) as reader:
             values = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
+        end = TopicPartition(self.target.dead_letters, 0, OFFSET_END)
+        admin = AdminClient(dict(self.config))  # its futures end with it
+        for deleted in admin.delete_records([end]).values():
+            deleted.result(60)
         producer = Producer(dict(self.config))
         for value in values:
             members = {name: member for name, member in value.items() if name != "format"}
