@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import fs
@@ -18,6 +18,9 @@ from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.protocol import Sink
 from tests.unit.spark.sinks.in_tasks import LogInTasks
+
+_NEVER_CLOSED: Final[list[Any]] = []
+"""Files that dead processes were writing: one that is forgotten is closed, and S3 then has an object of what it got."""
 
 
 class Dying(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -33,9 +36,12 @@ class Dying(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
         self._left = steps
         self._revives = revives
 
-    def step(self) -> None:
+    def step(self, stream: Any = None) -> None:
+        """One step more; `stream` is the real file that is written to, if there is one."""
         if self._left == 0:
             self._left -= self._revives
+            if stream is not None:
+                _NEVER_CLOSED.append(stream)
             raise OSError("the process is dead")
         self._left -= 1
 
@@ -109,7 +115,7 @@ class _Stream(io.RawIOBase):
     def write(self, data: Any) -> int:
         if self._untouched:
             self._untouched = False
-            self._dying.step()
+            self._dying.step(self._real)
         self._real.write(data)
         return len(data)
 
@@ -119,7 +125,7 @@ class _Stream(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self._dying.step()
+            self._dying.step(self._real)
             self._real.close()
 
 
