@@ -119,8 +119,7 @@ class CurrentTable:
         rows = state_rows(stored, removed, batch, entry.buckets) + entry_rows(entry)
         changes = pa.Table.from_pylist(rows, schema=WITH_GONE)
         self.store.merge(state_name(self.name), self.state.stored, changes, IDENTITY, {BATCH: batch})
-        no_rows = pa.RecordBatchReader.from_batches(visible.schema, [])
-        self.store.append(self.name, visible, no_rows, {BATCH: batch})
+        self._note(visible, batch)
         self.entry, self.state.batch = entry, batch
         return len(purgeable)
 
@@ -169,11 +168,7 @@ class CurrentTable:
 
     def prepare(self, entry: TableEntry, now: int) -> None:
         """Have both tables there, by an entry, and the visible one show what the state has, for tasks to go on."""
-        former = self.state.batch
         self.merge(BatchChanges(), entry, None, now, read_now(self.state, (), entry.buckets))
-        visible = self.store.open(self.name)
-        if visible is not None and visible.version_of(BATCH) == former < self.state.batch:
-            self._note(visible)
 
     def _merge_fast(
         self, fast: FastRows, batch: BatchChanges, now: int, stored: StateReading
@@ -252,14 +247,14 @@ class CurrentTable:
             self._show_since(renderer, visible, batch, now)
         elif changed and (changes.rows or changes.hidden):
             self._put(renderer, visible, changes)
-        elif changed and self.filters:
-            # Whole batches may show nothing: the next one is not to look for what was left out by a crash.
-            self._note(visible)
+        elif changed:
+            # Nothing to show, as of a new definition: the next batch is not to look for what a crash left out.
+            self._note(visible, self.state.batch)
 
-    def _note(self, visible: LakeTable) -> None:
-        """Have the visible table, which shows the state, say so."""
+    def _note(self, visible: LakeTable, batch: int) -> None:
+        """Have the visible table, which shows the state as of a batch, say so."""
         no_rows = pa.RecordBatchReader.from_batches(visible.schema, [])
-        self.store.append(self.name, visible, no_rows, {BATCH: self.state.batch})
+        self.store.append(self.name, visible, no_rows, {BATCH: batch})
 
     def _put(self, renderer: LakeRowRenderer, visible: LakeTable, changes: VisibleChanges) -> None:
         if changes.new:
