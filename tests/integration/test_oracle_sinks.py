@@ -184,14 +184,14 @@ def test_filtered_tables_show_what_select_answers_of_rows_that_match(
     programs: Sequence[Recorded], way: Way[Followed], ground: Ground
 ) -> None:
     """Answers are filtered by their own values, after all changes in any order, a quarter of them twice."""
-    told, all_rows, matching = dict[int, list[str]](), 0, 0
+    differences, all_rows, matching = dict[int, list[str]](), 0, 0
     for program in programs:
         filters = filters_of(program)
         expected = by_filters(program, filters)
-        told[program.seed] = list(map(str, replay(expected, FilteredStore(way.new(ground), filters))))
+        differences[program.seed] = list(map(str, replay(expected, FilteredStore(way.new(ground), filters))))
         all_rows += sum(len(answer.rows) for answer in program.answers)
         matching += sum(len(answer.rows) for answer in expected.answers)
-    assert told == {program.seed: [] for program in programs}
+    assert differences == {program.seed: [] for program in programs}
     assert 0 < matching < all_rows
 
 

@@ -75,15 +75,17 @@ def _fits(column: Column) -> bool:
 
 
 def _filter(answer: Answer, column: Column, random: Random) -> TableFilter:
-    place = [one.name for one in (*answer.table.key, *answer.table.columns)].index(column.name)
+    column_index = [one.name for one in (*answer.table.key, *answer.table.columns)].index(column.name)
     name = f"row.`{column.name}`"
     if column.type.kind == "boolean":
-        return TableFilter(name, lambda row: row[place] is True)
-    numbers = [value for row in answer.rows if isinstance(value := row[place], int)]
+        return TableFilter(name, lambda row: row[column_index] is True)
+    numbers = [value for row in answer.rows if isinstance(value := row[column_index], int)]
     if column.type.kind in _INTEGERS and numbers:
         least = random.choice(numbers)
-        return TableFilter(f"{name} >= {least}", lambda row: isinstance(value := row[place], int) and value >= least)
-    return TableFilter(f"{name} IS NOT NULL", lambda row: row[place] is not None)
+        return TableFilter(
+            f"{name} >= {least}", lambda row: isinstance(value := row[column_index], int) and value >= least
+        )
+    return TableFilter(f"{name} IS NOT NULL", lambda row: row[column_index] is not None)
 
 
 def _matches(filters: Mapping[str, TableFilter], table: Table, row: Row) -> bool:

@@ -15,8 +15,8 @@ LETTERS = tuple(DeadLetter(RecordId("t", offset % 2, offset, b"\x01\xff"), "why"
 def test_a_dead_letter_is_read_back_from_its_json() -> None:
     """docs/contracts.md has the form: files, topics and the console show it."""
     text = json.dumps(LETTERS[1].to_json())
-    place = '"topic": "t", "partition": 1, "offset": 1'
-    assert text == f'{{{place}, "schema": "01ff", "reason": "why", "message": "0061", "format": 1}}'
+    record_id = '"topic": "t", "partition": 1, "offset": 1'
+    assert text == f'{{{record_id}, "schema": "01ff", "reason": "why", "message": "0061", "format": 1}}'
     assert DeadLetter.from_json(json.loads(text)) == LETTERS[1]
     bare = DeadLetter(RecordId("t", 0, 7), "no frame")
     assert bare.to_json()["schema"] is bare.to_json()["message"] is None

@@ -195,9 +195,9 @@ class RowFilterContract:
         """A store may then render all of its rows again."""
         changes = [LOG.insert(("k",), (number,), 10, name="n", total=number) for number in range(4)]
         write(followed, "row.total > 1", *changes)
-        gone = table({"k": "text"}, dropped={"name": ("text", 20)}).dropped
-        left = tuple(column for column in SALES.regular if column.name != "name")
-        narrower = replace(SALES, regular=left, dropped=gone)
+        dropped_columns = table({"k": "text"}, dropped={"name": ("text", 20)}).dropped
+        remaining_columns = tuple(column for column in SALES.regular if column.name != "name")
+        narrower = replace(SALES, regular=remaining_columns, dropped=dropped_columns)
         write(followed, "row.total > 1", Log(narrower).update(("k",), (0,), 30, total=9))
         assert followed.rows(narrower, "c", "total") == [(0, 9), (2, 2), (3, 3)]
 
