@@ -10,15 +10,14 @@ FIRST: Final = 1
 """The form of records without a number: versions wrote them before there was one."""
 
 
-def require_format(record: str, number: object, newest: int) -> None:
-    """Raises SettingsError for a later form than `newest`, or what is no number; None is the first form.
+def require_format(record: str, number: object, newest: int, *, otherwise: str = "") -> None:
+    """Raises SettingsError for a later form than `newest`, or what is no number.
 
-    `record` names the record and where it is, as the beginning of a sentence.
+    `record` names the record and where it is, as the beginning of a sentence; `otherwise` is what its end offers
+    besides the newer version.
     """
-    if number is None:
-        return
     if not isinstance(number, int) or number > newest:
         raise SettingsError(
-            f"{record}: a newer Tailrace wrote it (format {number}; this one reads up to {newest}). "
-            "Install that version"
+            f"{record} was written by a newer Tailrace (format {number}; this one reads up to {newest}). "
+            f"Install that version{otherwise}"
         )

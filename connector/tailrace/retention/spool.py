@@ -18,7 +18,7 @@ from tailrace.retention.moving import DISK, Disk, copy_file, move_file, sweep
 from tailrace.segments.directory import Listing, SegmentFiles, list_cdc_raw, list_segments
 from tailrace.segments.open_segment import header_checksum
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.formats import require_format
+from tailrace_schemas.formats import FIRST, require_format
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _FIRST_EPOCH: Final = 1
@@ -149,7 +149,7 @@ def _last_epoch(root: Path) -> int:
     try:
         note = json.loads(file.read_bytes())
         if isinstance(note, dict):
-            require_format(str(file), note.get("format"), EPOCH_FORMAT)
+            require_format(str(file), note.get("format", FIRST), EPOCH_FORMAT)
             note = note["epoch"]
         return int(note)
     except (OSError, ValueError, LookupError, TypeError):

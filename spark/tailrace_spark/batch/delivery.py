@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from tailrace_schemas.change import Change
-from tailrace_schemas.formats import require_format
+from tailrace_schemas.formats import FIRST, require_format
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.row_image import Imaged
 
@@ -130,7 +130,7 @@ class DeadLetter:
 
 def require_letter_format(value: Mapping[str, Any], store: str) -> None:
     """Raises SettingsError where a dead letter's JSON object, or that of its removal, is of a later format."""
-    require_format(f"a dead letter in {store}", value.get("format"), LETTER_FORMAT)
+    require_format(f"a dead letter in {store}", value.get("format", FIRST), LETTER_FORMAT)
 
 
 @dataclass(frozen=True, slots=True)

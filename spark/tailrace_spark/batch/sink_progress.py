@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.formats import FIRST, require_format
 
 NO_BATCH: Final = -1
 """The batch of a stream that has written none."""
@@ -64,11 +64,7 @@ def progress_from_json(text: str) -> SinkProgress:
     value = json.loads(text)
     if not isinstance(value, dict) or not {"stream", "batch", "offsets"} <= value.keys():
         raise ValueError(f"no progress of a stream: {text[:100]}")
-    if value.get("format", FORMAT) > FORMAT:
-        raise SettingsError(
-            f"the sink's progress of stream {value['stream']} was written by a newer Tailrace (format "
-            f"{value['format']}; this one reads up to {FORMAT}): install that version"
-        )
+    require_format(f"the sink's progress of stream {value['stream']}", value.get("format", FIRST), FORMAT)
     return SinkProgress(str(value["stream"]), int(value["batch"]), offsets_from_json(json.dumps(value["offsets"])))
 
 

@@ -14,6 +14,7 @@ from tailrace_common.secrets import origin
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.formats import require_format
 from tailrace_spark.job.checkpoint_files import Files
 
 FORMAT: Final = 1
@@ -134,13 +135,9 @@ def _shown(note: dict[str, Any]) -> str:
 
 def _compare(note: dict[str, Any], checkpoint: str, job: Job) -> None:
     subject = f"stream.checkpoint {checkpoint}"
-    if note["format"] > FORMAT:
-        raise SettingsError(
-            f"{subject} was written by a newer Tailrace (format {note['format']}; this one reads up to {FORMAT}). "
-            "Install that version, or set another stream.checkpoint, which reads the topics from "
-            "stream.starting_offsets on; a merging sink comes out the same"
-        )
     remedy = "set another stream.checkpoint, which reads the topics from stream.starting_offsets on"
+    otherwise = f", or {remedy}; a merging sink comes out the same"
+    require_format(subject, note["format"], FORMAT, otherwise=otherwise)
     if note.get("prefix") != job.prefix:
         raise SettingsError(f"{subject} is of the topics of {note.get('prefix')}, not of {job.prefix}: {remedy}")
     if note.get("sink") and job.sink and _store(note) != (job.store or store_of(job.sink)):

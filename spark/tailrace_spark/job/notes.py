@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.formats import FIRST, require_format
 
 FORMAT: Final = 1
 """Notes without a format are of a version that wrote none, and otherwise the same."""
@@ -21,10 +21,6 @@ def decode_note(text: str, name: str) -> dict[str, Any]:
     note = json.loads(text)
     if not isinstance(note, dict):
         raise ValueError(f"tailrace/{name} in the checkpoint is no JSON object")
-    format_number = note.get("format", FORMAT)
-    if not isinstance(format_number, int) or format_number > FORMAT:
-        raise SettingsError(
-            f"tailrace/{name} in stream.checkpoint was written by a newer Tailrace (format {format_number}; this one "
-            f"reads up to {FORMAT}). Install that version, or set another stream.checkpoint"
-        )
+    record = f"tailrace/{name} in stream.checkpoint"
+    require_format(record, note.get("format", FIRST), FORMAT, otherwise=", or set another stream.checkpoint")
     return note

@@ -212,7 +212,9 @@ def test_the_epoch_that_a_later_version_noted_ends_the_start(tmp_path: Path) -> 
     root.mkdir()
     note = json.dumps({"epoch": 3, "format": 3})
     (root / "epoch").write_text(note)
-    with pytest.raises(SettingsError, match=r"spool/epoch: a newer Tailrace .*format 3.*Install that version"):
+    with pytest.raises(
+        SettingsError, match=r"spool/epoch was written by a newer Tailrace .*format 3.*Install that version"
+    ):
         Spool(root, 1 << 20)
     assert (root / "epoch").read_text() == note
 

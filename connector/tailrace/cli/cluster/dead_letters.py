@@ -13,7 +13,7 @@ from tailrace.publish.kafka import KafkaTopics
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import Record, TopicReader
-from tailrace_schemas.formats import require_format
+from tailrace_schemas.formats import FIRST, require_format
 from tailrace_schemas.packing import json_object
 from tailrace_schemas.topics import Internal, internal_topic
 
@@ -54,15 +54,14 @@ def letters_of(records: Iterable[Record], host: str | None) -> Iterator[dict[str
     Raises SettingsError for a record of a later version.
     """
     for record in sorted(records, key=lambda record: record.timestamp):
+        record_name = f"a record of {record.timestamp} ms, offset {record.offset},"
         try:
             letter = json_object(record.value or b"{}")
+            letter_format = letter.get("format", FIRST)
+            if not isinstance(letter_format, int):
+                raise ValueError(f"format {letter_format!r}")
         except ValueError as error:
-            say(f"a record of {record.timestamp} ms, offset {record.offset}, is no dead letter: {error}")
-            continue
-        record_name = f"a record of {record.timestamp} ms, offset {record.offset}"
-        letter_format = letter.get("format")
-        if not isinstance(letter_format, int | None):
-            say(f"{record_name}, is no dead letter: format {letter_format!r}")
+            say(f"{record_name} is no dead letter: {error}")
             continue
         require_format(record_name, letter_format, FORMAT)
         if letter.keys() >= _SHOWN and host in (None, letter["host"]):

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from uuid import uuid4
 
-from tailrace_schemas.formats import require_format
+from tailrace_schemas.formats import FIRST, require_format
 from tailrace_spark.sinks.files.commits import Commits
 from tailrace_spark.sinks.files.formats import joined
 from tailrace_spark.sinks.files.leftovers import remove_leftovers
@@ -161,7 +161,7 @@ class Compaction:
 
     def _noted(self, name: str) -> dict[str, Any]:
         note: dict[str, Any] = json.loads(self._store.read(f"{_WORK}/{name}"))
-        require_format(f"{_WORK}/{name}", note.get("format"), FORMAT)
+        require_format(f"{_WORK}/{name}", note.get("format", FIRST), FORMAT)
         return note
 
     def _tidy(self, hours: float) -> int:

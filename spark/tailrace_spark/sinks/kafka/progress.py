@@ -8,7 +8,8 @@ from typing import Final
 
 from tailrace_common.kafka import PartitionReader
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_schemas.errors import FencedError, SettingsError
+from tailrace_schemas.errors import FencedError
+from tailrace_schemas.formats import FIRST, require_format
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.sinks.changelog.sink import encoded
 from tailrace_spark.sinks.kafka.record import KafkaRecord
@@ -67,11 +68,7 @@ class Progress:
             if record.value is None or key[:1] != [self._sink]:
                 continue
             value = json.loads(record.value)
-            if value.get(_FORMAT, FORMAT) > FORMAT:
-                raise SettingsError(
-                    f"a newer Tailrace has written sink {self._sink}'s progress (format {value[_FORMAT]}; this one "
-                    f"reads up to {FORMAT}): install that version"
-                )
+            require_format(f"the progress of sink {self._sink}", value.get(_FORMAT, FIRST), FORMAT)
             if len(key) == 1:
                 self.plan = value[_PLAN]
                 continue

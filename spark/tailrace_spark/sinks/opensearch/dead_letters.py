@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.formats import require_format
+from tailrace_schemas.formats import FIRST, require_format
 from tailrace_spark.batch.dead_letters import log_put
 from tailrace_spark.batch.delivery import LETTER_FORMAT, DeadLetter, RecordId
 from tailrace_spark.sinks.opensearch.bulk import Op
@@ -73,7 +73,7 @@ class OpensearchDeadLetters:
     def _exists(self) -> bool:
         answer = self._client.get(f"/{name(self._index)}")
         for described in (answer or {}).values():
-            noted = described.get("mappings", {}).get("_meta", {}).get(_FORMAT)
+            noted = described.get("mappings", {}).get("_meta", {}).get(_FORMAT, FIRST)
             require_format(f"{self._where}, {self._index}", noted, LETTER_FORMAT)
         return answer is not None
 

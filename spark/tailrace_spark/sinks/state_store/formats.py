@@ -11,7 +11,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.formats import FIRST, require_format
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
@@ -36,12 +36,8 @@ def make_tables(connection: sa.Connection, tables: Sequence[sa.Table]) -> None:
     formats = _formats(connection)
     names = [table.name for table in tables if table is not FORMATS]
     for name in names:
-        if formats.get(name, FORMAT) > FORMAT:
-            raise SettingsError(
-                f"the table {name} in the database {connection.engine.url.database} was written by a newer Tailrace "
-                f"(format {formats[name]}; this one reads up to {FORMAT}). Install that version, or give this one "
-                "another database"
-            )
+        record = f"the table {name} in the database {connection.engine.url.database}"
+        require_format(record, formats.get(name, FIRST), FORMAT, otherwise=", or give this one another database")
     for table in (FORMATS, *tables):
         table.create(connection, checkfirst=True)
     missing = [{"name": name, "format": FORMAT} for name in names if name not in formats]
