@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from uuid import uuid4
 
@@ -9,6 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace.local.process import wait_until
+from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.change import Change
@@ -18,6 +20,7 @@ from tailrace_schemas.streams import Generation, build_generation
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, table_plan, table_topic
+from tailrace_spark.batch.delivery import RecordKey
 
 RING = Ring((Node("11111111-0000-0000-0000-000000000000", "dc1", tuple(range(-(2**63) + 1, 2**63, 2**60))),))
 GENERATION_AT = 1_000
@@ -88,17 +91,30 @@ class Feed:
 
     def publish(self, changes: Iterable[Change], *, commit: bool = True, at: int = 0) -> None:
         """One transaction; `at` is Kafka's timestamp of its records, in milliseconds, 0: now."""
+        delivered: Counter[str] = Counter()
+        published = 0
         self._producer.begin_transaction()
         for change in changes:
             encoder = self._encoders.get(change.table) or self.add(change.table)
             where = partition(change.token, self._grown.get(self.topic(change.table), self.options.partitions))
             name, key, value = self.topic(change.table), encoder.key(change), encoder.value(change)
-            self._producer.produce(name, key=key, value=value, partition=where, timestamp=at)
+            self._producer.produce(
+                name, key=key, value=value, partition=where, timestamp=at,
+                on_delivery=lambda error, _: delivered.update([str(error)]),
+            )  # fmt: skip
+            published += 1
         if commit:
             self._producer.commit_transaction(30)
+            assert delivered == Counter({"None": published} if published else {})
         else:
             self._producer.flush(30)
             self._producer.abort_transaction(30)
+
+    def committed(self, table: Table) -> list[RecordKey]:
+        """The places of all records that a read_committed reader finds in a table's topic, in their order."""
+        topic = self.topic(table)
+        with TopicReader({**self._config}, topic, beginning=True) as reader:
+            return sorted((topic, number, record.offset) for number, record in reader.read_to_end())
 
     def poison(self, table: Table, *values: bytes) -> None:
         """Records that are no changes."""
