@@ -15,10 +15,12 @@ from tailrace.local import LocalKafka
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
+from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.source.images import ImageStore, imaged
 from tests.integration.feed import Feed
+from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -27,6 +29,22 @@ if TYPE_CHECKING:
 
 CART = table({"id": "int"}, {"c": "int"}, {"s": "text"}, {"v": "text"}, keyspace="shop", name="cart")
 LOG = Log(CART)
+ITEMS = table({"id": "int"}, regular={"total": "int", "state": "text"}, keyspace="shop", name="items")
+ITEM_LOG = Log(ITEMS)
+ITEM_HISTORY = (
+    [
+        ITEM_LOG.insert((1,), (), 10, total=20, state="open"),
+        ITEM_LOG.insert((2,), (), 10, total=5, state="paid"),
+        ITEM_LOG.insert((3,), (), 10, total=5, state="open"),
+    ],
+    [
+        ITEM_LOG.update((1,), (), 20, state="paid"),
+        ITEM_LOG.update((2,), (), 20, total=15),
+        ITEM_LOG.update((1,), (), 30, total=30),
+    ],
+    [ITEM_LOG.update((1,), (), 40, total=1), ITEM_LOG.delete((2,), (), 40), ITEM_LOG.delete((3,), (), 40)],
+)
+"""Of rows: 1 begins to match, changes, and ceases to; 2 begins to, and is deleted; 3 never does."""
 HISTORY = (
     [LOG.insert((1,), (1,), 10, v="a"), LOG.insert((1,), (2,), 10, v="b"), LOG.static((1,), 10, s="static")],
     [LOG.update((1,), (1,), 20, v="c"), LOG.delete_range((1,), (2,), (), 20)],
@@ -141,3 +159,45 @@ def test_a_stream_writes_debeziums_events(
         (TWO, None, None),
         ({"id": 1}, "c", {"id": 1, "s": "static"}),
     ]
+
+
+@pytest.mark.promise("shaping.row-filter")
+@pytest.mark.long
+@pytest.mark.parametrize("execution", ["driver", "executors"])
+def test_debeziums_events_are_those_of_the_rows_that_match(
+    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path, execution: str
+) -> None:
+    images = f"sqlite:///{tmp_path}/images.db" if execution == "driver" else new_database()
+    topic = {"type": "kafka", "topic": "{prefix}-out.{table}", "partitions": 1, "format": "debezium", "images": images}
+    where = {"shop.items": "row.total > 10 AND row.state = 'paid'"}
+    stream = {"checkpoint": str(tmp_path / "checkpoint"), "where": where, "execution": execution}
+    settings = Settings.model_validate(
+        {
+            "kafka": {"bootstrap.servers": kafka.bootstrap},
+            "topics": {"prefix": prefix},
+            "stream": stream,
+            "sink": {"out": topic},
+        }
+    )
+    feed.announce()
+    for history in ITEM_HISTORY:
+        feed.publish(history)
+        with closing(open_sink("out", settings.sink["out"], prefix, kafka=settings.kafka.reveal())) as sink:
+            batches: list[Progress] = []
+            location = settings.sink["out"].location
+            Stream(spark, settings, sink, location=location, on_batch=batches.append).run(availableNow=True)
+        assert {batch.execution for batch in batches if batch.records} == {execution}
+    events: dict[int, list[tuple[str, Any]]] = {}
+    with TopicReader(settings.kafka.reveal(), f"{prefix}-out.items", beginning=True) as reader:
+        for _, record in sorted(reader.read_to_end(), key=lambda one: one[1].offset):
+            if record.value is not None:
+                key, value = json.loads(record.key or b"")["payload"], json.loads(record.value)["payload"]
+                events.setdefault(key["id"], []).append((value["op"], value["after"]))
+    assert events == {
+        1: [
+            ("c", {"id": 1, "total": 20, "state": "paid"}),
+            ("u", {"id": 1, "total": 30, "state": "paid"}),
+            ("d", None),
+        ],
+        2: [("c", {"id": 2, "total": 15, "state": "paid"}), ("d", None)],
+    }

@@ -6,8 +6,8 @@ What becomes of which change is `tailrace_spark.rowstate.images`; docs/images.md
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tailrace_schemas.change import Change, Deletion
@@ -73,7 +73,12 @@ class Imaged:
 
 
 class ImageMaker:
-    """Makes the images of one table, as one definition shows it."""
+    """Makes the images of one table, as one definition shows it; with `matches`, as if it had no other rows.
+
+    So a row that begins to match is created with all its columns, and one that ceases to match is deleted.
+    """
+
+    matches: Callable[[Values], bool] | None = None
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -101,7 +106,8 @@ class ImageMaker:
 
     def _named(self, key: bytes, images: Iterable[Image]) -> tuple[RowImage, ...]:
         key_token = token(key)
-        return tuple([self._row_image(key, key_token, image) for image in images])
+        asked_for = images if self.matches is None else _matching(images, self.matches)
+        return tuple([self._row_image(key, key_token, image) for image in asked_for])
 
     def _row_image(self, key: bytes, token: int, image: Image) -> RowImage:
         return RowImage(
@@ -121,6 +127,18 @@ class ImageMaker:
             column.name: None if value is None else plain(codec(column.type).decode(value))
             for column, value in zip(columns, values, strict=False)
         }
+
+
+def _matching(images: Iterable[Image], matches: Callable[[Values], bool]) -> Iterator[Image]:
+    """The images of the table that has the rows which match, and no others."""
+    for image in images:
+        old_row, new_row = (
+            None if values is None or not matches(values) else values for values in (image.before, image.after)
+        )
+        if old_row is not None and new_row is not None:
+            yield image
+        elif (row := new_row if old_row is None else old_row) is not None:
+            yield replace(image, before=old_row, after=new_row, changed=tuple(row))
 
 
 def images_text(images: RowImages) -> bytes | None:

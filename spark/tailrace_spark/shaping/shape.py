@@ -25,8 +25,8 @@ log = logging.getLogger("tailrace_spark")
 
 NO_WHOLE_ROWS: Final = (
     "{} asks for row.NAME, a column outside the key, which takes whole rows: this sink knows only what a change "
-    "writes, and images cannot be asked. Sinks of the types sql and opensearch know them, and delta and iceberg with "
-    'mode = "current"'
+    "writes. Sinks of the types sql and opensearch know them, delta and iceberg with "
+    'mode = "current", and change logs with images'
 )
 """What is wrong where the sink cannot be asked for rows; with the setting."""
 _NOTHING: Final[Mapping[str, int]] = {}

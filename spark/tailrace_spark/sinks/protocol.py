@@ -184,7 +184,8 @@ class RowFilteringSink(Sink, Protocol):
     """A sink that can be asked for rows by columns outside the key, as it knows whole rows.
 
     A row that ceases to match goes, and one that begins to match comes with all its columns. What it stores of rows
-    that do not match makes that possible. A table that does not fit the filters is refused as table_faults says.
+    that do not match makes that possible. A log of changes with images has images as if there were no other rows, and
+    changes that have some. A table that does not fit the filters is refused as table_faults says.
     """
 
     def filter_rows(self, filters: RowFilters) -> None:

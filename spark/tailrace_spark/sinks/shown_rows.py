@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.merge.row_filter import RowFilters
+from tailrace_spark.merge.row_filter import RowFilters, predicate_of
 from tailrace_spark.merge.shown_rows import ShownRows, shown_rows
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
@@ -15,3 +17,18 @@ def shown_in_sink(filters: RowFilters, table: Table) -> ShownRows | None:
         return shown_rows(filters, table)
     except SettingsError as error:
         raise TableRefusedError(str(error)) from None
+
+
+def rows_matching(filters: RowFilters, table: Table) -> Callable[[Mapping[str, object]], bool] | None:
+    """Whether a row matches, by its values that are not null; None: all do.
+
+    Raises TableRefusedError where a filter does not fit the table.
+    """
+    try:
+        predicate = predicate_of(filters, table)
+    except SettingsError as error:
+        raise TableRefusedError(str(error)) from None
+    if predicate is None:
+        return None
+    names = [column.name for column in predicate.columns]
+    return lambda values: predicate.holds([values.get(name) for name in names])

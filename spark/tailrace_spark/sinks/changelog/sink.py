@@ -24,6 +24,7 @@ from tailrace_spark.batch.delivery import (
 )
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.row_image import Imaged
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.changelog.json_plan import JsonPlan
 from tailrace_spark.sinks.changelog.routes import RouteError
 from tailrace_spark.sinks.protocol import Capabilities
@@ -166,6 +167,8 @@ class Imaging(Protocol):
 
     def imaged(self, pieces: Iterable[Piece]) -> Iterator[Piece]: ...
 
+    def filter_rows(self, filters: RowFilters) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -185,7 +188,18 @@ class ChangeLogSink:
     @property
     def capabilities(self) -> Capabilities:
         """It wants its changes in order; with images it makes rows of them."""
-        return Capabilities(ordered=True, logs_changes=self._imaging is None, transactions=self._transactions)
+        return Capabilities(
+            ordered=True,
+            logs_changes=self._imaging is None,
+            transactions=self._transactions,
+            filtering=None if self._imaging is None else self,
+        )
+
+    def filter_rows(self, filters: RowFilters) -> None:
+        """As RowFilteringSink says, by images: only changes of rows that match go out."""
+        if self._imaging is None:
+            raise ValueError("a sink without images knows no rows: capabilities.filtering says so")
+        self._imaging.filter_rows(filters)
 
     def reach(self) -> None:
         """As the outlet's, and the database of images."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -21,6 +21,7 @@ from tailrace_schemas.tokens import token as token_of
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.images.given import LONGEST_STREAM
 from tailrace_spark.sinks.images.store import ImageStore, Share
 from tailrace_spark.sinks.naming import fit
@@ -31,16 +32,22 @@ from tailrace_spark.sinks.worker_cache import WorkerCache
 
 @dataclass(frozen=True, slots=True)
 class ImageSettings:
-    """What an ImageStore is made of; equal ones share that of a worker process. It may have a secret."""
+    """What an ImageStore is made of; equal ones share that of a worker process. It may have a secret.
+
+    `filters` are those of ImageStore.filter_rows.
+    """
 
     url: str = field(repr=False)
     stream: str
     ring_delay: float
     merge_horizon: int | None
+    filters: RowFilters = ()
 
     def open(self) -> ImageStore:
         """A store of its own connections."""
-        return ImageStore(self.url, self.stream, ring_delay=self.ring_delay, merge_horizon=self.merge_horizon)
+        store = ImageStore(self.url, self.stream, ring_delay=self.ring_delay, merge_horizon=self.merge_horizon)
+        store.filter_rows(self.filters)
+        return store
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,8 @@ class ImagePlanner:
         self._store.prepare(definitions, partial(self._fence, stream=batch.stream))
         if self._token is None:
             raise ValueError("a plan without a token")
-        return ImagingTask(self._settings, batch, self._token, self._clock())
+        settings = replace(self._settings, filters=self._store.filters)
+        return ImagingTask(settings, batch, self._token, self._clock())
 
     def commit(self) -> None:
         """The tasks of a batch are done: forget deletions that are old enough."""

@@ -29,11 +29,13 @@ from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImag
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import late
+from tailrace_spark.merge.row_filter import RowFilters, filter_of
 from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
 from tailrace_spark.rowstate.truncation import EVERYTHING, absorb, truncation_of
 from tailrace_spark.sinks.images.given import LONGEST_STREAM, STREAM_NAME, given_before, keep_given, record_position
 from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
 from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.shown_rows import rows_matching
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 from tailrace_spark.sinks.state_store.engine import absent, is_of_one_table, open_engine, remedy, said
@@ -71,13 +73,14 @@ class Share:
 
 @dataclass(slots=True)
 class _ImagedTable:
-    """One table of the stream, as its transaction knows it."""
+    """One table of the stream, as its transaction knows it. `knows_filter`: its maker knows the filter of its rows."""
 
     id: UUID
     record: TableRecord
     maker: ImageMaker
     state: ScopeState
     truncations: Truncations
+    knows_filter: bool = False
 
 
 class ImageStore:
@@ -112,6 +115,15 @@ class ImageStore:
         self._followed: dict[UUID, _ImagedTable] = {}
         self._made = False
         self._share: Share | None = None
+        self.filters: RowFilters = ()
+
+    def filter_rows(self, filters: RowFilters) -> None:
+        """Make images as if tables had the rows alone that match, and leave out changes that have none.
+
+        A change stays whose images cannot be told, and so does a truncation.
+        """
+        self.filters = filters
+        self._followed.clear()
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError when the database does not answer or refuses."""
@@ -224,18 +236,28 @@ class ImageStore:
         given_now = {record_key: (images, expired.get(record_key, ())) for record_key, images in new_images.items()}
         keep_given(connection, self._stream, given_now)
         former |= given_now
-        imaged = tuple(
+        imaged = [
             replace(delivered, images=Imaged(shapes[delivered.change.table.id], *former[record_position(delivered)]))
             for delivered in changes
             if delivered.change.table.id in shapes
-        )
-        return imaged, letters
+        ]
+        return tuple(delivered for delivered in imaged if self._is_asked_for(delivered)), letters
+
+    def _is_asked_for(self, delivered: Delivered) -> bool:
+        """Whether a change goes out: of a filtered table only one that says something of rows that match."""
+        imaged, change = delivered.images, delivered.change
+        if imaged is None or filter_of(self.filters, imaged.table) is None or change.op is Op.TRUNCATE:
+            return True
+        return imaged.images is None or bool(imaged.images or imaged.expired)
 
     def _table_images(
         self, connection: sa.Connection, changes: Sequence[Delivered], fresh: Sequence[Delivered]
     ) -> tuple[Table, dict[tuple[str, int, int], RowImages], tuple[RowImage, ...]]:
         """The definition of one table now, the images of its changes that have had none, and of what expired before."""
         table = self._follow(connection, changes)
+        if not table.knows_filter:
+            table.maker.matches = rows_matching(self.filters, table.maker.table)
+            table.knows_filter = True
         now = int(self._clock() if self._share is None else self._share.now)
         expired = self._expire(connection, table, now) if fresh else ()
         return table.maker.table, self._make(connection, table, fresh, now), expired

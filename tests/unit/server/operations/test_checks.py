@@ -210,7 +210,7 @@ def test_a_filter_of_rows_is_checked_against_table_and_sink() -> None:
     assert asked("row.price > 5 AND id = 1", ITEMS) == []
     [(name, ok, words)] = asked("row.price > 5", ITEMS, rows=False)
     assert (name, ok) == ("where", False)
-    assert "this sink knows only what a change writes, and images cannot be asked. Sinks of the types sql and" in words
+    assert "this sink knows only what a change writes. Sinks of the types sql and opensearch know them" in words
     [(name, ok, words)] = asked("row.price > 5", ITEMS, ORDERS)
     assert (name, ok) == ("where, in part", True)
     assert "no column row.price; it may ask for row.email" in words

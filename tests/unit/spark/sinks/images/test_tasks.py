@@ -24,6 +24,7 @@ from tailrace_schemas.tokens import token as token_of
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.shaping.row_conditions import split_conditions
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings, ImagingTask, images_for
 from tailrace_spark.sinks.images.store import ImageStore
@@ -275,3 +276,23 @@ def test_no_task_makes_images_in_a_file(tmp_path: Path) -> None:
     images = images_for("x", settings, Surroundings("t"))
     assert images.store is not None
     assert images.planner is None
+
+
+@pytest.mark.promise("shaping.row-filter")
+def test_tasks_filter_rows_as_the_driver_does(planned: Planned) -> None:
+    filters, _ = split_conditions({"shop.*": "row.amount > 20"}, "stream.where")
+    plain = replace(CART, static=())  # rows of a table with static columns cannot be filtered
+    log, changes = Log(plain), list[Change]()
+    for number in range(60):
+        key, line = (number % 12,), (number % 3,)
+        changes.append(log.insert(key, line, number, amount=number) if number % 4 else log.delete(key, line, number))
+    delivered = Topic().delivered(changes)
+    with closing(ImageStore(new_database(), "driver", clock=lambda: 1.0)) as driver:
+        driver.filter_rows(filters)
+        by_driver = taken(driver.imaged(cut(delivered, 7)))
+    planned.store.filter_rows(filters)
+    by_partition = by_tasks(planned.plan(0, (-1, plain)), delivered)
+    assert shown(by_partition) == shown(by_driver)
+    assert 0 < len(by_driver) < len(delivered)
+    # Another attempt at the same batch, after a newer plan, gives the same.
+    assert shown(by_tasks(planned.plan(0, (-1, plain)), delivered)) == shown(by_driver)
