@@ -17,6 +17,7 @@ SERVED: Final = "unit/server/api/test_api.py"
 TOKENS: Final = "unit/server/oidc/test_tokens.py"
 SIGN_IN: Final = "unit/server/web/test_signing_in.py"
 DROPPED: Final = "unit/server/operations/test_dropping.py"
+FILES_DROPPED: Final = "unit/spark/sinks/files/test_dropping.py"
 LIMITS: Final = "unit/server/api/test_limits.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
@@ -50,6 +51,15 @@ BREAKAGES: Final = (
         new="                    break\n",
         needs=Needs.NOTHING,
         reds=(Red(SEATED, "test_who_stands_still_is_left_behind_and_the_others_go_on", "is not None"),),
+    ),
+    Breakage(
+        name="offsets-of-dropped-files-stay",
+        promise="a target that was dropped can be written anew",
+        file="spark/tailrace_spark/sinks/files/dropping.py",
+        old="    remaining_ends = {partition: end for partition, end in ends.items() if partition[0] not in topics}\n",
+        new="    remaining_ends = ends\n",
+        needs=Needs.NOTHING,
+        reds=(Red(FILES_DROPPED, "test_the_same_records_can_be_written_anew", "shop.plain.: 2"),),
     ),
     Breakage(
         name="a-taken-over-snapshot-begins-again",

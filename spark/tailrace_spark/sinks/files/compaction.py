@@ -20,7 +20,7 @@ from tailrace_schemas.formats import FIRST, require_format
 from tailrace_spark.sinks.files.commits import Commits
 from tailrace_spark.sinks.files.formats import joined
 from tailrace_spark.sinks.files.leftovers import remove_leftovers
-from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends, Pack, PackedFile, PackName
+from tailrace_spark.sinks.files.manifest import Ends, Pack, PackedFile, PackName, packed_files, summed
 from tailrace_spark.sinks.files.store import FileStore, answering, hidden
 
 PACK_COMMITS: Final = 10_000
@@ -102,7 +102,7 @@ class Compaction:
         for commit in new:
             self._commits.show(commit)
         name = PackName((packed or new)[0].number, new[-1].number, uuid4().hex[:12])
-        files = _files(all_commits)
+        files = packed_files(all_commits)
         groups = list(_grouped(files, self._file_bytes))
         joined_files = self._planned(groups, name)
         replaced = [source.path for group in groups for source in group.sources]
@@ -114,15 +114,9 @@ class Compaction:
         self._note(name.id, paths)
         sized = [replace(file, bytes=self._size(file.path)) for file in joined_files]
         unchanged = [file for file in files if file.path not in set(replaced)]
-        pack = Pack(
-            first=name.first,
-            last=name.last,
+        pack = replace(
+            Pack.of(all_commits, ends),
             files=tuple(sorted((*unchanged, *sized), key=lambda file: (file.table, file.day, file.path))),
-            ends=ends,
-            letters=tuple(
-                (entry.number, entry.dead_letters) for entry in all_commits if entry.dead_letters is not None
-            ),
-            replayed=tuple((entry.number, entry.replayed) for entry in all_commits if entry.replayed),
         )
         self._commits.write_pack(name, pack)
         return Compacted(commits=len(new), joined=len(replaced), made=len(joined_files))
@@ -138,7 +132,7 @@ class Compaction:
             planned.append(
                 PackedFile(
                     path=path, table=first.table, day=first.day, definition=first.definition, bytes=0,
-                    parts=_summed(parts),
+                    parts=summed(parts),
                 )
             )  # fmt: skip
         return planned
@@ -188,34 +182,6 @@ class Compaction:
                         removed += 1
                 self._store.remove(f"{_WORK}/{name}")
         return removed
-
-
-def _files(commits: Iterable[Commit]) -> list[PackedFile]:
-    """The files of some commits, each once, in the order of the first commit that has some of it."""
-    parts: dict[str, list[tuple[int, int]]] = {}
-    by_path: dict[str, CommittedFile] = {}
-    for commit in commits:
-        for file in commit.files:
-            parts.setdefault(file.path, []).append((commit.number, file.records))
-            by_path.setdefault(file.path, file)
-    return [
-        PackedFile(
-            path=path, table=file.table, day=file.day, definition=file.definition, bytes=file.bytes,
-            parts=_summed(parts[path]),
-        )
-        for path, file in by_path.items()
-    ]  # fmt: skip
-
-
-def _summed(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The rows of each commit; those of one commit that stand together, together."""
-    summed: list[tuple[int, int]] = []
-    for commit, records in parts:
-        if summed and summed[-1][0] == commit:
-            summed[-1] = commit, summed[-1][1] + records
-        else:
-            summed.append((commit, records))
-    return tuple(summed)
 
 
 def _grouped(files: Iterable[PackedFile], file_bytes: int) -> Iterator[_Growing]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from tailrace_spark.sinks.files.commits import Commits
@@ -10,6 +11,8 @@ from tailrace_spark.sinks.files.store import FileStore
 
 # The commit that an attempt was to be, its writer, the number of its attempt, a task's own id, the number of its file.
 _OF_BATCH: Final = re.compile(r"\.?([0-9]{20})-[0-9a-f]{12}-[0-9]+(-[0-9a-f]{12})?-[0-9]+\.(parquet|jsonl|jsonl\.gz)")
+# The last commit of a pack, its id, the number of its file.
+_OF_PACK: Final = re.compile(r"\.?[0-9]{20}-pack-[0-9a-f]{12}-[0-9]+\.(parquet|jsonl|jsonl\.gz)")
 _SHORTEST_HOURS: Final = 1.0
 """A replay of dead letters may commit a file behind the commit that its name says: within this time."""
 
@@ -30,6 +33,24 @@ def remove_leftovers(store: FileStore, commits: Commits, hours: float, now: floa
     for path in leftovers:
         store.remove(_shown(path))
     return len(leftovers)
+
+
+def remove_unused(store: FileStore, commits: Commits, directories: Collection[str]) -> set[str]:
+    """Remove the files of batches and packs below some directories that no commit has; those where some were.
+
+    No stream may write meanwhile. Files of other names stay. Raises ServiceError.
+    """
+    files = [(path, directory) for path, _ in store.below() if (directory := path.partition("/")[0]) in directories]
+    used = {file.path for commit in commits.after(-1) for file in commit.files}
+    unused = [(path, directory) for path, directory in files if _is_own(path) and _shown(path) not in used]
+    for path, _ in unused:
+        store.remove(_shown(path))
+    return {directory for _, directory in unused}
+
+
+def _is_own(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return _OF_BATCH.fullmatch(name) is not None or _OF_PACK.fullmatch(name) is not None
 
 
 def _commit_of(path: str) -> float:

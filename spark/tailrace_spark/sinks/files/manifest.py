@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
+from urllib.parse import quote
 
+from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import RecordKey
 
 Ends = dict[tuple[str, int], int]
 """The offset behind the last committed record, by topic and partition."""
+
+
+def directory_of(table: Table) -> str:
+    """Where the files of a table are, below the root: `<keyspace>.<table>`, each a component of a URL."""
+    return f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +126,20 @@ class Pack:
             )
 
     @classmethod
+    def of(cls, commits: Sequence[Commit], ends: Ends) -> Self:
+        """Of commits one behind the other, at least one; `ends` are those of all partitions behind the last."""
+        return cls(
+            first=commits[0].number,
+            last=commits[-1].number,
+            files=tuple(packed_files(commits)),
+            ends=ends,
+            letters=tuple(
+                (commit.number, commit.dead_letters) for commit in commits if commit.dead_letters is not None
+            ),
+            replayed=tuple((commit.number, commit.replayed) for commit in commits if commit.replayed),
+        )
+
+    @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:
         """From JSON."""
         return cls(
@@ -152,6 +173,34 @@ def chosen(names: Iterable[PackName]) -> list[PackName]:
         if not packs or name.first > packs[-1].last:
             packs.append(name)
     return packs
+
+
+def packed_files(commits: Iterable[Commit]) -> list[PackedFile]:
+    """The files of some commits, each once, in the order of the first commit that has some of it."""
+    parts: dict[str, list[tuple[int, int]]] = {}
+    by_path: dict[str, CommittedFile] = {}
+    for commit in commits:
+        for file in commit.files:
+            parts.setdefault(file.path, []).append((commit.number, file.records))
+            by_path.setdefault(file.path, file)
+    return [
+        PackedFile(
+            path=path, table=file.table, day=file.day, definition=file.definition, bytes=file.bytes,
+            parts=summed(parts[path]),
+        )
+        for path, file in by_path.items()
+    ]  # fmt: skip
+
+
+def summed(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The rows of each commit; those of one commit that stand together, together."""
+    summed: list[tuple[int, int]] = []
+    for commit, records in parts:
+        if summed and summed[-1][0] == commit:
+            summed[-1] = commit, summed[-1][1] + records
+        else:
+            summed.append((commit, records))
+    return tuple(summed)
 
 
 def nested(ends: Ends) -> dict[str, dict[str, int]]:

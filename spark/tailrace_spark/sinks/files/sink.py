@@ -23,16 +23,27 @@ class FilesSink(ProgressLogSink):
     """As ProgressLogSink, and a TaskSink where changes have no row images: these are merged in one process."""
 
     def __init__(
-        self, outlet: ReplayableFilesOutlet, imaging: Imaging | None = None, *, transactions: bool = False
+        self,
+        outlet: ReplayableFilesOutlet,
+        imaging: Imaging | None = None,
+        *,
+        prefix: str,
+        transactions: bool = False,
     ) -> None:
+        """`prefix` is the topics'."""
         super().__init__(outlet, imaging, transactions=transactions)
         self._files = outlet
+        self._prefix = prefix
         self._has_images = imaging is not None
         self._attempt: str | None = None
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, tasks=None if self._has_images else self)
+        return replace(super().capabilities, tasks=None if self._has_images else self, droppable=self)
+
+    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
+        """As DroppableSink says: their directories. Dead letters, and the database of images, stay."""
+        return self._files.drop(tables, self._prefix)
 
     def fence(self, stream: str) -> None:
         """As TaskSink says: what a task has written counts by a manifest alone, which one driver writes."""

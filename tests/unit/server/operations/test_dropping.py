@@ -69,14 +69,15 @@ def test_sinks_that_cannot_are_refused_before_anything_changes(subscriptions: Su
     operations = DirectOperations(
         subscriptions, Settings(), "test", drop=partial(drop_target, wait=list[float]().append)
     )
-    operations.subscribe(Asked(table="shop.orders", name="f", sink={"type": "files", "path": "/x"}))
+    sink = {"type": "http", "url": "https://example.com/changes"}
+    operations.subscribe(Asked(table="shop.orders", name="h", sink=sink))
     with pytest.raises(
         RefusedRequestError,
-        match=r"a sink of type files cannot drop what it has written into .*; sql, cassandra, kafka",
+        match=r"a sink of type http cannot drop what it has written into .*; sql, log-tables, cassandra, kafka",
     ):
-        operations.cancel("f", drop_target=True)
-    assert operations.details("f")["state"] == "active"
-    droppable = ["sql", "cassandra", "kafka", "delta", "iceberg", "opensearch"]
+        operations.cancel("h", drop_target=True)
+    assert operations.details("h")["state"] == "active"
+    droppable = ["sql", "log-tables", "cassandra", "kafka", "files", "delta", "iceberg", "opensearch"]
     assert [name for name, kind in SINKS.items() if kind.droppable] == droppable
 
 

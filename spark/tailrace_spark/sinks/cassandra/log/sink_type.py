@@ -27,4 +27,5 @@ LOG_TABLES: Final = SinkType(
     packages=("cassandra",),
     document="docs/log-tables.md",
     open=_open,
+    droppable=True,
 )

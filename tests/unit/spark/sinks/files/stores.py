@@ -175,4 +175,5 @@ class StoredInTasks(Stored):
     """A root that tasks write."""
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        return LogInTasks(FilesSink(ReplayableFilesOutlet(self.opened(dies_after, revives=revives), self.settings)))
+        outlet = ReplayableFilesOutlet(self.opened(dies_after, revives=revives), self.settings)
+        return LogInTasks(FilesSink(outlet, prefix="t"))

@@ -20,6 +20,7 @@ from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
 from tests.unit.spark.sinks.files.compacting_contract import CompactingContract
+from tests.unit.spark.sinks.files.dropping_contract import DroppingContract
 from tests.unit.spark.sinks.files.stores import Stored
 
 pytestmark = pytest.mark.integration
@@ -46,6 +47,14 @@ class TestFilesOnS3(ChangeLogContract):
     def server(self) -> str:
         return f"{package('pyarrow')}, S3 of {package('moto')}"
 
+    @pytest.fixture
+    def stores(self) -> Callable[[], Stored]:
+        return in_a_bucket
+
+
+@pytest.mark.promise("subscription.target-dropped")
+@pytest.mark.long
+class TestDroppingOnS3(DroppingContract):
     @pytest.fixture
     def stores(self) -> Callable[[], Stored]:
         return in_a_bucket
