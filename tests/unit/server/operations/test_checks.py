@@ -236,7 +236,8 @@ def test_a_filter_of_rows_is_checked_against_table_and_sink() -> None:
         ({"type": "delta", "path": "/none", "mode": "history"}, False),
         ({"type": "iceberg", "path": "/none", "mode": "history"}, False),
         ({"type": "files", "path": "/none", "format": "jsonl"}, False),
-        ({"type": "console", "images": "sqlite:////none/images.db"}, False),
+        ({"type": "console"}, False),
+        ({"type": "console", "images": "sqlite:////none/images.db"}, True),
     ],
     ids=lambda value: "-".join(value.get(name, "") for name in ("type", "mode")) if isinstance(value, dict) else "",
 )
