@@ -38,6 +38,33 @@ _EXECUTOR: Final = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _NOT_OURS: Final = shutil.ignore_patterns("site-packages", "dist-packages", "test", "idlelib", "tkinter", "config-*")
 
 
+def java_module_options() -> list[str]:
+    """The options of Java that Spark starts its processes with, as its launcher prints them.
+
+    On Kubernetes the driver puts them into an executor's variables SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1 and so on.
+    """
+    home, spark = java_home_for_spark(), _spark_directory()
+    launcher = ("org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit", "--class", "any", "any.jar")
+    shown = subprocess.run(
+        [str(home / "bin" / "java"), "-cp", f"{spark}/jars/*", *launcher],
+        env={**os.environ, "SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    words = shown.replace("\n", "\0").split("\0")
+    options = [word for word in words if word.startswith(("-XX:", "-D", "--add-", "--enable-"))]
+    assert any(option.startswith("--add-opens") for option in options), shown
+    return options
+
+
+def _spark_directory() -> Path:
+    specification = find_spec("pyspark")
+    assert specification is not None
+    assert specification.origin is not None
+    return Path(specification.origin).parent
+
+
 class SparkMachine(LocalService):
     """A machine of the cluster: its Spark and Python below `directory`, run by `user` or, for None, by ours."""
 
@@ -85,10 +112,7 @@ class SparkMachine(LocalService):
 
     def _furnish(self, spark: Path) -> None:
         """Put Spark, a bare Python and an empty scratch directory here. Files are links where the disk is the same."""
-        found = find_spec("pyspark")
-        assert found is not None
-        assert found.origin is not None
-        installed, base = Path(found.origin).parent, Path(sys.base_prefix)
+        installed, base = _spark_directory(), Path(sys.base_prefix)
         for folder in ("jars", "python/lib"):
             shutil.copytree(installed / folder, spark / folder, copy_function=_linked)
         python = self.directory / "python"

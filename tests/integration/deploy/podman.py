@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
+
+import yaml
 
 from tailrace_common.java.maven import find_repository
 from tests.integration.deploy.tools import run
@@ -104,6 +106,22 @@ class Podman:
             yield Container(self, name)
         finally:
             self.run("podman", "rm", "-f", "-t", "0", name)
+
+    @contextmanager
+    def pod(self, folder: Path, pod: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[list[Container]]:
+        """The containers of a Kubernetes pod on the machine's network, in the manifest's order; removed at the exit.
+
+        `settings` is the ConfigMap of its volumes. Both are written to `folder`.
+        """
+        manifest, configuration = folder / "pod.yaml", folder / "settings.yaml"
+        manifest.write_text(yaml.safe_dump(dict(pod)))
+        configuration.write_text(yaml.safe_dump(dict(settings)))
+        names = [f"{pod['metadata']['name']}-{container['name']}" for container in pod["spec"]["containers"]]
+        try:
+            self.run("podman", "play", "kube", "--configmap", str(configuration), str(manifest))
+            yield [Container(self, name) for name in names]
+        finally:
+            self.run("podman", "play", "kube", "--down", str(manifest))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, p
 from tests.integration.deploy.podman import PROGRAMS, ROOT, Container, Podman
 from tests.integration.deploy.tools import require
 from tests.integration.feed import Feed
-from tests.services.spark_cluster import SparkCluster, compiled_code
+from tests.services.spark_cluster import SparkCluster, compiled_code, java_module_options
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -193,9 +193,10 @@ def test_an_executor_of_the_image_works_for_a_driver_elsewhere(
             "SPARK_EXECUTOR_POD_IP": "127.0.0.1",
             "SPARK_EXECUTOR_POD_NAME": "executor-1",
             "SPARK_RESOURCE_PROFILE_ID": "0",
-            "SPARK_JAVA_OPT_0": "-XX:TieredStopAtLevel=1",
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
+        java_options = ("-XX:TieredStopAtLevel=1", *java_module_options())
+        environ |= {f"SPARK_JAVA_OPT_{number}": option for number, option in enumerate(java_options)}
         options = mounts((work, "/var/lib/tailrace"))
         options += tuple(word for name, value in environ.items() for word in ("-e", f"{name}={value}"))
         command = [sys.executable, "-m", "tests.integration.cluster_driver", "changes", "shop.plain", str(file)]
