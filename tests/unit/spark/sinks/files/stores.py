@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +21,19 @@ from tailrace_spark.sinks.protocol import Sink
 from tests.unit.spark.sinks.in_tasks import LogInTasks
 
 _NEVER_CLOSED: Final[list[Any]] = []
-"""Files that dead processes were writing: one that is forgotten is closed, and S3 then has an object of what it got."""
+"""Files that dead processes were writing: one that is forgotten is closed, and S3 then has an object of what it got.
+
+So they are kept as long as their test runs."""
+
+
+def close_abandoned() -> None:
+    """Close what dead processes were writing, once their test is over, and while the store still answers.
+
+    The interpreter closes the rest at its end, and waits for a store that is gone by then.
+    """
+    while _NEVER_CLOSED:
+        with suppress(OSError, ValueError):
+            _NEVER_CLOSED.pop().close()
 
 
 class Dying(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +21,15 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
 from tests.unit.spark.sinks.files.compacting_contract import CompactingContract
 from tests.unit.spark.sinks.files.dropping_contract import DroppingContract
-from tests.unit.spark.sinks.files.stores import Stored
+from tests.unit.spark.sinks.files.stores import Stored, close_abandoned
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def _abandoned() -> Iterator[None]:
+    yield
+    close_abandoned()
 
 
 def keys() -> dict[str, str]:
