@@ -26,9 +26,11 @@ BASE: Final = "localhost/tailrace-base"
 _SECONDS: Final = 3000.0
 # What the build needs of the machine to reach packages, where the machine needs it: pip's settings and authorities.
 _MACHINE: Final = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+# Without limits of its own podman raises ours, which it may not.
 _CONFIGURATION: Final = """\
 [containers]
 netns = "host"
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
 log_driver = "k8s-file"
 [engine]
 runtime = "runc"
@@ -98,9 +100,8 @@ class Podman:
         """A container on the machine's network, closed as docs/deployment/containers.md says; removed at the exit."""
         name = f"tailrace-{uuid4().hex[:12]}"
         closed = ("--read-only", "--tmpfs", "/tmp:exec,mode=1777", "--cap-drop", "all")  # noqa: S108 - the container's
-        # Checks of health are timers of systemd, which may not run here; without limits of its own podman raises ours.
-        limits = ("--ulimit", "nproc=4096:4096", "--ulimit", "nofile=4096:4096", "--no-healthcheck")
-        safe = ("--security-opt", "no-new-privileges", "--network", "host", *limits)
+        # Checks of health are timers of systemd, which may not run here.
+        safe = ("--security-opt", "no-new-privileges", "--network", "host", "--no-healthcheck")
         self.run("podman", "run", "-d", "--name", name, *closed, *safe, *options, image, *arguments)
         try:
             yield Container(self, name)
@@ -121,7 +122,7 @@ class Podman:
             self.run("podman", "play", "kube", "--configmap", str(configuration), str(manifest))
             yield [Container(self, name) for name in names]
         finally:
-            self.run("podman", "play", "kube", "--down", str(manifest))
+            self.run("podman", "pod", "rm", "--force", "--ignore", "-t", "0", pod["metadata"]["name"])
 
 
 @dataclass(frozen=True, slots=True)

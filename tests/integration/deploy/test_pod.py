@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
@@ -25,8 +26,9 @@ from tests.integration.deploy.tools import require
 pytestmark = [pytest.mark.long, pytest.mark.timeout(5400)]
 
 ROWS = 2000
-PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
-"""Timers of systemd in podman, which may not run here; the test asks their URL itself."""
+NOT_OF_PODMAN = ("ports", "startupProbe", "livenessProbe", "readinessProbe")
+"""On the machine's network podman maps no ports. Probes are timers of systemd in it, which may not run here: the test
+asks their URL itself."""
 VALUES = """\
 images: {{registry: localhost, tag: latest}}
 settings: |
@@ -47,10 +49,10 @@ def pod_of(objects: list[dict[str, Any]], node: LocalCassandra, health: int) -> 
     [agent] = spec["containers"]
     assert agent["startupProbe"]["httpGet"] == {"path": "/health/live", "port": health}
     environ = [_of_this_machine(variable, node.address) for variable in agent["env"]]
-    container = {name: value for name, value in agent.items() if name not in PROBES} | {"env": environ}
+    container = {name: value for name, value in agent.items() if name not in NOT_OF_PODMAN} | {"env": environ}
     data = {"name": "server-data", "hostPath": {"path": str(node.directory / "data"), "type": "Directory"}}
     pod = {**spec, "hostNetwork": True, "containers": [container], "volumes": [data, *spec["volumes"]]}
-    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "node", "labels": {"app": "node"}}, "spec": pod}
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"node-{uuid4().hex[:8]}"}, "spec": pod}
     return manifest, maps["t-tailrace-settings"]
 
 
