@@ -24,8 +24,7 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for
-from tests.integration.deploy.podman import PROGRAMS, ROOT, Container, Podman
-from tests.integration.deploy.tools import require
+from tests.integration.deploy.podman import ROOT, Container, Podman
 from tests.integration.feed import Feed
 from tests.services.spark_cluster import SparkCluster, compiled_code, java_module_options
 from tests.unit.spark.cassandra import Log
@@ -39,24 +38,6 @@ ROWS = 200
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
 ELSEWHERE = "127.0.0.2"
 """Loopback too, but no address that a process which listens on 127.0.0.1 is reached at."""
-
-
-@pytest.fixture(scope="module")
-def podman() -> Podman:
-    require(*PROGRAMS)
-    if os.geteuid() != 0:
-        pytest.skip("images are built and run as root here")
-    return Podman.open()
-
-
-@pytest.fixture(scope="module")
-def agent_image(podman: Podman) -> str:
-    return _built(podman, "agent")
-
-
-@pytest.fixture(scope="module")
-def stream_image(podman: Podman) -> str:
-    return _built(podman, "stream")
 
 
 @pytest.fixture
@@ -78,16 +59,15 @@ def rows(kafka: LocalKafka, prefix: str) -> Iterator[None]:
     feed.close()
 
 
-def _built(podman: Podman, target: str) -> str:
-    began = time.monotonic()
-    image = podman.build(target)
-    _LOG.info("%s: built in %.0f s, %.0f MB", target, time.monotonic() - began, podman.megabytes(image))
-    return image
-
-
 def mounts(*pairs: tuple[Path, str]) -> tuple[str, ...]:
     """Options for directories and files of this machine."""
     return tuple(word for source, target in pairs for word in ("-v", f"{source}:{target}"))
+
+
+def open_to_the_image(node: LocalCassandra) -> None:
+    """Let the image's user delete segments, as the node runs as another one."""
+    for folder in (node.directory / "data", node.cdc_raw, node.commitlog):
+        folder.chmod(0o777)
 
 
 def answers(url: str) -> bool:
@@ -111,8 +91,7 @@ def test_the_agent_publishes_a_nodes_changes(
 ) -> None:
     with LocalCassandra(tmp_path / "node") as node, cql(node) as session:
         data = node.directory / "data"
-        for folder in (data, node.cdc_raw, node.commitlog):
-            folder.chmod(0o777)  # the node runs as another user than the image's
+        open_to_the_image(node)
         create_keyspace(session, "shop")
         session.execute("CREATE TABLE shop.t (k int PRIMARY KEY, v text) WITH cdc = true")
         settings = settings_for(node, kafka, prefix)

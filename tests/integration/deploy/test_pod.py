@@ -6,7 +6,6 @@ command of `preStop` itself. All else is the chart's: image, user, volumes, sett
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ import yaml
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tests.integration.agents import cql, create_keyspace, ints, published
-from tests.integration.deploy.podman import PROGRAMS, Podman
+from tests.integration.deploy.podman import Podman
 from tests.integration.deploy.test_helm import rendered
-from tests.integration.deploy.test_images import ELSEWHERE, USER, answers, wait
+from tests.integration.deploy.test_images import ELSEWHERE, USER, answers, open_to_the_image, wait
 from tests.integration.deploy.tools import require
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(5400)]
@@ -63,16 +62,15 @@ def _of_this_machine(variable: Mapping[str, Any], address: str) -> dict[str, Any
     return {**variable, "value": variable["value"].replace("$(NODE_ADDRESS)", address)}
 
 
-def test_the_sidecar_of_the_chart_publishes_and_drains(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
-    require("helm", *PROGRAMS)
-    if os.geteuid() != 0:
-        pytest.skip("images are built and run as root here")
-    podman, health = Podman.open(), free_port("127.0.0.1")
-    podman.build("agent")
+@pytest.mark.usefixtures("agent_image")
+def test_the_sidecar_of_the_chart_publishes_and_drains(
+    podman: Podman, kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    require("helm")
+    health = free_port("127.0.0.1")
     node = LocalCassandra(tmp_path / "node", CassandraSettings(jmx_port=0))
     with node, cql(node) as session:
-        for folder in (node.directory / "data", node.cdc_raw, node.commitlog):
-            folder.chmod(0o777)  # the node runs as another user than the image's
+        open_to_the_image(node)
         create_keyspace(session, "shop")
         session.execute("CREATE TABLE shop.t (k int PRIMARY KEY, v text) WITH cdc = true")
         values = VALUES.format(port=node.port, bootstrap=kafka.bootstrap, prefix=prefix, health=health)
