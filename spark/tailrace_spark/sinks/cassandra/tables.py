@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -22,7 +22,6 @@ from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, 
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
-from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 
 log = logging.getLogger("tailrace_spark")
@@ -72,21 +71,8 @@ class CassandraTablesSink(CassandraSink):
         self._clock = clock
         self._targets = Targets(self._ready, DEAD_LETTERS, clock)
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, droppable=self)
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """As DroppableSink says: the tables that it has made. Those made beforehand, user types, dead letters stay."""
-        dropped = []
-        for table in tables:
-            keyspace, name = self._target_name(table)
-            identity = self._store.identity(keyspace, name)
-            if identity is not None and identity[1] == _comment(table):
-                self._store.define(f"DROP TABLE IF EXISTS {quote_identifier(keyspace)}.{quote_identifier(name)}")
-                dropped.append(f"{keyspace}.{name}")
-        self._forget()
-        return sorted(dropped)
+    def _has_made(self, table: Table, comment: str) -> bool:
+        return comment == _comment(table)
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         now = int(self._clock())

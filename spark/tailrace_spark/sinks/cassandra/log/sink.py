@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from tailrace_schemas.change import Change
-from tailrace_schemas.cql.types import quote_identifier
 from tailrace_schemas.errors import ServiceError, UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
@@ -99,24 +98,7 @@ class LogTablesSink(CassandraSink):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, announcements=self, watermarks=self, whole_updates=self, droppable=self)
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """As DroppableSink says: the log tables, and their watermarks. Dead letters and user types stay."""
-        dropped = []
-        for table in tables:
-            keyspace, name = log = self._target_name(table)
-            identity = self._store.identity(keyspace, name)
-            if identity is None or base_of(identity[1]) != str(table):
-                continue
-            self._watermarks.make(keyspace)
-            self._watermarks.forget(log)
-            self._store.define(f"DROP TABLE IF EXISTS {quote_identifier(keyspace)}.{quote_identifier(name)}")
-            dropped.append(f"{keyspace}.{name}")
-        self._known.clear()
-        self._noted.clear()
-        self._forget()
-        return sorted(dropped)
+        return replace(super().capabilities, announcements=self, watermarks=self, whole_updates=self)
 
     def begin(self, task: CassandraTask) -> None:
         """In a worker process: what the plan of the next task says, of definitions too."""
@@ -288,6 +270,13 @@ class LogTablesSink(CassandraSink):
 
     def _target_name(self, table: Table) -> TargetName:
         return self._keyspace_of(table.keyspace), log_name(table)
+
+    def _has_made(self, table: Table, comment: str) -> bool:
+        return base_of(comment) == str(table)
+
+    def _before_drop(self, target: TargetName) -> None:
+        self._watermarks.make(target[0])
+        self._watermarks.forget(target)
 
     def _forget(self) -> None:
         super()._forget()
