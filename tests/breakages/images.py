@@ -36,13 +36,7 @@ BREAKAGES: Final = (
         old="            None if values is None or not matches(values) else values for values",
         new="            values for values",
         needs=Needs.NOTHING,
-        reds=(
-            Red(
-                "unit/spark/sinks/images/test_filters.py",
-                "test_a_row_comes_when_it_matches_and_goes_when_not",
-                ASSERTED,
-            ),
-        ),
+        reds=(Red(FILTERED, "test_a_row_comes_when_it_matches_and_goes_when_not", ASSERTED),),
     ),
     Breakage(
         name="images-without-deletions",

@@ -45,16 +45,16 @@ def java_module_options() -> list[str]:
     """
     home, spark = java_home_for_spark(), _spark_directory()
     launcher = ("org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit", "--class", "any", "any.jar")
-    shown = subprocess.run(
+    output = subprocess.run(
         [str(home / "bin" / "java"), "-cp", f"{spark}/jars/*", *launcher],
         env={**os.environ, "SPARK_HOME": str(spark), "SPARK_SCALA_VERSION": "2.13"},
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    words = shown.replace("\n", "\0").split("\0")
+    words = output.replace("\n", "\0").split("\0")
     options = [word for word in words if word.startswith(("-XX:", "-D", "--add-", "--enable-"))]
-    assert any(option.startswith("--add-opens") for option in options), shown
+    assert any(option.startswith("--add-opens") for option in options), output
     return options
 
 

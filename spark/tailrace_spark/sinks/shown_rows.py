@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
@@ -13,10 +14,8 @@ from tailrace_spark.sinks.table_faults import TableRefusedError
 
 def shown_in_sink(filters: RowFilters, table: Table) -> ShownRows | None:
     """Which rows of a table are shown; None: all. Raises TableRefusedError where a filter does not fit the table."""
-    try:
+    with _refusing():
         return shown_rows(filters, table)
-    except SettingsError as error:
-        raise TableRefusedError(str(error)) from None
 
 
 def rows_matching(filters: RowFilters, table: Table) -> Callable[[Mapping[str, object]], bool] | None:
@@ -24,11 +23,17 @@ def rows_matching(filters: RowFilters, table: Table) -> Callable[[Mapping[str, o
 
     Raises TableRefusedError where a filter does not fit the table.
     """
-    try:
+    with _refusing():
         predicate = predicate_of(filters, table)
-    except SettingsError as error:
-        raise TableRefusedError(str(error)) from None
     if predicate is None:
         return None
     names = [column.name for column in predicate.columns]
     return lambda values: predicate.holds([values.get(name) for name in names])
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except SettingsError as error:
+        raise TableRefusedError(str(error)) from None

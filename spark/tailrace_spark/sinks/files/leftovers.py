@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from tailrace_spark.sinks.files.commits import Commits
@@ -25,14 +25,7 @@ def remove_leftovers(store: FileStore, commits: Commits, hours: float, now: floa
     until = now - 3600 * max(hours, _SHORTEST_HOURS)
     last, _ = commits.last()
     old_files = [path for path, modified in store.below() if modified < until and _commit_of(path) <= last]
-    if not old_files:
-        return 0
-    # Behind the listing: what was committed meanwhile is in use.
-    used = {file.path for commit in commits.after(-1) for file in commit.files}
-    leftovers = [path for path in old_files if _shown(path) not in used]
-    for path in leftovers:
-        store.remove(_shown(path))
-    return len(leftovers)
+    return len(_without_commit_removed(store, commits, old_files))
 
 
 def remove_unused(store: FileStore, commits: Commits, directories: Collection[str]) -> set[str]:
@@ -40,12 +33,25 @@ def remove_unused(store: FileStore, commits: Commits, directories: Collection[st
 
     No stream may write meanwhile. Files of other names stay. Raises ServiceError.
     """
-    files = [(path, directory) for path, _ in store.below() if (directory := path.partition("/")[0]) in directories]
+    own_files = [path for path, _ in store.below() if _directory(path) in directories and _is_own(path)]
+    return set(map(_directory, _without_commit_removed(store, commits, own_files)))
+
+
+def _without_commit_removed(store: FileStore, commits: Commits, listed: Sequence[str]) -> list[str]:
+    """Remove those of the listed files that no commit has; their paths."""
+    if not listed:
+        return []
+    # Behind the listing: what was committed meanwhile is in use.
     used = {file.path for commit in commits.after(-1) for file in commit.files}
-    unused = [(path, directory) for path, directory in files if _is_own(path) and _shown(path) not in used]
-    for path, _ in unused:
+    unused = [path for path in listed if _shown(path) not in used]
+    for path in unused:
         store.remove(_shown(path))
-    return {directory for _, directory in unused}
+    return unused
+
+
+def _directory(path: str) -> str:
+    """The directory of a table below the root, which a path begins with."""
+    return path.partition("/")[0]
 
 
 def _is_own(path: str) -> bool:

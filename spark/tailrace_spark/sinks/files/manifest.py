@@ -194,13 +194,13 @@ def packed_files(commits: Iterable[Commit]) -> list[PackedFile]:
 
 def summed(parts: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """The rows of each commit; those of one commit that stand together, together."""
-    summed: list[tuple[int, int]] = []
+    totals: list[tuple[int, int]] = []
     for commit, records in parts:
-        if summed and summed[-1][0] == commit:
-            summed[-1] = commit, summed[-1][1] + records
+        if totals and totals[-1][0] == commit:
+            totals[-1] = commit, totals[-1][1] + records
         else:
-            summed.append((commit, records))
-    return tuple(summed)
+            totals.append((commit, records))
+    return tuple(totals)
 
 
 def nested(ends: Ends) -> dict[str, dict[str, int]]:

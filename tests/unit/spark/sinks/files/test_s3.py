@@ -45,6 +45,11 @@ def in_a_bucket() -> Stored:
     return Stored(section, s3.filesystem(), path, renames=False)
 
 
+@pytest.fixture
+def stores() -> Callable[[], Stored]:
+    return in_a_bucket
+
+
 @pytest.mark.long
 class TestFilesOnS3(ChangeLogContract):
     sink = "files"
@@ -53,25 +58,17 @@ class TestFilesOnS3(ChangeLogContract):
     def server(self) -> str:
         return f"{package('pyarrow')}, S3 of {package('moto')}"
 
-    @pytest.fixture
-    def stores(self) -> Callable[[], Stored]:
-        return in_a_bucket
-
 
 @pytest.mark.promise("subscription.target-dropped")
 @pytest.mark.long
 class TestDroppingOnS3(DroppingContract):
-    @pytest.fixture
-    def stores(self) -> Callable[[], Stored]:
-        return in_a_bucket
+    pass
 
 
 @pytest.mark.promise("files.compaction")
 @pytest.mark.long
 class TestCompactionOnS3(CompactingContract):
-    @pytest.fixture
-    def stores(self) -> Callable[[], Stored]:
-        return in_a_bucket
+    pass
 
 
 def test_a_section_opens_a_sink_and_its_reader(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

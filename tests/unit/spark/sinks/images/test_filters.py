@@ -70,7 +70,7 @@ def placed(changes: Sequence[Change], first: int = 0) -> list[Delivered]:
 
 def asked_for(images: Iterable[RowImage], matches: Matches) -> tuple[RowImage, ...]:
     """Those of a table that has the rows which match, and no others."""
-    kept = []
+    shown_images = []
     for image in images:
         before = image.before if _matches(image.before, matches) else None
         after = image.after if _matches(image.after, matches) else None
@@ -78,8 +78,8 @@ def asked_for(images: Iterable[RowImage], matches: Matches) -> tuple[RowImage, .
             continue
         op = ImageOp.CREATE if before is None else ImageOp.DELETE if after is None else ImageOp.UPDATE
         named = image.changed if op is ImageOp.UPDATE else [name for name in VALUES if name in (before or after or ())]
-        kept.append(replace(image, op=op, before=before, after=after, changed=tuple(named)))
-    return tuple(kept)
+        shown_images.append(replace(image, op=op, before=before, after=after, changed=tuple(named)))
+    return tuple(shown_images)
 
 
 def _matches(values: Any, matches: Matches) -> bool:
@@ -92,13 +92,13 @@ def values_of(imaged: dict[int, Imaged]) -> dict[int, object]:
 
 
 def expected(all_images: dict[int, Imaged], matches: Matches) -> dict[int, object]:
-    kept: dict[int, object] = {}
+    values_by_offset: dict[int, object] = {}
     for offset, of in all_images.items():
         images = None if of.images is None else asked_for(of.images, matches)
         expired = asked_for(of.expired, matches)
         if images is None or images or expired:
-            kept[offset] = Imaged(of.table, images, expired).value()
-    return kept
+            values_by_offset[offset] = Imaged(of.table, images, expired).value()
+    return values_by_offset
 
 
 @pytest.mark.promise("shaping.row-filter")
