@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
+import stamina
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
@@ -177,7 +179,7 @@ def _prepare(engine: sa.Engine) -> None:
     MySQL refuses what does not fit, and cuts nothing off.
     """
     statements = {
-        SQLITE: ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA temp_store=MEMORY"),
+        SQLITE: ("PRAGMA synchronous=FULL", "PRAGMA temp_store=MEMORY"),
         POSTGRESQL: (
             "SET client_min_messages = warning",
             "SET enable_hashjoin = off",
@@ -195,6 +197,7 @@ def _prepare(engine: sa.Engine) -> None:
     def _connect(connection: Any, _record: object) -> None:
         if engine.dialect.name == SQLITE:
             connection.isolation_level = None
+            _write_ahead(connection)
         cursor = connection.cursor()
         for statement in statements:
             cursor.execute(statement)
@@ -209,6 +212,20 @@ def _prepare(engine: sa.Engine) -> None:
         @sa.event.listens_for(engine, "begin")
         def _begin(connection: sa.Connection) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Give a file its WAL. SQLite refuses at once, without its wait, where two ask for it at the same time."""
+    for attempt in stamina.retry_context(
+        on=lambda error: isinstance(error, sqlite3.OperationalError) and "locked" in str(error),
+        attempts=None,
+        timeout=_BUSY_SECONDS,
+        wait_initial=0.01,
+        wait_max=0.2,
+        wait_jitter=0.05,
+    ):
+        with attempt:
+            connection.execute("PRAGMA journal_mode=WAL").close()
 
 
 def _follow_file(engine: sa.Engine) -> None:
