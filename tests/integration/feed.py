@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from tailrace.local.process import wait_until
 from tailrace_common.kafka import TopicReader
+from tailrace_common.kafka.end_offsets import PartitionEnds
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.change import Change
@@ -19,7 +20,7 @@ from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Generation, build_generation
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
-from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, table_plan, table_topic
+from tailrace_schemas.topics import Internal, KafkaPartition, TopicPlan, internal_plan, table_plan, table_topic
 from tailrace_spark.batch.delivery import RecordKey
 
 RING = Ring((Node("11111111-0000-0000-0000-000000000000", "dc1", tuple(range(-(2**63) + 1, 2**63, 2**60))),))
@@ -39,6 +40,7 @@ class Feed:
         self.options = TopicSettings(prefix=prefix, partitions=2)
         self._config = {"bootstrap.servers": bootstrap}
         self._admin = AdminClient({**self._config})
+        self._ends = PartitionEnds(self._config, timeout=30)
         self._producer = Producer({**self._config, "transactional.id": f"{prefix}.feed", "message.max.bytes": 16 << 20})
         self._producer.init_transactions(30)
         self._plain = Producer({**self._config, "enable.idempotence": True})
@@ -48,7 +50,7 @@ class Feed:
 
     def close(self) -> None:
         """Leave the broker before it goes."""
-        del self._admin, self._producer, self._plain
+        del self._admin, self._ends, self._producer, self._plain
 
     def topic(self, table: Table) -> str:
         return table_topic(self.options.prefix, table.keyspace, table.name, table.id)
@@ -93,11 +95,13 @@ class Feed:
         """One transaction; `at` is Kafka's timestamp of its records, in milliseconds, 0: now."""
         delivered: Counter[str] = Counter()
         published = 0
+        written: set[KafkaPartition] = set()
         self._producer.begin_transaction()
         for change in changes:
             encoder = self._encoders.get(change.table) or self.add(change.table)
             where = partition(change.token, self._grown.get(self.topic(change.table), self.options.partitions))
             name, key, value = self.topic(change.table), encoder.key(change), encoder.value(change)
+            written.add((name, where))
             self._producer.produce(
                 name, key=key, value=value, partition=where, timestamp=at,
                 on_delivery=lambda error, _: delivered.update([str(error)]),
@@ -109,6 +113,12 @@ class Feed:
         else:
             self._producer.flush(30)
             self._producer.abort_transaction(30)
+        # Kafka answers before its mark is in every partition; until then nobody reads past the transaction's begin.
+        assert wait_until(lambda: all(self._is_ended(*where) for where in written), 30)
+
+    def _is_ended(self, topic: str, number: int) -> bool:
+        partition = (topic, number)
+        return self._ends.of([partition])[partition] == self._ends.high_watermarks([topic])[partition]
 
     def committed(self, table: Table) -> list[RecordKey]:
         """The places of all records that a read_committed reader finds in a table's topic, in their order."""
