@@ -9,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -96,14 +96,14 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def until_other_than(words: str, connect: Callable[[], object]) -> object:
-    """What `connect` gives or raises, once that is something else than an error with these words in it."""
+def until_other_than(words: Collection[str], connect: Callable[[], object]) -> object:
+    """What `connect` gives or raises, once that is something else than an error with any of these words in it."""
     until = time.monotonic() + _SECONDS
     while True:
         try:
             return connect()
         except Exception as error:
-            if words not in str(error).lower() or time.monotonic() > until:
+            if not any(word in str(error).lower() for word in words) or time.monotonic() > until:
                 raise
             time.sleep(0.1)
 

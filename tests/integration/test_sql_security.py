@@ -72,7 +72,7 @@ def secured_postgres(directory: Path) -> Iterator[str]:
     try:
         with pytest.raises(psycopg.OperationalError, match=r"no encryption|pg_hba"):
             mariadb.until_other_than(
-                "refused", lambda: psycopg.connect(f"postgresql://writer:x@{place}?sslmode=disable")
+                ("refused", "starting up"), lambda: psycopg.connect(f"postgresql://writer:x@{place}?sslmode=disable")
             )
         yield f"postgresql://writer:{quote(PASSWORD, safe='')}@{place}?sslmode=verify-full&sslrootcert="
     finally:
