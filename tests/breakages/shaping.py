@@ -6,10 +6,10 @@ from typing import Final
 
 from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
 
-ASKED: Final = "spark/tailrace_spark/shaping/columns.py"
-CONDITION: Final = "spark/tailrace_spark/shaping/condition.py"
-FILTERS: Final = "spark/tailrace_spark/shaping/filters.py"
-KNOWN: Final = "unit/spark/shaping/test_columns.py"
+ASKED: Final = "spark/tailrace_spark/shaping/filter_columns.py"
+CONDITION: Final = "spark/tailrace_spark/shaping/spark_condition.py"
+FILTERS: Final = "spark/tailrace_spark/shaping/change_filters.py"
+KNOWN: Final = "unit/spark/shaping/test_filter_columns.py"
 FILTERED: Final = "integration/test_filters.py"
 
 RENDER: Final = "spark/tailrace_spark/sinks/sql/render.py"

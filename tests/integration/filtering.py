@@ -14,7 +14,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.task_batch import PartitionResult
-from tailrace_spark.shaping.filters import Filters
+from tailrace_spark.shaping.change_filters import Filters
 from tailrace_spark.shaping.task_filters import task_filters
 from tailrace_spark.source.kafka import with_head
 from tailrace_spark.streams.lookup import StreamTable

@@ -26,7 +26,7 @@ from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
-from tailrace_spark.shaping.filters import Filters
+from tailrace_spark.shaping.change_filters import Filters
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed

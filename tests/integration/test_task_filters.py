@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_spark.shaping.filters import Filters
+from tailrace_spark.shaping.change_filters import Filters
 from tests.integration.filtering import JUDGES, delivered
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log

@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tailrace_schemas.table import Table
-from tailrace_spark.shaping.columns import CHANGE, COLUMNS, FilterColumns
+from tailrace_spark.shaping.filter_columns import CHANGE, COLUMNS, FilterColumns
 
 _STRUCTS: Final = (CHANGE, COLUMNS)
 

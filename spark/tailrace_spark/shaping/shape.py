@@ -15,7 +15,7 @@ from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.merge.row_filter import RowFilters, predicate_of
-from tailrace_spark.shaping.filters import SETTING, Filters
+from tailrace_spark.shaping.change_filters import SETTING, Filters
 from tailrace_spark.shaping.masks import masked, masks_of
 from tailrace_spark.shaping.row_conditions import split_conditions
 from tailrace_spark.shaping.task_filters import TaskFilters, task_filters

@@ -14,8 +14,8 @@ from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table_json import table_to_json
-from tailrace_spark.shaping.filter_plan import CASE, VERDICT, FilterPlan, TableFilter, Verdict, values_column
-from tailrace_spark.shaping.filters import CheckedFilter, Filters
+from tailrace_spark.shaping.change_filters import CheckedFilter, Filters
+from tailrace_spark.shaping.task_filter_plan import CASE, VERDICT, FilterPlan, TableFilter, Verdict, values_column
 
 
 @dataclass(frozen=True, slots=True)

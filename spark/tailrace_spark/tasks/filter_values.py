@@ -15,8 +15,8 @@ from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table_json import table_from_json
-from tailrace_spark.shaping.columns import FilterColumns, known_key_columns
-from tailrace_spark.shaping.filter_plan import CASE, FilterPlan, TableFilter, Verdict, values_column
+from tailrace_spark.shaping.filter_columns import FilterColumns, known_key_columns
+from tailrace_spark.shaping.task_filter_plan import CASE, FilterPlan, TableFilter, Verdict, values_column
 from tailrace_spark.source.decode import PIECE_RECORDS
 from tailrace_spark.streams.worker_imports import forget_archives
 from tailrace_spark.tasks.schemas import TaskSchemas

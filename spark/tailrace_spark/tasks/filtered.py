@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
-from tailrace_spark.shaping.filter_plan import FilterPlan, TableFilter, Verdict
+from tailrace_spark.shaping.task_filter_plan import FilterPlan, TableFilter, Verdict
 from tailrace_spark.sinks.protocol import DriverOnlyError
 
 _LETTERS: Final = pa.array([Verdict.NO_VALUE, Verdict.REFUSED], pa.int32())

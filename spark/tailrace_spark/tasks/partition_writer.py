@@ -13,8 +13,8 @@ from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.shaping.filter_plan import VERDICT, FilterPlan
 from tailrace_spark.shaping.masks import masked
+from tailrace_spark.shaping.task_filter_plan import VERDICT, FilterPlan
 from tailrace_spark.sinks.protocol import DriverOnlyError, PartitionTask, UnpreparedError
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.decode import pieces

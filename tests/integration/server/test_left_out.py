@@ -14,7 +14,7 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.conditions import ConditionError, names_of, require_columns
 from tailrace_server.operations.operations import Alteration
-from tailrace_spark.shaping.filters import Filters
+from tailrace_spark.shaping.change_filters import Filters
 from tests.integration.feed import Feed
 from tests.integration.server.servers import Site
 from tests.unit.spark.cassandra import Log

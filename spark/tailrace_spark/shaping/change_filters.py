@@ -15,9 +15,9 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
-from tailrace_spark.shaping.columns import FilterColumns, known_key_columns
-from tailrace_spark.shaping.condition import CheckedCondition, Condition, ValuesError
-from tailrace_spark.shaping.filter_plan import cannot_be_evaluated
+from tailrace_spark.shaping.filter_columns import FilterColumns, known_key_columns
+from tailrace_spark.shaping.spark_condition import CheckedCondition, Condition, ValuesError
+from tailrace_spark.shaping.task_filter_plan import cannot_be_evaluated
 
 SETTING = "stream.where"
 

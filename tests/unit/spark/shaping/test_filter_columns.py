@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_spark.shaping.columns import FilterColumns, known_key_columns
+from tailrace_spark.shaping.filter_columns import FilterColumns, known_key_columns
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
