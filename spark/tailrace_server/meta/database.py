@@ -64,7 +64,8 @@ class MetaDatabase(Closing):
                 upgrade(connection)
             connection.commit()
         finally:
-            if dialect not in ("postgresql", "sqlite"):
+            # Without a connection there is no lock, and the words of that would stand in place of the error's.
+            if dialect not in ("postgresql", "sqlite") and not connection.invalidated:
                 connection.execute(sa.select(sa.func.release_lock(str(_LOCK))))
 
     def _fault(self, error: SQLAlchemyError) -> ServiceError:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
+from tailrace_server.meta.migrations.alterations import create_table
 from tailrace_server.meta.tables import exact, long_text
 
 revision = "0001"
@@ -15,7 +15,7 @@ def upgrade() -> None:
     """Make them."""
     _subscribe()
     _progress()
-    op.create_table(
+    create_table(
         "worker",
         sa.Column("owner", exact(200), primary_key=True),
         sa.Column("cluster", exact(100), nullable=False),
@@ -23,7 +23,7 @@ def upgrade() -> None:
         sa.Column("started", sa.BigInteger, nullable=False),
         sa.Column("seen_until", sa.BigInteger, nullable=False),
     )
-    op.create_table(
+    create_table(
         "api_key",
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("name", exact(64), nullable=False, unique=True),
@@ -31,7 +31,7 @@ def upgrade() -> None:
         sa.Column("digest", exact(64), nullable=False, unique=True),
         sa.Column("created", sa.BigInteger, nullable=False),
     )
-    op.create_table(
+    create_table(
         "audit",
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("changed", sa.BigInteger, nullable=False),
@@ -44,7 +44,7 @@ def upgrade() -> None:
 
 
 def _subscribe() -> None:
-    op.create_table(
+    create_table(
         "subscribe",
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("cluster", exact(100), nullable=False),
@@ -74,7 +74,7 @@ def _subscribe() -> None:
 
 
 def _progress() -> None:
-    op.create_table(
+    create_table(
         "progress",
         sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
         sa.Column("topic", exact(249), primary_key=True),
@@ -83,7 +83,7 @@ def _progress() -> None:
         sa.Column("end_offset", sa.BigInteger),
         sa.Column("changed", sa.BigInteger, nullable=False),
     )
-    op.create_table(
+    create_table(
         "range_progress",
         sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
         sa.Column("range_start", sa.BigInteger, primary_key=True, autoincrement=False),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
+
+from tailrace_server.meta.migrations.alterations import create_table
 
 revision = "0002"
 down_revision = "0001"
@@ -11,7 +12,7 @@ down_revision = "0001"
 
 def upgrade() -> None:
     """Make the table."""
-    op.create_table(
+    create_table(
         "progress_history",
         sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
         sa.Column("taken", sa.BigInteger, primary_key=True, autoincrement=False),

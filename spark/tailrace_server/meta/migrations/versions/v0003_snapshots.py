@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
+from tailrace_server.meta.migrations.alterations import create_table, drop_table
 from tailrace_server.meta.tables import long_text
 
 revision = "0003"
@@ -13,10 +13,10 @@ down_revision = "0002"
 
 def upgrade() -> None:
     """Make the one, and remove the other."""
-    op.create_table(
+    create_table(
         "snapshot_progress",
         sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
         sa.Column("ranges", long_text(), nullable=False),
         sa.Column("changed", sa.BigInteger, nullable=False),
     )
-    op.drop_table("range_progress")
+    drop_table("range_progress")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
+from tailrace_server.meta.migrations.alterations import add_column
 from tailrace_server.meta.tables import long_text
 
 revision = "0005"
@@ -13,4 +13,4 @@ down_revision = "0004"
 
 def upgrade() -> None:
     """Workers say so when they run a subscription next."""
-    op.add_column("subscribe", sa.Column("left_out", long_text()))
+    add_column("subscribe", sa.Column("left_out", long_text()))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
 
+from tailrace_server.meta.migrations.alterations import add_column
 from tailrace_server.meta.tables import long_text
 
 revision = "0006"
@@ -13,4 +13,4 @@ down_revision = "0005"
 
 def upgrade() -> None:
     """Those that exist go on in the applications of their workers."""
-    op.add_column("subscribe", sa.Column("spark", long_text()))
+    add_column("subscribe", sa.Column("spark", long_text()))
