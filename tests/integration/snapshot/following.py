@@ -23,6 +23,7 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
 from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for, start_here
+from tests.integration.processes import PROGRAM
 from tests.oracle.comparison import Followed, ask, differences
 
 if TYPE_CHECKING:
@@ -111,9 +112,15 @@ class Place:
 
 @contextmanager
 def placed(
-    cassandra: LocalCassandra, kafka: LocalKafka, directory: Path, spark: SparkSession | None = None
+    cassandra: LocalCassandra,
+    kafka: LocalKafka,
+    directory: Path,
+    spark: SparkSession | None = None,
+    *,
+    program: tuple[str, ...] = PROGRAM,
 ) -> Iterator[Place]:
-    """A keyspace of its own whose agent runs inside the `with`. `spark` is for streams of this process."""
+    """A keyspace of its own whose agent runs inside the `with`. `spark` is for streams of this process, `program` is
+    what Python is told to run as the agent's `tailrace`."""
     prefix, keyspace = f"t{uuid4().hex[:12]}", f"ks_{uuid4().hex[:12]}"
     contact = Contact(hosts=(cassandra.address,), port=cassandra.port)
     with closing(LiveCluster(contact)) as live, cql(cassandra, seconds=60) as session:
@@ -121,7 +128,7 @@ def placed(
         start_here(session, cassandra, kafka, prefix, keyspace)
         settings = settings_for(cassandra, kafka, prefix, keyspace)
         settings["tables"]["include"] = [f"{keyspace}*.*"]  # random programs have keyspaces of their own
-        with AgentProcess(directory, settings) as agent:
+        with AgentProcess(directory, settings, program=program) as agent:
             agent.until_ready(180).until_covered(180)
             yield Place(session, cassandra, kafka, live, prefix, keyspace, spark, directory)
         session.execute(f"DROP KEYSPACE {keyspace}")

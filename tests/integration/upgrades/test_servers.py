@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import sqlalchemy as sa
 from tailrace.local import LocalKafka
 from tests.integration.feed import Feed
 from tests.integration.server.servers import Site
+from tests.integration.upgrades.commands import subscribe
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -26,10 +25,17 @@ WRITTEN = 5_000_000
 @pytest.mark.timeout(900)
 @pytest.mark.promise("upgrade.installation")
 def test_a_new_server_takes_over_what_an_old_one_ran(
-    former: tuple[str, ...], kafka: LocalKafka, prefix: str, feed: Feed, tmp_path: Path
+    former: tuple[str, ...],
+    kafka: LocalKafka,
+    prefix: str,
+    feed: Feed,
+    new_url: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
-    site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}")
-    url = f"sqlite:///{tmp_path / 'copy.db'}"
+    """The meta database and the copy are of one kind. The new server brings the tables up to date beneath the old one,
+    which goes on."""
+    site = Site(tmp_path, kafka, prefix, new_url("meta"))
+    url = new_url("copy")
     database = Database(url, sa.create_engine(url))
 
     def publish(*ids: int) -> None:
@@ -40,11 +46,8 @@ def test_a_new_server_takes_over_what_an_old_one_ran(
         return "shop_items" in database.names() and database.select("SELECT id, v FROM shop_items") == expected
 
     publish(0, 1)
-    url_file = tmp_path / "url"
-    url_file.write_text(f"{url}\n")
-    words = ("subscribe", "shop.items", "--name", "copy", "--type", "sql", "-o", f"url_file={url_file}")
-    command = [sys.executable, *former, *words, "-c", str(site.config)]
-    subprocess.run(command, cwd=tmp_path, env=dict(os.environ), check=True, timeout=120)
+    (tmp_path / "url").write_text(f"{url}\n")
+    subscribe(site, former, "shop.items", "copy", "--type", "sql", "-o", f"url_file={tmp_path / 'url'}")
     with site.server("former", program=former) as old:
         old.until(lambda: shows(2))
         with site.server("now") as new:
