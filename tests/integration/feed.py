@@ -15,6 +15,7 @@ from tailrace_common.kafka.end_offsets import PartitionEnds
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.change import Change
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Generation, build_generation
@@ -118,7 +119,10 @@ class Feed:
 
     def _is_ended(self, topic: str, number: int) -> bool:
         partition = (topic, number)
-        return self._ends.of([partition])[partition] == self._ends.high_watermarks([topic])[partition]
+        try:
+            return self._ends.of([partition])[partition] == self._ends.high_watermarks([topic])[partition]
+        except ServiceError:  # a broker that has just come back
+            return False
 
     def committed(self, table: Table) -> list[RecordKey]:
         """The places of all records that a read_committed reader finds in a table's topic, in their order."""
