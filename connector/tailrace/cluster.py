@@ -355,6 +355,8 @@ def _driver(contact: Contact, listener: Callable[[str], None], ring_listener: Ri
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
         connect_timeout=contact.connect_seconds,
+        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
+        control_connection_timeout=contact.request_seconds,
         connection_class=_Connection,
         # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
         schema_event_refresh_window=0,

@@ -163,7 +163,14 @@ def cql(
     )
     profiles = {EXEC_PROFILE_DEFAULT: profile}
     with (
-        Cluster([cassandra.address], port=cassandra.port, execution_profiles=profiles, protocol_version=5) as cluster,
+        Cluster(
+            [cassandra.address],
+            port=cassandra.port,
+            execution_profiles=profiles,
+            protocol_version=5,
+            connect_timeout=30,
+            control_connection_timeout=30,
+        ) as cluster,
         cluster.connect() as session,
     ):
         yield session

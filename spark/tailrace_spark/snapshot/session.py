@@ -335,6 +335,8 @@ def _driver(settings: SnapshotSettings, *, metadata: bool) -> Cluster:
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
         connect_timeout=settings.connect_timeout_seconds,
+        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
+        control_connection_timeout=settings.request_timeout_seconds,
         schema_metadata_enabled=metadata,
         token_metadata_enabled=metadata,
         **protocol,

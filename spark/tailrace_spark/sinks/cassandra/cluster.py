@@ -249,6 +249,8 @@ def _driver(settings: CassandraTargetSettings, tls: Any) -> Cluster:
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
         connect_timeout=settings.connect_timeout_seconds,
+        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
+        control_connection_timeout=settings.request_timeout_seconds,
         **protocol,
     )
 
