@@ -29,13 +29,15 @@ class TableFilter:
 
 
 def filters_of(recorded: Recorded) -> dict[str, TableFilter]:
-    """By table, where a filter fits it; the same ones each time."""
+    """By table, where a filter fits it; the same ones each time. One that tells rows apart, where there is one."""
     random = Random(recorded.seed)
     filters: dict[str, TableFilter] = {}
     for answer in recorded.answers:
         columns = [] if answer.table.static else [one for one in answer.table.regular if _fits(one)]
-        if columns:
-            filters[str(answer.table)] = _filter(answer, random.choice(columns), random)
+        possible = [_filter(answer, column, random) for column in columns]
+        telling = [one for one in possible if 0 < sum(map(one.matches, answer.rows)) < len(answer.rows)]
+        if possible:
+            filters[str(answer.table)] = random.choice(telling or possible)
     return filters
 
 
@@ -81,7 +83,7 @@ def _filter(answer: Answer, column: Column, random: Random) -> TableFilter:
         return TableFilter(name, lambda row: row[column_index] is True)
     numbers = [value for row in answer.rows if isinstance(value := row[column_index], int)]
     if column.type.kind in _INTEGERS and numbers:
-        least = random.choice(numbers)
+        least = random.choice([number for number in numbers if number > min(numbers)] or numbers)
         return TableFilter(
             f"{name} >= {least}", lambda row: isinstance(value := row[column_index], int) and value >= least
         )
