@@ -65,6 +65,8 @@ class PartitionEnds:
             }
         except KafkaException as error:
             self._admin().poll(0)  # calls error_cb, which knows why
+            # A client keeps what it knows of leaders for minutes, and a broker that restarted refuses that.
+            self._client = None
             raise service_error("asking where partitions end", error.args[0], self._errors) from error
         return {partition: offset for partition, offset in offsets.items() if offset is not None}
 
