@@ -9,7 +9,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,9 @@ from pathlib import Path
 import pymysql
 import sqlalchemy as sa
 
+from tailrace.local import ports
+
+_HOST = "127.0.0.1"
 _numbers = count()
 _SECONDS = 60
 
@@ -31,25 +35,26 @@ def start(directory: Path, options: Mapping[str, str] | None = None) -> tuple[su
     """A server of its own with an empty database directory, its user root without a password; it answers."""
     if trouble := missing():
         raise RuntimeError(trouble)
-    data = directory / "data"
-    user = {}
-    if os.geteuid() == 0:  # mariadbd refuses to be root
+    if _user():
         shutil.chown(directory, "nobody")
-        user = {"user": "nobody"}
-    common = ["--no-defaults", f"--datadir={data}"]
-    # Not /tmp: a server that starts there removes the temporary tables of all others, which then crash.
-    own = {**os.environ, "TMPDIR": str(directory)}
-    install = [_program("mariadb-install-db"), *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
+    install = [_program("mariadb-install-db"), *_common(directory), "--auth-root-authentication-method=normal",
+               "--skip-test-db"]  # fmt: skip
     subprocess.run(  # type: ignore[call-overload]  # program found
-        install, check=True, stdout=subprocess.DEVNULL, env=own, **user
+        install, check=True, stdout=subprocess.DEVNULL, env=_environment(directory), **_user()
     )
-    port = free_port()
+    port = ports.free_port(_HOST)
+    return _serve(directory, port, options or {}), port
+
+
+def _serve(directory: Path, port: int, options: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A server on the files of a directory; it answers."""
     places = [f"--socket={directory / 'socket'}", f"--pid-file={directory / 'pid'}", f"--port={port}"]
-    extra = [f"--{name}={value}" for name, value in (options or {}).items()]
-    with (directory / "log").open("wb") as log:
-        server = subprocess.Popen(  # type: ignore[call-overload]  # program found
-            [_program("mariadbd"), *common, *places, "--bind-address=127.0.0.1", "--skip-name-resolve", *extra],
-            stdout=log, stderr=log, env=own, **user,
+    extra = [f"--{name}={value}" for name, value in options.items()]
+    with (directory / "log").open("ab") as log:
+        server: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]  # program found
+            [_program("mariadbd"), *_common(directory), *places, f"--bind-address={_HOST}", "--skip-name-resolve",
+             *extra],
+            stdout=log, stderr=log, env=_environment(directory), **_user(),
         )  # fmt: skip
     try:
         _await(server, port, directory / "log")
@@ -57,7 +62,20 @@ def start(directory: Path, options: Mapping[str, str] | None = None) -> tuple[su
         server.kill()
         server.wait()
         raise
-    return server, port
+    return server
+
+
+def _common(directory: Path) -> list[str]:
+    return ["--no-defaults", f"--datadir={directory / 'data'}"]
+
+
+def _user() -> dict[str, str]:
+    return {"user": "nobody"} if os.geteuid() == 0 else {}  # mariadbd refuses to be root
+
+
+def _environment(directory: Path) -> dict[str, str]:
+    """Not /tmp: a server that starts there removes the temporary tables of all others, which then crash."""
+    return {**os.environ, "TMPDIR": str(directory)}
 
 
 @cache
@@ -72,17 +90,59 @@ def server_url() -> str:
         shutil.rmtree(directory, ignore_errors=True)
 
     atexit.register(stop)
-    return f"mysql+pymysql://root@127.0.0.1:{port}/?charset=utf8mb4"
+    return _url(port)
+
+
+def _url(port: int) -> str:
+    return f"mysql+pymysql://root@{_HOST}:{port}/?charset=utf8mb4"
 
 
 def new_database() -> str:
     """The URL of a new, empty database. Its own character set is MariaDB's default: the sink says which it wants."""
+    return _new_database(server_url())
+
+
+def _new_database(server: str) -> str:
     name = f"tailrace_{next(_numbers)}"
-    engine = sa.create_engine(server_url())
+    engine = sa.create_engine(server)
     with engine.begin() as connection:
         connection.exec_driver_sql(f"CREATE DATABASE {name}")
     engine.dispose()
-    return sa.make_url(server_url()).set(database=name).render_as_string(hide_password=False)
+    return sa.make_url(server).set(database=name).render_as_string(hide_password=False)
+
+
+class Mortal:
+    """A server that is killed with -9, and then started again on its files, as tests.mortal.Mortal says."""
+
+    def __init__(self, directory: Path) -> None:
+        """`directory` is empty; the server runs when this returns."""
+        self._directory = directory
+        self._server, self._port = start(directory)
+
+    def new_database(self) -> str:
+        """The URL of a new, empty database."""
+        return _new_database(_url(self._port))
+
+    def kill(self) -> None:
+        """kill -9 of the server, which is one process, and has ended when this returns."""
+        self._server.kill()
+        self._server.wait(_SECONDS)
+
+    def start(self) -> None:
+        """Start it again, at the same port; it recovers from its log."""
+        self._server = _serve(self._directory, self._port, {})
+
+
+@contextmanager
+def mortal() -> Iterator[Mortal]:
+    """A server of one's own."""
+    directory = Path(tempfile.mkdtemp(prefix="tailrace-mortal-"))
+    server = Mortal(directory)
+    try:
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _program(name: str) -> str | None:
@@ -112,7 +172,7 @@ def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
     until = time.monotonic() + _SECONDS
     while True:
         try:
-            pymysql.connect(host="127.0.0.1", port=port, user="root").close()
+            pymysql.connect(host=_HOST, port=port, user="root").close()
         except pymysql.err.OperationalError:
             if server.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"mariadbd does not answer: {log.read_text()[-2000:]}") from None

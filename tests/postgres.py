@@ -61,7 +61,7 @@ def _new_database(server: str) -> str:
 
 
 class Mortal:
-    """A server that is killed with -9, and then started again on its files."""
+    """A server that is killed with -9, and then started again on its files, as tests.mortal.Mortal says."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server

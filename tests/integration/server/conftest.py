@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tests import postgres
+from tests import mariadb, postgres
 from tests.integration.snapshot.following import Place, placed
+from tests.mortal import Mortal
 from tests.unit.spark.sinks.contract import Database
 
 
@@ -20,10 +22,16 @@ def place(cassandra: LocalCassandra, kafka: LocalKafka, tmp_path_factory: pytest
         yield new
 
 
-@pytest.fixture
-def mortal() -> Iterator[postgres.Mortal]:
-    """A PostgreSQL of the test's own."""
-    with postgres.mortal() as server:
+@pytest.fixture(params=["postgresql", "mysql"])
+def mortal(request: pytest.FixtureRequest) -> Iterator[Mortal]:
+    """A server of the test's own."""
+    if request.param == "mysql" and (trouble := mariadb.missing()):
+        pytest.skip(trouble)
+    new: dict[str, Callable[[], AbstractContextManager[Mortal]]] = {
+        "postgresql": postgres.mortal,
+        "mysql": mariadb.mortal,
+    }
+    with new[request.param]() as server:
         yield server
 
 

@@ -12,7 +12,8 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
-from tests import postgres
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.meta.database import MetaDatabase
 from tests.integration.feed import Feed
 from tests.integration.server import dying_server
 from tests.integration.server.dying_server import Step
@@ -20,6 +21,8 @@ from tests.integration.server.servers import LEASE_SECONDS, ServerProcess, Site
 from tests.integration.server.test_workers import is_through, rows
 from tests.integration.test_stream_kills import Load, Source
 from tests.mariadb import free_port
+from tests.mortal import Mortal, Victim
+from tests.unit.server.meta.test_unfinished import before, missing
 from tests.unit.spark.sinks.contract import Database
 
 _SECONDS: Final = 600  # of a machine that has more to do
@@ -41,10 +44,10 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 class Waiting:
     """A server that waits at steps, while a database is killed there."""
 
-    def __init__(self, site: Site, *words: str) -> None:
+    def __init__(self, site: Site, *words: str, name: str = "waiting") -> None:
         self._site = site
         self._next, self._reached = site.directory / dying_server.NEXT, site.directory / dying_server.REACHED
-        self.server: ServerProcess = site.server("waiting", *words, program=(dying_server.__file__, "-", "0"))
+        self.server: ServerProcess = site.server(name, *words, program=(dying_server.__file__, "-", "0"))
 
     def order(self, step: Step, number: int = 1) -> None:
         """The step at which it waits, at the nth time from now."""
@@ -52,10 +55,10 @@ class Waiting:
         new.write_text(f"{step}\n{number}")
         new.replace(self._next)
 
-    def kill(self, database: postgres.Mortal) -> None:
-        """Wait for that step, kill a database there, and let the server go on."""
+    def kill(self, victim: Victim) -> None:
+        """Wait for that step, kill a database there, and let the server go on; or kill the server itself."""
         self.server.until(self._reached.exists, _SECONDS)
-        database.kill()
+        victim.kill()
         self._reached.unlink()
 
 
@@ -85,7 +88,7 @@ def finish(site: Site, server: ServerProcess, feed: Feed, source: Source, stores
 
 @pytest.mark.promise("subscription.take-over")
 def test_the_meta_database_is_killed_at_each_step_of_a_worker(
-    tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, stores: dict[str, Database], mortal: postgres.Mortal
+    tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, stores: dict[str, Database], mortal: Mortal
 ) -> None:
     """It comes back at once, and at last not before the worker has given up what it ran."""
     site, source = Site(tmp_path, kafka, prefix, mortal.new_database()), Source(11)
@@ -112,7 +115,7 @@ def test_the_meta_database_is_killed_at_each_step_of_a_worker(
 
 @pytest.mark.promise("subscription.isolated")
 def test_the_database_of_a_sink_is_killed_at_each_step(
-    tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, stores: dict[str, Database], mortal: postgres.Mortal
+    tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, stores: dict[str, Database], mortal: Mortal
 ) -> None:
     """Its subscription fails until it is back; the other one goes on."""
     url = mortal.new_database()
@@ -136,7 +139,7 @@ def test_the_database_of_a_sink_is_killed_at_each_step(
 
 @pytest.mark.promise("subscription.same-request")
 def test_the_meta_database_is_killed_while_the_api_keeps_a_subscription(
-    tmp_path: Path, kafka: LocalKafka, prefix: str, mortal: postgres.Mortal
+    tmp_path: Path, kafka: LocalKafka, prefix: str, mortal: Mortal
 ) -> None:
     """Killed in its transaction, nothing is kept, and whoever asked is told; killed behind it, the request is there."""
     port = free_port()
@@ -160,6 +163,34 @@ def test_the_meta_database_is_killed_while_the_api_keeps_a_subscription(
         assert server.stop() == 0, server.words()
     with site.operations() as operations:
         assert [row["operation"] for row in operations.audit(None, 10)] == ["subscribe"]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("mortal", ["mysql"], indirect=True)
+def test_the_meta_database_is_killed_before_each_statement_that_makes_its_tables(mortal: Mortal) -> None:
+    """MySQL keeps each statement at once, so some tables are there then; the next start makes the rest."""
+    failures = list[str]()
+    while (failure := failure_by_a_kill(mortal, len(failures) + 1)) is not None:
+        failures.append(failure)
+    assert len(failures) > 15
+    assert {"Lost connection" in failure for failure in failures} == {True}, failures
+
+
+def failure_by_a_kill(mortal: Mortal, number: int) -> str | None:
+    """What is said where the database is killed before the nth statement, if there is one; then all is made."""
+    url = mortal.new_database()
+    with MetaDatabase(url) as database:
+        try:
+            with before(number, mortal.kill):
+                database.prepare()
+        except ServiceError as error:
+            failure = str(error)
+        else:
+            return None
+        mortal.start()
+        database.prepare()
+    assert missing(url) == [], number
+    return failure
 
 
 def asked_meanwhile(

@@ -18,6 +18,7 @@ from tests.integration.server.test_database_kills import Waiting, finish
 from tests.integration.server.test_snapshots import site_of, tables, until
 from tests.integration.snapshot.following import Place, Writes
 from tests.integration.test_stream_kills import Load, Source
+from tests.mortal import Mortal
 from tests.oracle.comparison import Downstream
 from tests.unit.spark.sinks.contract import Database
 
@@ -34,6 +35,13 @@ _WORKER: Final = {
 }
 """The steps of a worker, and at which time it dies there. Two claims come at once."""
 _SNAPSHOT: Final = (Step.NOTING, Step.NOTED, Step.WRITING)
+_VICTIMS: Final = (
+    ("meta", "postgresql"),
+    ("meta", "mysql"),
+    ("sink", "postgresql"),
+    ("sink", "mysql"),
+    ("worker", "postgresql"),
+)
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 
@@ -54,9 +62,9 @@ def test_a_worker_is_killed_at_each_step(
 
 
 @pytest.mark.promise("subscription.snapshot")
-@pytest.mark.parametrize("victim", ["meta", "sink", "worker"])
+@pytest.mark.parametrize(("victim", "mortal"), _VICTIMS, indirect=["mortal"])
 def test_a_snapshot_whose_databases_or_worker_are_killed_comes_out_equal(
-    place: Place, tmp_path: Path, mortal: postgres.Mortal, victim: str
+    place: Place, tmp_path: Path, mortal: Mortal, victim: str
 ) -> None:
     """At each step of its rounds, while its table is written; what SELECT answers is the oracle."""
     name = f"killed_{victim}"
