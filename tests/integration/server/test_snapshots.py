@@ -26,13 +26,19 @@ _SECONDS = 900  # of a machine that has more to do
 
 
 def site_of(
-    place: Place, directory: Path, *, url: str | None = None, authentication: bool = True, **snapshot: object
+    place: Place,
+    directory: Path,
+    *,
+    url: str | None = None,
+    authentication: bool = True,
+    share_reading: bool = False,
+    **snapshot: object,
 ) -> Site:
     """For the place's cluster, with a meta database of its own unless a URL names one."""
     sections = place.sections("unused")
     more = {"cluster": sections["cluster"], "tables": sections["tables"], "snapshot": {**_SLOW, **snapshot}}
     url = url or f"sqlite:///{directory / 'meta.db'}"
-    more_of_server = {"snapshot": "initial", "authentication": authentication}
+    more_of_server = {"snapshot": "initial", "authentication": authentication, "share_reading": share_reading}
     return Site(directory, place.kafka, place.prefix, url, more, **more_of_server)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
 from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for, start_here
 from tests.integration.processes import PROGRAM
-from tests.oracle.comparison import Followed, ask, differences
+from tests.oracle.comparison import Difference, Followed, Row, ask, differences
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,14 +100,18 @@ class Place:
         [table] = [one for one in self.live.definitions().tables if (one.keyspace, one.name) == (self.keyspace, name)]
         return table
 
-    def until_equal(self, store: Followed, name: str, seconds: float = 120) -> None:
-        """Wait until the store shows what SELECT answers of a table."""
+    def until_equal(
+        self, store: Followed, name: str, seconds: float = 120, *, keeps: Callable[[Row], bool] = lambda _: True
+    ) -> None:
+        """Wait until the store shows what SELECT answers of a table, of the rows that a filter keeps."""
         tables = [self.table(name)]
 
-        def equal() -> bool:
-            return differences(ask(self.session, tables), store) == []
+        def remaining() -> list[Difference]:
+            answers = ask(self.session, tables)
+            kept = [replace(answer, rows=tuple(filter(keeps, answer.rows))) for answer in answers]
+            return differences(kept, store)
 
-        assert wait_until(equal, seconds), [str(one) for one in differences(ask(self.session, tables), store)][:5]
+        assert wait_until(lambda: remaining() == [], seconds), [str(difference) for difference in remaining()][:5]
 
 
 @contextmanager
