@@ -6,15 +6,10 @@ Run with the name of the step and the number, then the program's own arguments.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pyspark import SparkContext
+from typing import Any
 
 import tailrace_spark.cli.stream
 import tailrace_spark.job.checkpoint_files
@@ -24,6 +19,7 @@ from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.tasks.job import TaskRunner
+from tests.integration.dying import Death
 
 
 class Step(StrEnum):
@@ -42,53 +38,7 @@ class Step(StrEnum):
     SWEPT = "after the sweep's commit"
 
 
-T = TypeVar("T")
-
-
-class Death:
-    """Counts how often the process was at `step`, and ends it when it is time."""
-
-    step = Step.READ
-    left = 1
-
-    @classmethod
-    def at(cls, step: Step) -> None:
-        """The process is at a step."""
-        if step is cls.step:
-            cls.left -= 1
-            if cls.left <= 0:
-                die()
-
-
-def die() -> None:
-    """kill -9 of the Java, then of this process."""
-    gateway = SparkContext._gateway
-    if gateway is not None:
-        with suppress(ProcessLookupError):
-            os.killpg(gateway.proc.pid, signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _then(step: Step, call: Callable[..., T], counts: Callable[[T], object] = bool) -> Callable[..., T]:
-    """The same, and then perhaps the end, where what it gave counts."""
-
-    def called(*arguments: Any, **more: Any) -> T:
-        result = call(*arguments, **more)
-        if counts(result):
-            Death.at(step)
-        return result
-
-    return called
-
-
-def _first(step: Step, call: Callable[..., T]) -> Callable[..., T]:
-    """The same, and before it perhaps the end."""
-
-    def called(*arguments: Any, **more: Any) -> T:
-        Death.at(step)
-        return call(*arguments, **more)
-
-    return called
+death = Death()
 
 
 def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,12 +47,12 @@ def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
     def opened(*arguments: Any, **more: Any) -> Any:
         sink = call(*arguments, **more)
         kind = type(sink)
-        committed = _then(Step.COMMITTED, kind.write, lambda summary: summary.changes)
-        kind.write = _first(Step.WRITING, committed)
+        committed = death.then(Step.COMMITTED, kind.write, lambda summary: summary.changes)
+        kind.write = death.first(Step.WRITING, committed)
         if (tasks := sink.capabilities.tasks) is not None:
             planner: Any = type(tasks)
-            planner.plan = _then(Step.PLANNED, planner.plan)
-            planner.commit = _then(Step.COMMITTED, planner.commit, lambda summary: summary.changes)
+            planner.plan = death.then(Step.PLANNED, planner.plan, bool)
+            planner.commit = death.then(Step.COMMITTED, planner.commit, lambda summary: summary.changes)
         return sink
 
     return opened
@@ -115,23 +65,23 @@ class DyingOs:
         """Sync, or die."""
         name = Path(f"/proc/self/fd/{number}").readlink().name
         step = Step.OWNING if name == ".stream.json.new" else Step.NOTING
-        if Death.step is step and Death.left <= 1:
+        if death.step is step and death.left <= 1:
             os.ftruncate(number, os.fstat(number).st_size // 2)
-        Death.at(step)
+        death.at(step)
         os.fsync(number)
 
 
 if __name__ == "__main__":
-    Death.step, Death.left = Step(sys.argv.pop(1)), int(sys.argv.pop(1))
+    death.take(Step)
     tailrace_spark.job.checkpoint_files.os = DyingOs()  # type: ignore[attr-defined,assignment]  # all that it uses
     # All of these are the point of it.
-    BatchGenerations.table = _then(Step.NOTED, BatchGenerations.table)  # type: ignore[method-assign]
-    collect = _then(Step.READ, BatchRecords.collect, lambda records: records.num_rows)
+    BatchGenerations.table = death.then(Step.NOTED, BatchGenerations.table, bool)  # type: ignore[method-assign]
+    collect = death.then(Step.READ, BatchRecords.collect, lambda records: records.num_rows)
     BatchRecords.collect = collect  # type: ignore[method-assign]
-    TaskRunner.run = _then(Step.TASKS, TaskRunner.run)  # type: ignore[method-assign]
-    PieceMerges.merge = _then(Step.MERGED, PieceMerges.merge)  # type: ignore[method-assign]
-    SqlSink._swept = _then(Step.SWEEPING, SqlSink._swept)  # type: ignore[method-assign]
-    SqlSink.sweep = _then(Step.SWEPT, SqlSink.sweep)  # type: ignore[method-assign]
+    TaskRunner.run = death.then(Step.TASKS, TaskRunner.run, bool)  # type: ignore[method-assign]
+    PieceMerges.merge = death.then(Step.MERGED, PieceMerges.merge, bool)  # type: ignore[method-assign]
+    SqlSink._swept = death.then(Step.SWEEPING, SqlSink._swept, bool)  # type: ignore[method-assign]
+    SqlSink.sweep = death.then(Step.SWEPT, SqlSink.sweep, bool)  # type: ignore[method-assign]
     # Read where it is replaced: a name that the command no longer uses fails at once, not by a kill that never comes.
     commands: Any = tailrace_spark.cli.stream
     commands.sink_of = _opening(commands.sink_of)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from tailrace.local.process import wait_until
 
+_ROOT: Final = Path(__file__).parents[2]
 PROGRAM = ("-c", "from tailrace.cli.main import run; run()")
 """What Python is told to run as `tailrace`."""
+
+
+def environment(program: tuple[str, ...]) -> dict[str, str]:
+    """That of a process. A program of the tests, which is a file, imports others of them."""
+    if not program[0].endswith(".py"):
+        return dict(os.environ)
+    paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(_ROOT)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 class CommandProcess(ABC):

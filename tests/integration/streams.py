@@ -15,7 +15,7 @@ from typing import Self
 
 from tailrace.local import LocalKafka
 from tailrace.local.process import wait_until
-from tests.integration.processes import PROGRAM, CommandProcess
+from tests.integration.processes import PROGRAM, CommandProcess, environment
 from tests.services.class_archive import quick_java_lines
 
 
@@ -64,7 +64,7 @@ class StreamProcess(CommandProcess):
                 [sys.executable, *self._program, *self.command, "-c", str(self._config)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=dict(os.environ),
+                env=environment(self._program),
                 cwd=self._directory,
                 start_new_session=True,
             )

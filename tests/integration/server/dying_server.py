@@ -7,17 +7,12 @@ waits until that is removed.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
-
-from pyspark import SparkContext
 
 import tailrace_server.meta.subscriptions
 from tailrace.cli.main import run
@@ -26,6 +21,7 @@ from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.worker.run import StreamRun
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges
+from tests.integration.dying import Death, die
 
 
 class Step(StrEnum):
@@ -50,51 +46,57 @@ WAIT_SECONDS = 600.0
 T = TypeVar("T")
 
 
-class Death:
-    """Counts how often the process was at a step, and lets somebody die when it is time."""
+class Moments(Death):
+    """Lets somebody die when it is time. Only one thread is at a step at a time."""
 
-    step: Step | None = None
-    left = 0
-    waits = False
-    """Whether it lives on, and steps come by a file."""
-    _changed = threading.Lock()
-    _inside = threading.local()
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = False
+        """Whether the process lives on, and steps come by a file."""
+        self._changed = threading.Lock()
+        self._inside = threading.local()
 
-    @classmethod
-    def at(cls, step: Step) -> None:
-        """The process is at a step. Only one thread is there at a time."""
-        with cls._changed:
-            if cls.step is None and cls.waits and NEXT.exists():
-                cls.step, cls.left = step_of(NEXT.read_text())
-            if step is not cls.step:
+    def at(self, step: StrEnum) -> None:
+        """As Death says."""
+        with self._changed:
+            if self.step is None and self.waits and NEXT.exists():
+                self.step, self.left = step_of(NEXT.read_text())
+            if step is not self.step:
                 return
-            cls.left -= 1
-            if cls.left == 0:
-                cls.step = None
-                if cls.waits:
+            self.left -= 1
+            if self.left == 0:
+                self.step = None
+                if self.waits:
                     NEXT.replace(REACHED)
                     wait_until(lambda: not REACHED.exists(), WAIT_SECONDS)
                 else:
                     die()
 
-    @classmethod
-    def within(cls, step: Step, call: Callable[..., T]) -> Callable[..., T]:
+    def within(self, step: Step, call: Callable[..., T]) -> Callable[..., T]:
         """The same; what it asks the meta database for is this step."""
 
         def called(*arguments: Any, **more: Any) -> T:
-            cls._inside.step = step
+            self._inside.step = step
             try:
                 return call(*arguments, **more)
             finally:
-                del cls._inside.step
+                del self._inside.step
 
         return called
 
-    @classmethod
-    def in_transaction(cls) -> None:
-        """A transaction has begun, and has changed something."""
-        if (step := getattr(cls._inside, "step", None)) is not None:
-            cls.at(step)
+    def in_transaction(self, call: Callable[..., T]) -> Callable[..., T]:
+        """The same, by which a transaction begins, and changes something."""
+
+        def called(*arguments: Any, **more: Any) -> T:
+            result = call(*arguments, **more)
+            if (step := getattr(self._inside, "step", None)) is not None:
+                self.at(step)
+            return result
+
+        return called
+
+
+death = Moments()
 
 
 def step_of(text: str) -> tuple[Step, int]:
@@ -103,71 +105,32 @@ def step_of(text: str) -> tuple[Step, int]:
     return Step(step), int(number)
 
 
-def die() -> None:
-    """kill -9 of the Java, then of this process."""
-    gateway = SparkContext._gateway
-    if gateway is not None:
-        with suppress(ProcessLookupError):
-            os.killpg(gateway.proc.pid, signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _then(step: Step, call: Callable[..., T], counts: Callable[[T], object] = lambda _: True) -> Callable[..., T]:
-    """The same, and then perhaps the end, where what it gave counts."""
-
-    def called(*arguments: Any, **more: Any) -> T:
-        result = call(*arguments, **more)
-        if counts(result):
-            Death.at(step)
-        return result
-
-    return called
-
-
-def _first(step: Step, call: Callable[..., T]) -> Callable[..., T]:
-    """The same, and before it perhaps the end."""
-
-    def called(*arguments: Any, **more: Any) -> T:
-        Death.at(step)
-        return call(*arguments, **more)
-
-    return called
-
-
-def _in_transaction(call: Callable[..., T]) -> Callable[..., T]:
-    def called(*arguments: Any, **more: Any) -> T:
-        result = call(*arguments, **more)
-        Death.in_transaction()
-        return result
-
-    return called
-
-
 def _prepare() -> None:
     """Put the steps where they are in the program."""
     leases: Any = Leases
-    leases._claim = _then(Step.CLAIMING, leases._claim, lambda claim: claim is not None)
-    leases.claim = _then(Step.CLAIMED, leases.claim, bool)
-    leases._announce = _then(Step.RENEWING, leases._announce)
-    leases._require = _in_transaction(leases._require)
-    leases.positions = Death.within(Step.BEGINNING, leases.positions)
-    leases.save = _then(Step.SAVED, Death.within(Step.SAVING, leases.save))
-    leases.save_snapshots = _then(Step.NOTED, Death.within(Step.NOTING, leases.save_snapshots))
+    leases._claim = death.then(Step.CLAIMING, leases._claim, lambda claim: claim is not None)
+    leases.claim = death.then(Step.CLAIMED, leases.claim, bool)
+    leases._announce = death.then(Step.RENEWING, leases._announce)
+    leases._require = death.in_transaction(leases._require)
+    leases.positions = death.within(Step.BEGINNING, leases.positions)
+    leases.save = death.then(Step.SAVED, death.within(Step.SAVING, leases.save))
+    leases.save_snapshots = death.then(Step.NOTED, death.within(Step.NOTING, leases.save_snapshots))
     streams: Any = StreamRun
-    streams._wrote = _first(Step.COMMITTED, streams._wrote)
+    streams._wrote = death.first(Step.COMMITTED, streams._wrote)
     merges: Any = PieceMerges
-    merges.merge = _then(Step.WRITING, merges.merge, bool)
+    merges.merge = death.then(Step.WRITING, merges.merge, bool)
     subscriptions: Any = Subscriptions
-    subscriptions._subscribe = Death.within(Step.KEEPING, subscriptions._subscribe)
+    subscriptions._subscribe = death.within(Step.KEEPING, subscriptions._subscribe)
     keeping: Any = tailrace_server.meta.subscriptions
-    keeping.subscription_of = _in_transaction(keeping.subscription_of)
-    subscriptions.subscribe = _then(Step.KEPT, subscriptions.subscribe)
+    keeping.subscription_of = death.in_transaction(keeping.subscription_of)
+    subscriptions.subscribe = death.then(Step.KEPT, subscriptions.subscribe)
 
 
 if __name__ == "__main__":
-    step, number = sys.argv.pop(1), int(sys.argv.pop(1))
-    Death.waits = step == "-"
-    if not Death.waits:
-        Death.step, Death.left = Step(step), number
+    death.waits = sys.argv[1] == "-"
+    if death.waits:
+        del sys.argv[1:3]
+    else:
+        death.take(Step)
     _prepare()
     run()
