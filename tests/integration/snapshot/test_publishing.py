@@ -111,9 +111,11 @@ def fill(session: Session, keyspace: str, rows: int = ROWS) -> str:
 
 
 class Command:
-    """`tailrace snapshot start` as a process."""
+    """`tailrace snapshot start` as a process. `program` is what Python is told to run as `tailrace`."""
 
-    def __init__(self, directory: Path, settings: Settings, table: str, *options: str) -> None:
+    def __init__(
+        self, directory: Path, settings: Settings, table: str, *options: str, program: tuple[str, ...] = PROGRAM
+    ) -> None:
         kafka = settings.kafka.reveal()["bootstrap.servers"]
         config = directory / "tailrace.toml"
         config.write_text(
@@ -123,7 +125,7 @@ class Command:
             f"{quick_java_lines()}"
         )
         command = (
-            *(sys.executable, *PROGRAM, "snapshot", "start", table, "--to", "kafka", "-c", str(config)),
+            *(sys.executable, *program, "snapshot", "start", table, "--to", "kafka", "-c", str(config)),
             *("--consistency", "one", *options),
         )
         self._printed = directory / f"{time.monotonic_ns()}.out"
@@ -140,37 +142,46 @@ class Command:
         return [json.loads(line) for line in self._printed.read_text().splitlines()]
 
 
-@pytest.mark.promise("snapshot.kafka-once")
-def test_a_command_that_is_killed_goes_on_and_each_row_is_published_once(
-    session: Session, kafka: LocalKafka, settings: Settings, keyspace_name: str, tmp_path: Path
-) -> None:
-    table = fill(session, keyspace_name)
-    prefix = settings.topics.prefix
-    publication_of(settings, table).begin(new=False)  # so that the topics are there to be looked at
-    killed = Command(tmp_path, settings, table, "--rows-per-second", "600")
-    with closing(SnapshotRecords(settings.kafka.reveal(), prefix)) as records:
+def kill_in_the_middle(command: Command, settings: Settings) -> str:
+    """kill -9 once some rows are out; the id of the snapshot. The topics have to be there."""
+    with closing(SnapshotRecords(settings.kafka.reveal(), settings.topics.prefix)) as records:
 
         def some_is_out() -> bool:
             records.read()
             changes = sum(entry.changes for ranges in records.ranges.values() for entry in ranges.values())
-            return changes > 200 or killed.process.poll() is not None
+            return changes > 200 or command.process.poll() is not None
 
-        assert wait_until(some_is_out, 120)
-    assert killed.process.poll() is None, killed.words()
-    killed.process.kill()
-    killed.process.wait()
-    out = len(published(kafka, prefix, f"{prefix}.{table}"))
-    assert 0 < out < ROWS
-    again = Command(tmp_path, settings, table)
-    [line] = again.lines()[-1:]
-    assert line["done"] == line["ranges"] > 0
+        assert wait_until(some_is_out, 120), command.words()
+        assert command.process.poll() is None, command.words()
+        command.process.kill()
+        command.process.wait()
+        [snapshot] = records.snapshots
+    return snapshot
+
+
+def finish(command: Command, settings: Settings, kafka: LocalKafka, table: str, snapshot: str) -> None:
+    """Wait for the end of a command that goes on with the snapshot of one that was killed: each row is there once."""
+    prefix = settings.topics.prefix
+    assert 0 < len(published(kafka, prefix, f"{prefix}.{table}")) < ROWS
+    [line] = command.lines()[-1:]
+    assert (line["snapshot"], line["done"]) == (snapshot, line["ranges"])
     assert line["changes"] == ROWS + 10
-    assert "goes on" in again.words()
+    assert "goes on" in command.words()
     topic = published(kafka, prefix, f"{prefix}.{table}")
     assert_once(topic)
     rows = {(record.change.key, record.change.clustering) for record in topic if not record.change.static}
     assert len(rows) == ROWS
     assert len(topic) == ROWS + 10
+
+
+@pytest.mark.promise("snapshot.kafka-once")
+def test_a_command_that_is_killed_goes_on_and_each_row_is_published_once(
+    session: Session, kafka: LocalKafka, settings: Settings, keyspace_name: str, tmp_path: Path
+) -> None:
+    table = fill(session, keyspace_name)
+    publication_of(settings, table).begin(new=False)  # so that the topics are there to be looked at
+    snapshot = kill_in_the_middle(Command(tmp_path, settings, table, "--rows-per-second", "600"), settings)
+    finish(Command(tmp_path, settings, table), settings, kafka, table, snapshot)
 
 
 def test_marks_and_headers_tell_a_snapshot_from_the_log(
