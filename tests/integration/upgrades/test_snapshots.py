@@ -34,8 +34,6 @@ from tests.upgrades.former import Former
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 SLOW: Final = {"consistency": "ONE", "ranges": 32, "page_rows": 5, "concurrent_ranges": 1, "rows_per_second": 15}
 """Ranges small enough, and slow enough, that the upgrade comes in the middle."""
-SLOWER: Final = {**SLOW, "rows_per_second": 3}
-"""The same where a server starts meanwhile."""
 DYING: Final = "tests/integration/snapshot/dying_snapshot.py"
 SINKS: Final[Mapping[str, Way[Target]]] = {
     "postgresql": POSTGRESQL,
@@ -55,12 +53,6 @@ class Notes:
         with self._engine.connect() as connection:
             noted = {name: snapshots_from_json(text).tables for name, text in connection.execute(query)}
         return {name: tables[0] for name, tables in noted.items() if tables}
-
-    def owners(self) -> set[str]:
-        """The workers that have subscriptions now."""
-        query = sa.select(subscriptions.c.owner).where(subscriptions.c.owner.is_not(None))
-        with self._engine.connect() as connection:
-            return set(connection.execute(query).scalars())
 
     def close(self) -> None:
         """Give the connections back."""
@@ -90,16 +82,15 @@ def end(process: CommandProcess, ending: str) -> None:
 
 
 @pytest.mark.promise("upgrade.installation")
-@pytest.mark.parametrize("ending", ["stopped", "killed", "beside"])
+@pytest.mark.parametrize("ending", ["stopped", "killed"])
 def test_a_new_server_goes_on_with_the_snapshots_of_an_old_one(
     place: Place, former: tuple[str, ...], tmp_path: Path, ending: str
 ) -> None:
-    """Into PostgreSQL, which merges, and into Kafka, where a row that was read twice would be there twice. `beside`:
-    the new server starts first, and the old one gives it a subscription before it is stopped."""
+    """Into PostgreSQL, which merges, and into Kafka, where a row that was read twice would be there twice."""
     table, store, events = f"served_{ending}", Downstream(new_database()), Topics(place.kafka)
     place.create(table)
     name, url = f"{place.keyspace}.{table}", new_database()
-    site = site_of(place, tmp_path, url, events, SLOWER if ending == "beside" else SLOW)
+    site = site_of(place, tmp_path, url, events)
     (tmp_path / "url").write_text(f"{store.url}\n")
     subscribe(site, former, name, "warehouse", "--type", "sql", "-o", f"url_file={tmp_path / 'url'}")
     subscribe(site, former, name, "events", "--sink", "events")
@@ -113,15 +104,11 @@ def test_a_new_server_goes_on_with_the_snapshots_of_an_old_one(
         servers.enter_context(old)
         old.until(lambda: both(lambda _, value: is_in_progress(value)), SECONDS)
         begun = {key: value.id for key, value in notes.snapshots().items()}
-        if ending == "beside":
-            servers.enter_context(new)
-            new.until(lambda: len(notes.owners()) == 2, SECONDS)
         end(old, ending)
         noted, counted = notes.snapshots(), writes.count
         assert all(map(is_in_progress, noted.values())), noted
         assert {key: value.id for key, value in noted.items()} == begun
-        if ending != "beside":
-            servers.enter_context(new)
+        servers.enter_context(new)
         new.until(lambda: both(lambda key, value: value.ranges > noted[key].ranges), SECONDS)
         assert both(lambda key, value: without(noted[key].done, value.done) == ())
         new.until(lambda: both(lambda _, value: value.state.ended), SECONDS)
@@ -144,14 +131,14 @@ def test_a_new_server_goes_on_with_the_snapshots_of_an_old_one(
     store.close()
 
 
-def site_of(place: Place, directory: Path, url: str, events: Topics, limits: Mapping[str, object]) -> Site:
+def site_of(place: Place, directory: Path, url: str, events: Topics) -> Site:
     """For the place's cluster; [sink.events] writes into Kafka."""
     shared = place.sections("unused")
     sink = {"type": "kafka", "topic": f"{events.prefix}-out.{{table}}", "dead_letters": events.target.dead_letters}
     sections: dict[str, Mapping[str, object]] = {
         "cluster": shared["cluster"],
         "tables": shared["tables"],
-        "snapshot": limits,
+        "snapshot": SLOW,
         "sink.events": sink,
         "sink.events.kafka": {f'"{name}"': value for name, value in events.config.items()},
     }
