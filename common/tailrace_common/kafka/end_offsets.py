@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
-from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
+from tailrace_common.kafka.admin import AdminConnection
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.topics import KafkaPartition
 
@@ -26,10 +26,8 @@ class PartitionEnds:
 
     def __init__(self, config: Mapping[str, Scalar], *, timeout: float = _SECONDS) -> None:
         """`config` is librdkafka's; `timeout` is how long an answer may take, in seconds."""
-        self._config = config
+        self._admin = AdminConnection(config)
         self._timeout = timeout
-        self._errors = ClientErrors()
-        self._client: AdminClient | None = None
 
     def of(self, partitions: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         """The offset behind the last committed record of each partition that is there. Raises ServiceError."""
@@ -41,9 +39,9 @@ class PartitionEnds:
         A topic that does not exist has no partition. Raises ServiceError.
         """
         try:
-            listed = self._admin().list_topics(timeout=self._timeout).topics
+            listed = self._admin.client().list_topics(timeout=self._timeout).topics
         except KafkaException as error:
-            raise service_error("asking for partitions", error.args[0], self._errors) from error
+            raise self._admin.fault("asking for partitions", error) from error
         partitions = [
             (topic, partition) for topic in topics if topic in listed for partition in listed[topic].partitions
         ]
@@ -54,7 +52,7 @@ class PartitionEnds:
             return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
         try:
-            futures = self._admin().list_offsets(
+            futures = self._admin.client().list_offsets(
                 {TopicPartition(*partition): latest for partition in partitions},
                 isolation_level=isolation,
                 request_timeout=self._timeout,
@@ -64,17 +62,8 @@ class PartitionEnds:
                 for kafka_partition, answer in futures.items()
             }
         except KafkaException as error:
-            self._admin().poll(0)  # calls error_cb, which knows why
-            # A client keeps what it knows of leaders for minutes, and a broker that restarted refuses that.
-            self._client = None
-            raise service_error("asking where partitions end", error.args[0], self._errors) from error
+            raise self._admin.fault("asking where partitions end", error) from error
         return {partition: offset for partition, offset in offsets.items() if offset is not None}
-
-    def _admin(self) -> AdminClient:
-        if self._client is None:
-            callbacks: dict[str, Any] = {"error_cb": self._errors}
-            self._client = made(lambda: AdminClient({**QUIET, **self._config, **callbacks}, logger=LOG))
-        return self._client
 
 
 def _offset(answer: Future[Any]) -> int | None:

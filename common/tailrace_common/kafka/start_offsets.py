@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
-from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
+from tailrace_common.kafka.admin import AdminConnection
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.topics import KafkaPartition
 
@@ -21,17 +21,15 @@ class StartOffsets:
 
     def __init__(self, config: Mapping[str, Scalar], *, timeout: float = _SECONDS) -> None:
         """`config` is librdkafka's; `timeout` is how long an answer may take, in seconds."""
-        self._config = config
+        self._admin = AdminConnection(config)
         self._timeout = timeout
-        self._errors = ClientErrors()
-        self._client: AdminClient | None = None
 
     def partitions(self, pattern: str) -> list[KafkaPartition]:
         """The partitions of the topics that match a regular expression as a whole. Raises ServiceError."""
         try:
-            listed = self._admin().list_topics(timeout=self._timeout).topics
+            listed = self._admin.client().list_topics(timeout=self._timeout).topics
         except KafkaException as error:
-            raise service_error("asking for topics", error.args[0], self._errors) from error
+            raise self._admin.fault("asking for topics", error) from error
         matches = re.compile(pattern).fullmatch
         return sorted(
             (topic, partition) for topic in listed if matches(topic) for partition in listed[topic].partitions
@@ -59,7 +57,7 @@ class StartOffsets:
         if not partitions:
             return {}
         try:
-            futures = self._admin().list_offsets(
+            futures = self._admin.client().list_offsets(
                 {TopicPartition(*partition): spec for partition in partitions},
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=self._timeout,
@@ -69,11 +67,4 @@ class StartOffsets:
                 for kafka_partition, answer in futures.items()
             }
         except KafkaException as error:
-            self._admin().poll(0)  # calls error_cb, which knows why
-            raise service_error("asking for offsets", error.args[0], self._errors) from error
-
-    def _admin(self) -> AdminClient:
-        if self._client is None:
-            callbacks: dict[str, Any] = {"error_cb": self._errors}
-            self._client = made(lambda: AdminClient({**QUIET, **self._config, **callbacks}, logger=LOG))
-        return self._client
+            raise self._admin.fault("asking for offsets", error) from error

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
-from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, made, service_error
+from tailrace_common.kafka.admin import AdminConnection
 from tailrace_common.properties.passthrough import Scalar
 
 _SECONDS: Final = 10.0
@@ -33,10 +33,8 @@ class TopicStates:
 
     def __init__(self, config: Mapping[str, Scalar], *, timeout: float = _SECONDS) -> None:
         """`config` is librdkafka's; `timeout` is how long an answer may take, in seconds."""
-        self._config = config
+        self._admin = AdminConnection(config)
         self._timeout = timeout
-        self._errors = ClientErrors()
-        self._client: AdminClient | None = None
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
         """The id of each of these topics that is there. Raises ServiceError."""
@@ -60,14 +58,14 @@ class TopicStates:
     def _described(self, topics: Collection[str]) -> dict[str, Any]:
         if not topics:
             return {}
-        futures = self._admin().describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout)
+        futures = self._admin.client().describe_topics(TopicCollection(sorted(topics)), request_timeout=self._timeout)
         descriptions: dict[str, Any] = {}
         for name, answer in futures.items():
             try:
                 descriptions[name] = answer.result()
             except KafkaException as error:
                 if error.args[0].code() not in _ABSENT:
-                    raise self._trouble(error) from error
+                    raise self._admin.fault("asking for topics", error) from error
         return descriptions
 
     def _offsets(self, partitions: list[TopicPartition], offset_spec: Any) -> dict[str, dict[int, int]]:
@@ -75,7 +73,7 @@ class TopicStates:
             return {}
         offsets: dict[str, dict[int, int]] = {}
         try:
-            futures = self._admin().list_offsets(
+            futures = self._admin.client().list_offsets(
                 dict.fromkeys(partitions, offset_spec),
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=self._timeout,
@@ -83,15 +81,5 @@ class TopicStates:
             for partition, answer in futures.items():
                 offsets.setdefault(partition.topic, {})[partition.partition] = int(answer.result().offset)
         except KafkaException as error:
-            raise self._trouble(error) from error
+            raise self._admin.fault("asking for topics", error) from error
         return offsets
-
-    def _trouble(self, error: KafkaException) -> Exception:
-        self._admin().poll(0)  # calls error_cb, which knows why
-        return service_error("asking for topics", error.args[0], self._errors)
-
-    def _admin(self) -> AdminClient:
-        if self._client is None:
-            callbacks: dict[str, Any] = {"error_cb": self._errors}
-            self._client = made(lambda: AdminClient({**QUIET, **self._config, **callbacks}, logger=LOG))
-        return self._client

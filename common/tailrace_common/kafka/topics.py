@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import stamina
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # its __all__ forgets it
 from confluent_kafka.cimpl import NewTopic
 
-from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
+from tailrace_common.kafka.admin import AdminConnection
+from tailrace_common.kafka.client import LOG, ClientErrors, Config, service_error
 from tailrace_common.kafka.contact import FirstContact
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -29,11 +30,10 @@ class TopicMaker:
     """Connects when first used; `timeout` is how many seconds Kafka may take over anything."""
 
     def __init__(self, config: Config, timeout: int = 10) -> None:
-        self._config = dict(config)
         self._timeout = timeout
-        self._errors = ClientErrors()
+        self._connection = AdminConnection(config)
+        self._errors = self._connection.errors
         self._contact = FirstContact(config, self._errors, lambda: self._admin.poll(0))
-        self._client: AdminClient | None = None
 
     def partitions(self) -> dict[str, int]:
         """How many partitions each topic has that is there. Raises ServiceError, SettingsError."""
@@ -98,10 +98,7 @@ class TopicMaker:
 
     @property
     def _admin(self) -> AdminClient:
-        if self._client is None:
-            callbacks: dict[str, Any] = {"error_cb": self._errors}
-            self._client = made(lambda: AdminClient({**QUIET, **self._config, **callbacks}, logger=LOG))
-        return self._client
+        return self._connection.client()
 
 
 def metadata_of(client: AdminClient, timeout: int, errors: ClientErrors, contact: FirstContact) -> ClusterMetadata:
