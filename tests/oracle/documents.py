@@ -19,36 +19,40 @@ from tests.oracle.values import normal
 _DAY_NANOSECONDS: Final = 86_400 * 10**9
 
 
-def stored(value: Any, cql_type: CqlType) -> object:
-    """The one form of a column's value."""
-    if value is not None and cql_type.kind == "blob":
-        return _bytes(value)
-    return normal(_as_text(value, cql_type), cql_type)
+class Documents:
+    """Values of documents whose scalars are read by type as `scalars` say, else as most stores have them."""
 
+    def __init__(self, scalars: Mapping[str, Callable[[Any], Any]]) -> None:
+        self._scalars = {**_SCALARS, **scalars}
 
-def _as_text(value: Any, cql_type: CqlType) -> Any:
-    """The value as a SQLite sink has it, its JSON parsed."""
-    if value is None:
-        return None
-    args = cql_type.args
-    match cql_type.kind:
-        case "list" | "set" | "vector":
-            return [_as_text(item, args[0]) for item in value]
-        case "map":
-            return {_key(entry["key"], args[0]): _as_text(entry.get("value"), args[1]) for entry in value}
-        case "tuple":
-            return [_as_text(value.get(f"f{place}"), arg) for place, arg in enumerate(args)]
-        case "udt":
-            fields = zip(cql_type.fields, args, strict=True)
-            return {name: _as_text(value.get(avro_name(name)), arg) for name, arg in fields}
-        case "blob":
-            return "0x" + _bytes(value).hex()
-    return _SCALARS.get(cql_type.kind, _same)(value)
+    def form(self, value: Any, cql_type: CqlType) -> object:
+        """The one form of a column's value."""
+        if value is not None and cql_type.kind == "blob":
+            return self._scalars["blob"](value)
+        return normal(self._as_text(value, cql_type), cql_type)
 
+    def _as_text(self, value: Any, cql_type: CqlType) -> Any:
+        """The value as a SQLite sink has it, its JSON parsed."""
+        if value is None:
+            return None
+        args = cql_type.args
+        match cql_type.kind:
+            case "list" | "set" | "vector":
+                return [self._as_text(item, args[0]) for item in value]
+            case "map":
+                return {self._key(entry["key"], args[0]): self._as_text(entry.get("value"), args[1]) for entry in value}
+            case "tuple":
+                return [self._as_text(value.get(f"f{place}"), arg) for place, arg in enumerate(args)]
+            case "udt":
+                fields = zip(cql_type.fields, args, strict=True)
+                return {name: self._as_text(value.get(avro_name(name)), arg) for name, arg in fields}
+            case "blob":
+                return "0x" + self._scalars["blob"](value).hex()
+        return self._scalars.get(cql_type.kind, _same)(value)
 
-def _key(value: Any, cql_type: CqlType) -> str:
-    shown = _as_text(value, cql_type)
-    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    def _key(self, value: Any, cql_type: CqlType) -> str:
+        shown = self._as_text(value, cql_type)
+        return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
 
 
 def _same(value: Any) -> Any:
@@ -59,7 +63,7 @@ def _bytes(value: Any) -> bytes:
     return base64.b64decode(value, validate=True) if isinstance(value, str) else bytes(value)
 
 
-def _moment(value: Any) -> str:
+def moment(value: Any) -> str:
     """Milliseconds behind a dot, Z behind them."""
     if not isinstance(value, datetime.datetime):
         return str(value)
@@ -82,8 +86,11 @@ def _duration(value: Mapping[str, int]) -> str:
 
 
 _SCALARS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "timestamp": _moment,
+    "timestamp": moment,
     "date": str,
     "time": _time,
     "duration": _duration,
+    "blob": _bytes,
 }
+stored: Final = Documents({}).form
+"""The one form of a column's value in a columnar table or an index."""

@@ -35,10 +35,22 @@ def filters_of(recorded: Recorded) -> dict[str, TableFilter]:
     for answer in recorded.answers:
         columns = [] if answer.table.static else [one for one in answer.table.regular if _fits(one)]
         possible = [_filter(answer, column, random) for column in columns]
-        telling = [one for one in possible if 0 < sum(map(one.matches, answer.rows)) < len(answer.rows)]
+        telling = [one for one in possible if _tells_apart(one, answer)]
         if possible:
             filters[str(answer.table)] = random.choice(telling or possible)
     return filters
+
+
+def are_told_apart(recorded: Recorded) -> bool:
+    """Whether of some table some rows match and some do not."""
+    filters = filters_of(recorded)
+    return any(
+        str(answer.table) in filters and _tells_apart(filters[str(answer.table)], answer) for answer in recorded.answers
+    )
+
+
+def _tells_apart(condition: TableFilter, answer: Answer) -> bool:
+    return 0 < sum(map(condition.matches, answer.rows)) < len(answer.rows)
 
 
 def by_filters(recorded: Recorded, filters: Mapping[str, TableFilter]) -> Recorded:

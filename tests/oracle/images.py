@@ -5,15 +5,13 @@ The changes arrive in any order, a quarter of them twice. Some batches come agai
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from tailrace_schemas.avro.names import avro_name
-from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import Imaged, RowImage
@@ -21,13 +19,12 @@ from tailrace_spark.shaping import split_conditions
 from tailrace_spark.sinks.images.store import ImageStore
 from tests.oracle.comparison import Difference, Row, differ, row_of
 from tests.oracle.direct import Recorded, cut, in_any_order
-from tests.oracle.documents import stored
+from tests.oracle.documents import Documents, moment
 from tests.oracle.filtering import TableFilter
 
 _TOPIC: Final = "images"
 _AGAIN: Final = 0.25
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_EPOCH_DAY: Final = datetime.date(1970, 1, 1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def replay_images(recorded: Recorded, url: str, filters: Mapping[str, TableFilter]) -> list[Difference]:
@@ -102,7 +99,8 @@ class FollowedRows:
 
     @staticmethod
     def _take(rows: dict[Row, RowImage], image: RowImage, table: Table) -> None:
-        key = (image.static, *_key_of(table, image))
+        clustering = row_of(table, image.key, imaged_form)[len(table.partition_key) : len(table.key)]
+        key = (image.static, _partition_of(table, image), clustering)
         before = rows.pop(key, None)
         assert (before is None) == (image.before is None), f"{table} {key}: {image.op}, and before it {before}"
         if image.after is not None:
@@ -110,12 +108,10 @@ class FollowedRows:
 
     def of(self, table: Table) -> list[Row]:
         """As SELECT answers: with the static row in each row of its partition, or alone where that has no other."""
-        images = self._rows.get(table.id, {}).values()
-        size = len(table.partition_key)
         static: dict[Row, RowImage] = {}
         others: list[tuple[Row, RowImage]] = []
-        for image in images:
-            partition = _key_of(table, image)[:size]
+        for image in self._rows.get(table.id, {}).values():
+            partition = _partition_of(table, image)
             if image.static:
                 static[partition] = image
             else:
@@ -127,8 +123,9 @@ class FollowedRows:
         ]
 
 
-def _key_of(table: Table, image: RowImage) -> Row:
-    return row_of(table, image.key, imaged_form)[: len(table.key)]
+def _partition_of(table: Table, image: RowImage) -> Row:
+    """By the values as they are written: of equal decimals with other scales each is a partition of its own."""
+    return tuple(repr(image.key[column.name]) for column in table.partition_key)
 
 
 def _row(table: Table, image: RowImage, static: RowImage | None = None) -> Row:
@@ -136,38 +133,11 @@ def _row(table: Table, image: RowImage, static: RowImage | None = None) -> Row:
     return row_of(table, {**more, **(image.after or {}), **image.key}, imaged_form)
 
 
-def imaged_form(value: Any, cql_type: CqlType) -> object:
-    """The one form of a value of an image, which is that of change-json.md."""
-    return stored(_as_document(value, cql_type), cql_type)
-
-
-def _as_document(value: Any, cql_type: CqlType) -> Any:
-    """The value as tests.oracle.documents reads it: bytes and times are those of Python."""
-    if value is None:
-        return None
-    args = cql_type.args
-    match cql_type.kind:
-        case "list" | "set" | "vector":
-            return [_as_document(item, args[0]) for item in value]
-        case "map":
-            return [
-                {"key": _as_document(entry["key"], args[0]), "value": _as_document(entry["value"], args[1])}
-                for entry in value
-            ]
-        case "tuple":
-            return {f"f{place}": _as_document(value[f"f{place}"], arg) for place, arg in enumerate(args)}
-        case "udt":
-            fields = [(avro_name(name), arg) for name, arg in zip(cql_type.fields, args, strict=True)]
-            return {name: _as_document(value.get(name), arg) for name, arg in fields}
-    return _SCALARS.get(cql_type.kind, _same)(value)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-_SCALARS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "blob": bytes.fromhex,
-    "timestamp": lambda milliseconds: _EPOCH + datetime.timedelta(milliseconds=milliseconds),
-    "date": lambda days: (_EPOCH_DAY + datetime.timedelta(days=days)).isoformat(),
-}
+imaged_form: Final = Documents(
+    {
+        "blob": bytes.fromhex,
+        "timestamp": lambda milliseconds: moment(_EPOCH + timedelta(milliseconds=milliseconds)),
+        "date": lambda days: (_EPOCH + timedelta(days=days)).date().isoformat(),
+    }
+).form
+"""The one form of a value of an image, which is that of change-json.md."""
