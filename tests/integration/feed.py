@@ -115,12 +115,12 @@ class Feed:
             self._producer.flush(30)
             self._producer.abort_transaction(30)
         # Kafka answers before its mark is in every partition; until then nobody reads past the transaction's begin.
-        assert wait_until(lambda: all(self._is_ended(*where) for where in written), 30)
+        assert wait_until(lambda: self._are_marked(written), 30)
 
-    def _is_ended(self, topic: str, number: int) -> bool:
-        partition = (topic, number)
+    def _are_marked(self, written: Collection[KafkaPartition]) -> bool:
         try:
-            return self._ends.of([partition])[partition] == self._ends.high_watermarks([topic])[partition]
+            ends = self._ends.high_watermarks({topic for topic, _ in written})
+            return self._ends.of(written) == {partition: ends[partition] for partition in written}
         except ServiceError:  # a broker that has just come back
             return False
 
