@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +68,8 @@ def require_one_reading(noted: TableSnapshot, done: TableSnapshot) -> None:
     """That a snapshot went on where it was, and has read the table once."""
     assert (done.id, done.began, done.log_ends) == (noted.id, noted.began, noted.log_ends)
     assert (done.state, done.remaining) == (State.DONE, ())
-    assert (done.ranges > noted.ranges, done.rounds >= noted.rounds) == (True, True)
+    assert done.ranges > noted.ranges
+    assert done.rounds >= noted.rounds + (noted.round is None)  # a round counts when it begins
     # The round that was under way counts once, and the table is written meanwhile.
     assert KEYS * ROWS * 0.5 < done.rows < KEYS * ROWS * 1.3
 
@@ -94,33 +95,32 @@ def test_a_new_server_goes_on_with_the_snapshots_of_an_old_one(
     (tmp_path / "url").write_text(f"{store.url}\n")
     subscribe(site, former, name, "warehouse", "--type", "sql", "-o", f"url_file={tmp_path / 'url'}")
     subscribe(site, former, name, "events", "--sink", "events")
-    with closing(Notes(url)) as notes, Writes(place, table, pause=0.1) as writes, ExitStack() as servers:
+    with closing(Notes(url)) as notes, Writes(place, table, pause=0.1) as writes:
 
         def both(met: Callable[[str, TableSnapshot], bool]) -> bool:
             snapshots = notes.snapshots()
             return snapshots.keys() == {"warehouse", "events"} and all(met(*item) for item in snapshots.items())
 
-        old, new = site.server("former", program=former), site.server("now")
-        servers.enter_context(old)
-        old.until(lambda: both(lambda _, value: is_in_progress(value)), SECONDS)
-        begun = {key: value.id for key, value in notes.snapshots().items()}
-        end(old, ending)
+        with site.server("former", program=former) as old:
+            old.until(lambda: both(lambda _, value: is_in_progress(value)), SECONDS)
+            begun = {key: value.id for key, value in notes.snapshots().items()}
+            end(old, ending)
         noted, counted = notes.snapshots(), writes.count
         assert all(map(is_in_progress, noted.values())), noted
         assert {key: value.id for key, value in noted.items()} == begun
-        servers.enter_context(new)
-        new.until(lambda: both(lambda key, value: value.ranges > noted[key].ranges), SECONDS)
-        assert both(lambda key, value: without(noted[key].done, value.done) == ())
-        new.until(lambda: both(lambda _, value: value.state.ended), SECONDS)
-        behind = writes.count
-        assert behind > counted
-        new.until(lambda: writes.count > behind + 20, SECONDS)
-        writes.end()
-        place.until_equal(store, table, SECONDS)
-        new.until(lambda: places_of(events.records()) >= published(place, table), SECONDS)
-        for key, value in notes.snapshots().items():
-            require_one_reading(noted[key], value)
-        assert new.stop() == 0, new.words()
+        with site.server("now") as new:
+            new.until(lambda: both(lambda key, value: value.ranges > noted[key].ranges), SECONDS)
+            assert both(lambda key, value: without(noted[key].done, value.done) == ())
+            new.until(lambda: both(lambda _, value: value.state.ended), SECONDS)
+            behind = writes.count
+            assert behind > counted
+            new.until(lambda: writes.count > behind + 20, SECONDS)
+            writes.end()
+            place.until_equal(store, table, SECONDS)
+            new.until(lambda: places_of(events.records()) >= published(place, table), SECONDS)
+            for key, value in notes.snapshots().items():
+                require_one_reading(noted[key], value)
+            assert new.stop() == 0, new.words()
     assert {row["state"] for row in site.states().values()} == {"active"}
     records = events.records()
     log = [record for record in records if "@" not in record["topic"]]
