@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -147,13 +146,6 @@ def mortal() -> Iterator[Mortal]:
 
 def _program(name: str) -> str | None:
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin")
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody uses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def until_other_than(words: Collection[str], connect: Callable[[], object]) -> object:

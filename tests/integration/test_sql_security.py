@@ -17,6 +17,7 @@ import pymysql
 import pytest
 import sqlalchemy as sa
 
+from tailrace.local.ports import free_port
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
@@ -54,7 +55,7 @@ def secured_postgres(directory: Path) -> Iterator[str]:
         pytest.skip("no PostgreSQL with TLS: apt-get install postgresql")
     programs = installed[-1].parent
     user: dict[str, Any] = {"user": "nobody"} if os.geteuid() == 0 else {}
-    data, port = directory / "data", mariadb.free_port()
+    data, port = directory / "data", free_port("127.0.0.1")
     (directory / "password").write_text(PASSWORD + "\n")
     (directory / "password").chmod(0o644)
     how = ["-U", "writer", "-A", "scram-sha-256", "--pwfile", str(directory / "password")]

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.local import LocalKafka
+from tailrace.local.ports import free_port
 from tailrace_common.settings import load_settings
 from tailrace_server.cli.opening import opened
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import DirectOperations
 from tests.integration.processes import PROGRAM, CommandProcess
 from tests.integration.streams import StreamProcess
-from tests.mariadb import free_port
 from tests.services.class_archive import quick_java_lines
 
 LEASE_SECONDS = 4
@@ -50,7 +50,7 @@ class Site:
         """`sections` are more ones of the settings, `server` more of [server]."""
         self.directory = directory
         self.config = directory / "tailrace.toml"
-        port = "" if "port" in server else f"port = {free_port()}\n"
+        port = "" if "port" in server else f"port = {free_port('127.0.0.1')}\n"
         server = {"snapshot": "never", **server}  # most have no Cassandra
         more = "".join(f"{name} = {json.dumps(value)}\n" for name, value in server.items())
         others = "".join(

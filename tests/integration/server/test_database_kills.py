@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
+from tailrace.local.ports import free_port
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.database import MetaDatabase
 from tests.integration.feed import Feed
@@ -20,7 +21,6 @@ from tests.integration.server.dying_server import Step
 from tests.integration.server.servers import LEASE_SECONDS, ServerProcess, Site
 from tests.integration.server.test_workers import is_through, rows
 from tests.integration.test_stream_kills import Load, Source
-from tests.mariadb import free_port
 from tests.mortal import Mortal, Victim
 from tests.unit.server.meta.test_unfinished import before, missing
 from tests.unit.spark.sinks.contract import Database
@@ -142,7 +142,7 @@ def test_the_meta_database_is_killed_while_the_api_keeps_a_subscription(
     tmp_path: Path, kafka: LocalKafka, prefix: str, mortal: Mortal
 ) -> None:
     """Killed in its transaction, nothing is kept, and whoever asked is told; killed behind it, the request is there."""
-    port = free_port()
+    port = free_port("127.0.0.1")
     site = Site(tmp_path, kafka, prefix, mortal.new_database(), port=port, authentication=False)
     (tmp_path / "url").write_text(f"sqlite:///{tmp_path / 'copy.db'}")
     sink = ("--type", "sql", "-o", f"url_file={tmp_path / 'url'}", "--server", f"http://127.0.0.1:{port}")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tailrace.local import LocalKafka
+from tailrace.local.ports import free_port
 from tailrace_server.operations.asking import Asked
 from tests.integration.server import dying_server
 from tests.integration.server.dying_server import Step
 from tests.integration.server.servers import ServerProcess, Site
-from tests.mariadb import free_port
 
 _SECONDS = 600  # of a machine that has more to do
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
@@ -25,7 +25,7 @@ def dying(site: Site, step: Step, number: int, *words: str) -> ServerProcess:
 @pytest.mark.promise("subscription.same-request")
 def test_the_api_is_killed_before_it_answers(tmp_path: Path, kafka: LocalKafka, prefix: str) -> None:
     """The request again is the same subscription: one there is, and one line of the audit."""
-    port = free_port()
+    port = free_port("127.0.0.1")
     site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}", port=port, authentication=False)
     (tmp_path / "url").write_text(f"sqlite:///{tmp_path / 'copy.db'}")
     sink = ("--type", "sql", "-o", f"url_file={tmp_path / 'url'}", "--server", f"http://127.0.0.1:{port}")

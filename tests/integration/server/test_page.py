@@ -16,10 +16,10 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
+from tailrace.local.ports import free_port
 from tests.integration.feed import Feed
 from tests.integration.server.servers import Site
 from tests.integration.test_stream_kills import ITEMS, LOG
-from tests.mariadb import free_port
 from tests.unit.spark.sinks.contract import Database
 
 CHROMIUM = os.environ.get("TAILRACE_CHROMIUM", shutil.which("chromium") or "/usr/bin/chromium")
@@ -71,7 +71,7 @@ def pressed(page: Any, name: str) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: str, chromium: Any) -> None:
-    port = free_port()
+    port = free_port("127.0.0.1")
     site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}", port=port, show_changes=True)
     made = site.run("api-keys", "add", "maria", "--role", "admin")
     assert made.returncode == 0, made.stderr

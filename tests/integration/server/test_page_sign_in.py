@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tailrace.local.ports import free_port
 from tailrace_server.operations.asking import Asked
 from tests.integration.server.test_page import chromium, looked_at
-from tests.mariadb import free_port
 from tests.unit.server.oidc.provider import providing
 from tests.unit.server.web.conftest import serving
 from tests.unit.server.web.test_signing_in import ONE, oidc
@@ -21,7 +21,7 @@ __all__ = ["chromium"]
 @pytest.mark.promise("subscription.sign-in")
 def test_a_browser_signs_in_by_another_site(tmp_path: Path, chromium: Any) -> None:
     """127.0.0.1 and localhost are two sites: of the provider's page the session's strict cookie would not be sent."""
-    port = free_port()
+    port = free_port("127.0.0.1")
     with providing() as provider, serving(tmp_path, port=port, oidc=oidc(provider, port)) as served:
         served.operations.subscribe(
             Asked(table="shop.orders", name="warehouse", sink={"type": "sql", "url": "sqlite://"})

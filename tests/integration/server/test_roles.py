@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tailrace.local import LocalKafka
+from tailrace.local.ports import free_port
 from tests.integration.server.servers import Site
-from tests.mariadb import free_port
 
 
 @pytest.mark.long
 def test_commands_ask_a_server_that_has_no_worker(tmp_path: Path, kafka: LocalKafka, prefix: str) -> None:
-    url, port = f"sqlite:///{tmp_path / 'meta.db'}", free_port()
+    url, port = f"sqlite:///{tmp_path / 'meta.db'}", free_port("127.0.0.1")
     site = Site(tmp_path, kafka, prefix, url, port=port)
     made = site.run("api-keys", "add", "ci")
     assert made.returncode == 0, made.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.local.ports import free_port
 from tailrace_common.sections.server import ServerSettings
 from tailrace_common.settings import Settings
 from tailrace_server.api.access import Access
@@ -21,7 +22,6 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.operations import DirectOperations
 from tailrace_server.sealing import Sealer
-from tests.mariadb import free_port
 
 MOST_BYTES = 10_000
 
@@ -43,7 +43,7 @@ def serving(tmp_path: Path, tokens: Tokens | None = None, limit: RateLimit | Non
         access = Access(keys=keys, tokens=tokens, limit=limit)
         app = application(lambda name: DirectOperations(subscriptions, Settings(), name), access, MOST_BYTES, "test")
         made = {role: keys.add(f"the-{role}", role) for role in Role}
-        with listening(app, ServerSettings(port=free_port())) as port:
+        with listening(app, ServerSettings(port=free_port("127.0.0.1"))) as port:
             yield Served(f"http://127.0.0.1:{port}", made)
 
 

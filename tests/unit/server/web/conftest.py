@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tailrace.local.ports import free_port
 from tailrace_common.settings import Settings, settings_from
 from tailrace_server.api.access import Access
 from tailrace_server.api.app import application
@@ -28,7 +29,6 @@ from tailrace_server.operations.operations import DirectOperations
 from tailrace_server.sealing import Sealer
 from tailrace_server.web.app import install
 from tailrace_server.web.site import Site, site_of
-from tests.mariadb import free_port
 
 MOST_BYTES = 20_000
 
@@ -89,7 +89,12 @@ class Browser:
 @contextmanager
 def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
     """A server with these settings of [server]."""
-    given = {"key_file": str(tmp_path / "server.key"), "most_body_bytes": MOST_BYTES, "port": free_port(), **server}
+    given = {
+        "key_file": str(tmp_path / "server.key"),
+        "most_body_bytes": MOST_BYTES,
+        "port": free_port("127.0.0.1"),
+        **server,
+    }
     settings: Settings = settings_from({"server": given}, "test")
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database, ExitStack() as stack:
         database.prepare()

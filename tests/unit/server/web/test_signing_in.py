@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tailrace.local.ports import free_port
 from tailrace_common.sections.oidc import OidcSettings
 from tailrace_common.settings import settings_from
 from tailrace_schemas.errors import SettingsError
@@ -19,7 +20,6 @@ from tailrace_server.operations.asking import Asked
 from tailrace_server.sealing import Sealer
 from tailrace_server.web.issuer import FLOW_COOKIE
 from tailrace_server.web.sessions import COOKIE
-from tests.mariadb import free_port
 from tests.unit.server.oidc.issuer import NOW, parts
 from tests.unit.server.oidc.provider import CLIENT, CLIENT_SECRET, Provider, providing
 from tests.unit.server.web.conftest import Browser, NewBrowser, Served, serving
@@ -51,7 +51,7 @@ def oidc(provider: Provider, port: int, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def served(provider: Provider, tmp_path: Path) -> Iterator[Served]:
-    port = free_port()
+    port = free_port("127.0.0.1")
     with serving(tmp_path, port=port, oidc=oidc(provider, port)) as started:
         started.url = f"http://localhost:{port}"
         started.operations.subscribe(
@@ -284,7 +284,7 @@ def test_sessions_of_another_client_end_and_so_do_all_without_one(
 @pytest.mark.slow
 def test_a_public_client_has_pkce_alone(provider: Provider, tmp_path: Path) -> None:
     provider.secret = None
-    port = free_port()
+    port = free_port("127.0.0.1")
     with (
         serving(tmp_path, port=port, oidc=oidc(provider, port, client_secret=None)),
         httpx2.Client(follow_redirects=True) as client,
@@ -295,7 +295,7 @@ def test_a_public_client_has_pkce_alone(provider: Provider, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_wrong_secret_is_said_and_not_shown(provider: Provider, tmp_path: Path) -> None:
-    port = free_port()
+    port = free_port("127.0.0.1")
     with (
         serving(tmp_path, port=port, oidc=oidc(provider, port, client_secret=WRONG)),
         httpx2.Client(follow_redirects=True) as client,
