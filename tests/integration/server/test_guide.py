@@ -1,4 +1,4 @@
-"""The session of docs/subscriptions.md, command by command: two real servers, of which one is killed in a snapshot."""
+"""The session of docs/subscriptions.md, command by command: a server is killed, and a node joins, in a snapshot."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,33 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
-from tests.integration.server.servers import Site
-from tests.integration.server.test_snapshots import site_of
+from tailrace.cluster import Contact, LiveCluster
+from tailrace.local import LocalKafka
+from tests.integration.agents import cql
+from tests.integration.rings import NODE, LiveRing
+from tests.integration.server.servers import ServerProcess, Site
+from tests.integration.server.test_snapshots import site_of, tables
 from tests.integration.snapshot.following import Place
+from tests.services.choice import Means
 from tests.unit.spark.sinks.contract import Database
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "subscriptions.md"
+KEYSPACE = "shop"
 COUNT = 200
+MORE = 3000
+"""Rows that are there before a node joins: enough to be read for as long as a node takes to join."""
+TOKENS = (-(2**62), 2**62)
+JOINING_TOKEN = 7 * 2**60
+"""Late in the ring, so that a snapshot has not come to it when the node has joined."""
 _SECONDS = 900
 
 
-def session(keyspace: str) -> Iterator[list[str]]:
-    """The commands of the page that a test runs, on a keyspace of its own."""
+def session() -> Iterator[list[str]]:
+    """The commands of the page that a test runs."""
     block = re.search(r"<!-- run by \S+ -->\n\n```console\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert block is not None
     for line in block[1].splitlines():
-        # The keyspace has a table by which the agent is seen to be ready, and the filter does not fit it.
-        words = line.removeprefix("$ ").replace("shop.*", f"{keyspace}.items*").replace("shop.", f"{keyspace}.")
-        yield shlex.split(words)
+        yield shlex.split(line.removeprefix("$ "), comments=True)
 
 
 class Copies:
@@ -71,50 +81,119 @@ class Copies:
             database.engine.dispose()
 
 
+@pytest.fixture
+def ring(means: Means, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[LiveRing]:
+    """A cluster of one node, which another one can join."""
+    if means is Means.CONTAINERS:
+        pytest.skip("the nodes are run as child processes")
+    with ExitStack() as stack:
+        ring = LiveRing(tmp_path, kafka, prefix, {KEYSPACE: 1}, stack)
+        ring.add_node(replace(NODE, tokens=TOKENS))
+        yield ring
+
+
+@pytest.fixture
+def place(ring: LiveRing, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[Place]:
+    """The keyspace `shop` of that cluster."""
+    [node] = ring.nodes
+    options = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    with (
+        cql(node, seconds=60) as cassandra,
+        closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))) as live,
+    ):
+        cassandra.execute(f"CREATE KEYSPACE {KEYSPACE} WITH replication = {options}")
+        yield Place(cassandra, node, kafka, live, prefix, KEYSPACE, None, tmp_path)
+
+
 @pytest.mark.long
-@pytest.mark.promise("subscription.take-over", "subscription.snapshot")
+@pytest.mark.promise("subscription.take-over", "subscription.snapshot", "snapshots.resumes")
 @pytest.mark.timeout(3600)
-def test_the_session(tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_session(tmp_path: Path, ring: LiveRing, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    copies, site = Copies(place, tmp_path), site_of(place, tmp_path, rows_per_second=20)
+    copies = Copies(place, tmp_path)
+    ring.add_agent(place.node)
+    ring.until_covered(1)
+    site = site_of(place, tmp_path, rows_per_second=20)
     with ExitStack() as stack:
         servers = [stack.enter_context(site.server(name)) for name in ("first", "second")]
-        for number, words in enumerate(session(place.keyspace)):
-            if words[0] == "kill":
-                servers[0].until(lambda: ranges(site) >= 2, _SECONDS)
-                victim = owner(site, servers[0].process.pid)
-                servers[victim].kill()
-                read, survivor = ranges(site), servers[1 - victim]
-                copies.insert(COUNT, COUNT + 20)
-                copies.delete(3, 30, COUNT + 3)
-                survivor.until(lambda: ranges(site) > read, _SECONDS)  # noqa: B023 - it is called here
-                survivor.until(lambda: copies.equal("warehouse") and copies.equal("lake", 10), _SECONDS)
-                continue
-            rows = ran(words)
-            if words[1] == "subscriptions" and number < 3:
-                assert {row["name"]: row["state"] for row in rows} == {"lake": "active", "warehouse": "active"}
-            if words[1] == "subscriptions" and len(words) == 3 and words[2].endswith("/warehouse"):
-                [table] = rows[0]["snapshots"]
-                assert (table["table"], table["rows"] > 0) == (f"{place.keyspace}.items", True)
-                assert rows[0]["partitions"]
-            if "--audit" in words:
-                assert [row["operation"] for row in rows] == [
-                    "reset", "resume", "alter", "pause", "subscribe", "subscribe"
-                ]  # fmt: skip
+        for words in session():
+            match words:
+                case ["kill", *_]:
+                    servers[0].until(lambda: ranges(site) >= 2, _SECONDS)
+                    victim = owner(site, servers[0].process.pid)
+                    servers[victim].kill()
+                    read, survivor = ranges(site), servers[1 - victim]
+                    copies.insert(COUNT, COUNT + 20)
+                    copies.delete(3, 30, COUNT + 3)
+                    survivor.until(lambda: ranges(site) > read, _SECONDS)  # noqa: B023 - it is called here
+                    survivor.until(lambda: copies.equal("warehouse") and copies.equal("lake", 10), _SECONDS)
+                case ["systemctl", *_]:
+                    snapshot = join(ring, site, survivor, copies)
+                case ["tailrace", "subscriptions"]:
+                    assert {row["name"]: row["state"] for row in ran(words)} == {
+                        "lake": "active",
+                        "warehouse": "active",
+                    }
+                case ["tailrace", "subscriptions", "--audit"]:
+                    assert [row["operation"] for row in ran(words)] == [
+                        "reset", "resume", "alter", "pause", "subscribe", "subscribe"
+                    ]  # fmt: skip
+                case ["tailrace", "subscriptions", name]:
+                    [row] = ran(words)
+                    [table] = row["snapshots"]
+                    assert (table["table"], table["rows"] > 0) == (f"{KEYSPACE}.items", True)
+                    assert row["partitions"]
+                    if name == "lake":
+                        assert (table["id"], table["state"]) == (snapshot, "reading")
+                case ["tailrace", "reset", *_]:
+                    copies.insert(COUNT + 20, MORE)
+                    survivor.until(lambda: copies.equal("lake", 10), _SECONDS)
+                    ran(words)
+                case ["tailrace", "cancel", *_]:
+                    survivor.until(lambda: tables(site, "lake")[0]["state"] == "done", _SECONDS)
+                    assert tables(site, "lake")[0]["id"] == snapshot
+                    survivor.until(lambda: copies.equal("warehouse") and copies.equal("lake", 10), _SECONDS)
+                    ran(words)
+                case _:
+                    ran(words)
         survivor.until(lambda: is_left(site, "lake"), _SECONDS)
-        copies.insert(COUNT + 20, COUNT + 21)
+        copies.insert(MORE + 20, MORE + 21)
         survivor.until(lambda: copies.equal("warehouse"), _SECONDS)
         survivor.until(lambda: site.states()["warehouse"]["stage"] == "log", _SECONDS)
         assert copies.equal("warehouse")
         assert survivor.stop() == 0, survivor.words()
-    assert (COUNT + 20, f"v{COUNT + 20}") not in copies.values("lake")  # it was cancelled before
+    assert (MORE + 20, f"v{MORE + 20}") not in copies.values("lake")  # it was cancelled before
     copies.close()
+
+
+def join(ring: LiveRing, site: Site, server: ServerProcess, copies: Copies) -> str:
+    """A second node takes over ranges of a snapshot that is under way, and its agent starts; the snapshot's id.
+
+    Returns while a range is read that ends, or begins, where the new node's does.
+    """
+
+    def under_way() -> bool:
+        return any(table["state"] == "reading" and table["ranges"] > 0 for table in tables(site, "lake"))
+
+    server.until(under_way, _SECONDS)
+    [before] = tables(site, "lake")
+    ring.add_agent(ring.add_node(replace(NODE, tokens=(JOINING_TOKEN,)), streams=True))
+    ring.until_covered(2)
+    copies.insert(MORE, MORE + 20)  # about a third of them come by the new node's agent alone
+    copies.delete(*range(100, 130))
+
+    def splits() -> bool:
+        [table] = tables(site, "lake")
+        assert table["state"] == "reading", "the snapshot ended before the node had joined"
+        return any(JOINING_TOKEN in token_range for token_range in table["reading"])
+
+    server.until(splits, _SECONDS)
+    return str(before["id"])
 
 
 def ranges(site: Site) -> int:
     """How many ranges of the warehouse's snapshot are done."""
-    with site.operations() as operations:
-        return sum(int(table["ranges"]) for table in operations.details("warehouse")["snapshots"])
+    return sum(int(table["ranges"]) for table in tables(site, "warehouse"))
 
 
 def is_left(site: Site, name: str) -> bool:
