@@ -12,6 +12,8 @@ from tests.integration.deploy.podman import PROGRAMS, Podman
 from tests.integration.deploy.tools import require
 
 _LOG = logging.getLogger("tailrace.test")
+NEWEST_PYTHON_RELEASE = "forky"
+"""The release of Debian whose python3 is 3.14."""
 
 
 @pytest.fixture(scope="session")
@@ -28,12 +30,18 @@ def agent_image(podman: Podman) -> str:
 
 
 @pytest.fixture(scope="session")
+def newest_agent_image(podman: Podman) -> str:
+    """The agent's image on the newest Python that it is for."""
+    return _built(podman, "agent", NEWEST_PYTHON_RELEASE)
+
+
+@pytest.fixture(scope="session")
 def stream_image(podman: Podman) -> str:
     return _built(podman, "stream")
 
 
-def _built(podman: Podman, target: str) -> str:
+def _built(podman: Podman, target: str, release: str | None = None) -> str:
     began = time.monotonic()
-    image = podman.build(target)
+    image = podman.build(target, release)
     _LOG.info("%s: built in %.0f s, %.0f MB", target, time.monotonic() - began, podman.megabytes(image))
     return image

@@ -22,7 +22,6 @@ from tests.integration.deploy.tools import run
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PROGRAMS: Final = ("buildah", "podman", "mmdebstrap", "runc")
-BASE: Final = "localhost/tailrace-base"
 _SECONDS: Final = 3000.0
 # What the build needs of the machine to reach packages, where the machine needs it: pip's settings and authorities.
 _MACHINE: Final = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
@@ -62,18 +61,17 @@ class Podman:
         configuration = str(self.directory / "containers.conf")
         return run(*self.command(program, *arguments), timeout=timeout, CONTAINERS_CONF=configuration)
 
-    def build(self, target: str) -> str:
-        """An image of the Dockerfile; its name."""
-        self._make_base()
+    def build(self, target: str, release: str | None = None) -> str:
+        """An image of the Dockerfile, on a release of Debian (None: the machine's own); its name."""
         arguments = {
-            "BASE": BASE,
+            "BASE": self._base(release),
             "BUILD_PACKAGES": "gcc libc6-dev python3-dev",
             "TAILRACE_MAVEN_REPOSITORY": find_repository().root,
             "MYPYC_OPT_LEVEL": "0",
         }
         options = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
         options += [word for path in _MACHINE if Path(path).exists() for word in ("-v", f"{path}:{path}:ro")]
-        name = f"localhost/tailrace-{target}"
+        name = f"localhost/tailrace-{target}{f'-{release}' if release else ''}"
         style = ("--isolation", "chroot", "--format", "docker", "--layers", "--target", target, "-t", name)
         file = ("-f", str(ROOT / "deploy" / "Dockerfile"), str(ROOT))
         self.run("buildah", "bud", *style, *options, *file, timeout=_SECONDS)
@@ -83,17 +81,19 @@ class Podman:
         """The size of an image."""
         return int(self.run("podman", "image", "inspect", "--format", "{{.Size}}", image)) / 1e6
 
-    def _make_base(self) -> None:
-        if "tailrace-base" in self.run("podman", "images", "--format", "{{.Repository}}"):
-            return
-        archive = self.directory / "base.tar"
-        packages = "--include=python3,python3-venv,ca-certificates"
-        lists = Path("/etc/apt/sources.list.d/debian.sources")
-        sources = [str(lists)] if lists.exists() else []  # else mmdebstrap's own
-        release = _release()
-        run("mmdebstrap", "--variant=minbase", packages, release, str(archive), *sources, timeout=_SECONDS)
-        self.run("podman", "import", str(archive), "tailrace-base", timeout=600)
-        archive.unlink()
+    def _base(self, release: str | None) -> str:
+        """The name of a base image, which is made where there is none yet."""
+        name = f"tailrace-base-{release}" if release else "tailrace-base"
+        if name not in self.run("podman", "images", "--format", "{{.Repository}}").replace("localhost/", "").split():
+            archive = self.directory / f"{name}.tar"
+            packages = "--include=python3,python3-venv,ca-certificates"
+            # Lists of a release that is not out yet count for a week, and a mirror may be older.
+            ageless = ('--aptopt=Acquire::Check-Valid-Until "false"',) if release else ()
+            words = ("--variant=minbase", packages, *ageless, release or _release(), str(archive), *_sources(release))
+            run("mmdebstrap", *words, timeout=_SECONDS)
+            self.run("podman", "import", str(archive), name, timeout=600)
+            archive.unlink()
+        return f"localhost/{name}"
 
     @contextmanager
     def container(self, image: str, *arguments: str, options: tuple[str, ...] = ()) -> Iterator[Container]:
@@ -153,6 +153,17 @@ class Container:
 
     def _state(self, field: str) -> str:
         return self.podman.run("podman", "inspect", "--format", f"{{{{.State.{field}}}}}", self.name).strip()
+
+
+def _sources(release: str | None) -> list[str]:
+    """Where mmdebstrap has packages from: this machine's lists; none of them: its own."""
+    lists = Path("/etc/apt/sources.list.d/debian.sources")
+    if not lists.exists():
+        return []
+    if release is None:
+        return [str(lists)]
+    mirror = next(line.split()[1] for line in lists.read_text().splitlines() if line.startswith("URIs:"))
+    return [f"deb {mirror} {release} main"]
 
 
 def _release() -> str:

@@ -86,9 +86,18 @@ def wait(container: Container, condition: Callable[[], bool], seconds: float = 6
     assert condition(), container.log()[-6000:]
 
 
+@pytest.mark.parametrize(("image", "python"), [("agent_image", ""), ("newest_agent_image", "Python 3.14.")])
 def test_the_agent_publishes_a_nodes_changes(
-    podman: Podman, agent_image: str, kafka: LocalKafka, prefix: str, tmp_path: Path, work: Path
+    podman: Podman,
+    image: str,
+    python: str,
+    kafka: LocalKafka,
+    prefix: str,
+    tmp_path: Path,
+    work: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
+    agent_image = request.getfixturevalue(image)
     with LocalCassandra(tmp_path / "node") as node, cql(node) as session:
         data = node.directory / "data"
         open_to_the_image(node)
@@ -106,6 +115,7 @@ def test_the_agent_publishes_a_nodes_changes(
             _LOG.info("agent: ready %.1f s after its start", time.monotonic() - began)
             assert agent.execute("tailrace-healthy", "agent") == ""
             assert agent.execute("id", "-u").strip() == str(USER)
+            assert agent.execute("/opt/tailrace/bin/python3", "-V").startswith(python)
             for number in range(ROWS):
                 session.execute(f"INSERT INTO shop.t (k, v) VALUES ({number}, 'v')")
             wait(agent, lambda: len(ints(published(kafka, prefix, f"{prefix}.shop.t"))) == ROWS)
