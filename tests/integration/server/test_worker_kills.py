@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_a_snapshot_whose_databases_or_worker_are_killed_comes_out_equal(
     place: Place, tmp_path: Path, mortal: Mortal, victim: str
 ) -> None:
     """At each step of its rounds, while its table is written; what SELECT answers is the oracle."""
-    name = f"killed_{victim}"
+    name = f"killed_{uuid4().hex[:12]}"  # the keyspace is that of all its cases
     place.create(name)
     store = Downstream(mortal.new_database() if victim == "sink" else postgres.new_database())
     site = site_of(place, tmp_path, url=mortal.new_database() if victim == "meta" else postgres.new_database())
