@@ -23,7 +23,7 @@ from tailrace_common.java.maven import find_repository
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "common" / "tailrace_common" / "java" / "jars.lock.json"
 TEST_LOCK = ROOT / "tests" / "jars.lock.json"
-TESTS_ALONE = {"connect", "opensearch", "elasticsearch", "iceberg", "delta", "iceberg-rest"}
+TESTS_ALONE = {"connect", "opensearch", "elasticsearch", "iceberg", "delta", "iceberg-rest", "kafka-tools"}
 LIST = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:list"
 
 # What pyspark lacks to read Kafka and Avro, by its patch release; pyproject.toml has the range of these. Avro's jar and
@@ -58,6 +58,8 @@ SETS: dict[str, tuple[tuple[str, ...], bool]] = {
         ),
         True,
     ),
+    # For tests alone: Kafka's commands, on the jars of its broker.
+    "kafka-tools": (("org.apache.kafka:kafka-tools:4.3.1",), False),
     # What tests of the opensearch sink start: a server without plugins but its HTTP.
     "opensearch": (
         (

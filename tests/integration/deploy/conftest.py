@@ -40,6 +40,11 @@ def stream_image(podman: Podman) -> str:
     return _built(podman, "stream")
 
 
+@pytest.fixture(scope="session")
+def server_image(podman: Podman) -> str:
+    return _built(podman, "server")
+
+
 def _built(podman: Podman, target: str, release: str | None = None) -> str:
     began = time.monotonic()
     image = podman.build(target, release)

@@ -26,7 +26,7 @@ _SECONDS: Final = 3000.0
 # What the build needs of the machine to reach packages, where the machine needs it: pip's settings and authorities.
 _MACHINE: Final = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 # Without limits of its own podman raises ours, which it may not.
-_CONFIGURATION: Final = """\
+CONFIGURATION: Final = """\
 [containers]
 netns = "host"
 default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
@@ -48,7 +48,7 @@ class Podman:
     def open(cls) -> Podman:
         directory = Path(os.environ.get("TAILRACE_TEST_CONTAINERS") or ROOT / "build" / "containers")
         directory.mkdir(parents=True, exist_ok=True)
-        (directory / "containers.conf").write_text(_CONFIGURATION)
+        (directory / "containers.conf").write_text(CONFIGURATION)
         return cls(directory)
 
     def command(self, program: str, *arguments: str) -> list[str]:
@@ -64,24 +64,27 @@ class Podman:
     def build(self, target: str, release: str | None = None) -> str:
         """An image of the Dockerfile, on a release of Debian (None: the machine's own); its name."""
         arguments = {
-            "BASE": self._base(release),
+            "BASE": self.base(release),
             "BUILD_PACKAGES": "gcc libc6-dev python3-dev",
             "TAILRACE_MAVEN_REPOSITORY": find_repository().root,
             "MYPYC_OPT_LEVEL": "0",
         }
-        options = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-        options += [word for path in _MACHINE if Path(path).exists() for word in ("-v", f"{path}:{path}:ro")]
         name = f"localhost/tailrace-{target}{f'-{release}' if release else ''}"
-        style = ("--isolation", "chroot", "--format", "docker", "--layers", "--target", target, "-t", name)
-        file = ("-f", str(ROOT / "deploy" / "Dockerfile"), str(ROOT))
-        self.run("buildah", "bud", *style, *options, *file, timeout=_SECONDS)
+        self.build_image(ROOT / "deploy" / "Dockerfile", ROOT, target, name, arguments)
         return name
+
+    def build_image(self, file: Path, context: Path, target: str, name: str, arguments: Mapping[str, str]) -> None:
+        """An image of a Dockerfile."""
+        options = [word for argument, value in arguments.items() for word in ("--build-arg", f"{argument}={value}")]
+        options += [word for path in _MACHINE if Path(path).exists() for word in ("-v", f"{path}:{path}:ro")]
+        style = ("--isolation", "chroot", "--format", "docker", "--layers", "--target", target, "-t", name)
+        self.run("buildah", "bud", *style, *options, "-f", str(file), str(context), timeout=_SECONDS)
 
     def megabytes(self, image: str) -> float:
         """The size of an image."""
         return int(self.run("podman", "image", "inspect", "--format", "{{.Size}}", image)) / 1e6
 
-    def _base(self, release: str | None) -> str:
+    def base(self, release: str | None = None) -> str:
         """The name of a base image, which is made where there is none yet."""
         name = f"tailrace-base-{release}" if release else "tailrace-base"
         if name not in self.run("podman", "images", "--format", "{{.Repository}}").replace("localhost/", "").split():

@@ -109,6 +109,12 @@ def test_each_agent_follows_the_node_beside_it(compose: dict[str, Any], number: 
     assert agent["environment"]["TAILRACE_CLUSTER__CONTACT_POINTS"] == services[f"cassandra-{number}"]["hostname"]
 
 
+def test_postgres_is_healthy_by_tcp_alone(compose: dict[str, Any]) -> None:
+    """While the image makes the database its server answers on the socket alone, and is stopped again."""
+    _, program, *arguments = compose["services"]["postgres"]["healthcheck"]["test"]
+    assert (program, arguments[:2]) == ("pg_isready", ["-h", "127.0.0.1"])
+
+
 def test_monitoring_asks_services_of_the_file(compose: dict[str, Any]) -> None:
     scraped = yaml.safe_load((ROOT / "deploy/monitoring/compose/prometheus.yaml").read_text())
     rules = (ROOT / "deploy/monitoring/rules.yaml").read_text()
