@@ -54,20 +54,20 @@ class Compose:
         program = str(Path(sys.executable).with_name("podman-compose"))
         return run(*self.inside, program, "-f", str(FILE), *arguments)
 
-    def look(self, *arguments: str) -> str:
-        """The output of podman-compose; nothing where it fails."""
-        try:
-            return self.run(*arguments)
-        except AssertionError:
-            return ""
-
     def podman(self, *arguments: str) -> str:
         """The output of podman."""
         return run(*self.inside, "podman", *arguments)
 
     def execute(self, service: str, *command: str) -> str:
-        """The output of a command in a container, as of `docker compose exec`."""
-        return self.run("exec", "-T", service, *command)
+        """The output of a command in a container; unlike docker's `exec`, podman-compose's wants its profile."""
+        return self.run(*self._profiles(service), "exec", "-T", service, *command)
+
+    def look(self, service: str, *command: str) -> str:
+        """The output of a command in a container; nothing where it fails."""
+        try:
+            return self.execute(service, *command)
+        except AssertionError:
+            return ""
 
     def ask(self, *arguments: str) -> str:
         """The output of curl on this machine, which reaches the ports that the file opens."""
@@ -80,9 +80,17 @@ class Compose:
                 continue
             wanted = self.services[service].get("depends_on", {})
             self.start(*wanted)
-            profiles = (f"--profile={profile}" for profile in self._profiles(service))
             began = time.monotonic()
-            self.run(*profiles, "up", "-d", "--no-build", "--no-recreate", "--no-deps", "--pull=never", service)
+            self.run(
+                *self._profiles(service),
+                "up",
+                "-d",
+                "--no-build",
+                "--no-recreate",
+                "--no-deps",
+                "--pull=never",
+                service,
+            )
             self.started.add(service)
             self._settle(service)
             _LOG.info("%s: %.1f s", service, time.monotonic() - began)
@@ -123,7 +131,7 @@ class Compose:
         return bool(self.state(service)["Status"] == "exited")
 
     def _profiles(self, service: str) -> tuple[str, ...]:
-        return tuple(self.services[service].get("profiles", ()))
+        return tuple(f"--profile={profile}" for profile in self.services[service].get("profiles", ()))
 
 
 def name_of(service: str) -> str:

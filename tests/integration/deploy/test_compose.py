@@ -1,25 +1,31 @@
 """The compose file runs: its services, their checks of health, and the commands that it and its page name.
 
-Images of others have stand-ins (`stand_ins`); Grafana has none. Times go to the log (`-o log_cli=true`).
+Images of others have stand-ins (`stand_ins`); Grafana has none. Times go to the log (`-o log_cli=true`). Services that
+run are left to the next test.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.integration.deploy.compose import FILE, Compose, command_of, composed, services_of_the_file
-from tests.integration.deploy.podman import Podman
+from tests.integration.deploy.podman import ROOT, Podman
 from tests.integration.deploy.sandbox import PROGRAMS
 from tests.integration.deploy.stand_ins.images import VARIABLES, build_stand_ins
 from tests.integration.deploy.tools import require
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(5400)]
 
+PAGE = ROOT / "docs" / "deployment" / "containers.md"
+API = "http://127.0.0.1:8085/v1/subscriptions"
+PROMETHEUS = "http://127.0.0.1:9090/api/v1"
 ADDRESS = '{"street":"Mill Lane 1","city":"York"}'
+TARGET = "postgresql://tailrace@postgres/tailrace"
 
 ROWS = [
     ("ada", 1, 1, '{"tea":3}', '["ring twice","call first"]', ADDRESS, '["gift"]', "19.90"),
@@ -31,7 +37,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def compose(podman: Podman, agent_image: str, stream_image: str, server_image: str) -> Iterator[Compose]:
-    require(*PROGRAMS)
+    require(*PROGRAMS, "curl")
     assert {agent_image, stream_image, server_image} == {
         f"localhost/{service['image']}" for service in services_of_the_file().values() if "build" in service
     }
@@ -48,11 +54,51 @@ def run_demo(compose: Compose) -> str:
 
 def rows(compose: Compose) -> list[tuple[Any, ...]]:
     """The stream's table, as the file's head shows how to read it; none where there is no table as yet."""
-    command, *arguments = command_of(FILE, "exec stream")
-    shown = compose.look(command, "-T", *arguments)
+    _, service, *command = command_of(FILE, "exec stream")
+    shown = compose.look(service, *command)
     return [ast.literal_eval(line) for line in shown.splitlines()]
 
 
 def test_the_demo_is_in_the_streams_database(compose: Compose) -> None:
     assert "(3 rows)" in run_demo(compose)
     compose.wait("stream", lambda: sorted(rows(compose), key=lambda row: row[:2]) == ROWS)
+
+
+def test_a_subscription_is_made_over_http(compose: Compose) -> None:
+    run_demo(compose)
+    compose.start("server")
+    assert compose.state("migrate")["ExitCode"] == 0
+    _, service, *command = command_of(PAGE, "exec server")
+    key = compose.execute(service, *command).strip()
+    authorised = ("-H", f"Authorization: Bearer {key}")
+    body = {"table": "shop.orders", "name": "mine", "sink": {"type": "sql", "url": TARGET}}
+    made = json.loads(compose.ask(*authorised, "--json", json.dumps(body), API))
+    assert made["reference"] == "shop.orders/mine"
+    compose.wait("server", lambda: subscribed(compose) == [row[:2] for row in ROWS])
+    assert json.loads(compose.ask(*authorised, f"{API}/shop.orders/mine"))["state"] == "active"
+
+
+def subscribed(compose: Compose) -> list[tuple[str, int]]:
+    """The keys in the table of the subscription; none where there is no table as yet."""
+    query = "SELECT customer, number FROM shop_orders ORDER BY 1, 2"
+    shown = compose.look("postgres", "psql", "-U", "tailrace", "-Atc", query)
+    return [(customer, int(number)) for customer, number in (line.split("|") for line in shown.splitlines())]
+
+
+def test_prometheus_has_its_targets_and_rules(compose: Compose) -> None:
+    compose.start("agent", "stream", "prometheus")
+    compose.wait("prometheus", lambda: set(targets(compose).values()) == {"up"} and len(targets(compose)) == 2)
+    compose.wait("prometheus", lambda: set(rules(compose).values()) == {"ok"})
+    assert {"TailraceAgentDown", "TailraceStreamDown"} <= rules(compose).keys()
+
+
+def targets(compose: Compose) -> dict[str, str]:
+    """Job -> health of its one target."""
+    answer = json.loads(compose.ask(f"{PROMETHEUS}/targets?state=active"))
+    return {target["labels"]["job"]: target["health"] for target in answer["data"]["activeTargets"]}
+
+
+def rules(compose: Compose) -> dict[str, str]:
+    """Name -> health of each alert."""
+    answer = json.loads(compose.ask(f"{PROMETHEUS}/rules"))
+    return {rule["name"]: rule["health"] for group in answer["data"]["groups"] for rule in group["rules"]}
