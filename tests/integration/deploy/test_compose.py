@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,9 +22,13 @@ from tests.integration.deploy.tools import require
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(5400)]
 
+_LOG = logging.getLogger("tailrace.test")
+SIGTERM_CODE = 128 + 15
+"""Java's exit code after SIGTERM."""
 PAGE = ROOT / "docs" / "deployment" / "containers.md"
 API = "http://127.0.0.1:8085/v1/subscriptions"
 PROMETHEUS = "http://127.0.0.1:9090/api/v1"
+COUNTER = 'tailrace_changes_total{topic="tailrace.shop.orders"}'
 ADDRESS = '{"street":"Mill Lane 1","city":"York"}'
 TARGET = "postgresql://tailrace@postgres/tailrace"
 
@@ -102,3 +107,37 @@ def rules(compose: Compose) -> dict[str, str]:
     """Name -> health of each alert."""
     answer = json.loads(compose.ask(f"{PROMETHEUS}/rules"))
     return {rule["name"]: rule["health"] for group in answer["data"]["groups"] for rule in group["rules"]}
+
+
+def test_a_second_start_goes_on(compose: Compose) -> None:
+    """All end within the file's grace periods, or they would be killed (137)."""
+    run_demo(compose)
+    compose.start("server")
+    running = compose.started - {"migrate"}
+    _LOG.info("stopped in %.1f s", compose.stop())
+    codes = {service: compose.state(service)["ExitCode"] for service in running}
+    assert (codes["agent"], codes["stream"], codes["server"]) == (0, 0, 0), codes
+    assert set(codes.values()) <= {0, SIGTERM_CODE}, codes
+    compose.start("stream")
+    compose.execute("cassandra", "cqlsh", "-e", "INSERT INTO shop.orders (customer, number) VALUES ('later', 1)")
+    compose.wait("stream", lambda: ("later", 1) in {row[:2] for row in rows(compose)})
+
+
+def test_three_nodes_come_out_of_one_stream(compose: Compose) -> None:
+    run_demo(compose)
+    compose.start("agent-2", "agent-3")
+    assert "(2 rows)" in compose.execute("cassandra", "cqlsh", "-e", "SELECT peer FROM system.peers_v2")
+    keys = {(f"customer {number}", number) for number in range(60)}
+    inserts = (f"INSERT INTO shop.orders (customer, number) VALUES ('{name}', {number});" for name, number in keys)
+    compose.execute("cassandra", "cqlsh", "-e", " ".join(inserts))
+    compose.wait("stream", lambda: keys <= {row[:2] for row in rows(compose)})
+    # One replica has each row, so each of the agents has published a part of them.
+    published = [changes_of(compose, agent) for agent in ("agent", "agent-2", "agent-3")]
+    assert all(published), published
+
+
+def changes_of(compose: Compose, agent: str) -> float:
+    """How many changes of the demo's table an agent has published."""
+    asked = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8083/metrics').read().decode())"
+    lines = compose.execute(agent, "python3", "-c", asked).splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(COUNTER))
