@@ -63,7 +63,7 @@ class ServerSettings(Section):
         description="Most Spark applications that a worker starts for subscriptions with Spark properties of their own",
     )
     share_reading: bool = Field(
-        default=False,
+        default=True,
         description="Read a topic once for all subscriptions of it that a worker runs, where they are equally far. "
         "false: each reads it for itself",
     )
