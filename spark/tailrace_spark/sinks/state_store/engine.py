@@ -63,6 +63,9 @@ def open_engine(url: str, setting: str = "sink url") -> sa.Engine:
         parsed = parsed.set(drivername=_DRIVERS[backend])
     if _DRIVERS[backend] == _DRIVERS[MYSQL]:
         parsed = parsed.update_query_dict({"charset": "utf8mb4"})
+    elif backend == POSTGRESQL:
+        # A database without an encoding (SQL_ASCII) would answer bytes for texts.
+        parsed = parsed.set(query={"client_encoding": "utf8", **parsed.query})
     try:
         engine = sa.create_engine(parsed, hide_parameters=True, **_options(backend))
     except (NoSuchModuleError, ImportError) as error:

@@ -10,6 +10,7 @@ from threading import Barrier, Thread
 import sqlalchemy as sa
 
 from tailrace_spark.sinks.state_store.engine import open_engine
+from tests import postgres
 
 
 def test_many_that_open_a_new_sqlite_file_at_once_all_get_it(tmp_path: Path) -> None:
@@ -33,6 +34,20 @@ def test_many_that_open_a_new_sqlite_file_at_once_all_get_it(tmp_path: Path) -> 
         for thread in threads:
             thread.join()
     assert modes == ["wal"] * 40 * 8
+
+
+def test_texts_are_texts_in_a_postgresql_database_without_an_encoding() -> None:
+    """SQL_ASCII: what `initdb` makes where the machine's locale is C."""
+    url = sa.make_url(postgres.new_database())
+    name = f"{url.database}_ascii"
+    with disposing(sa.create_engine(url, isolation_level="AUTOCOMMIT")) as engine, engine.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+    location = url.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+    with disposing(open_engine(location)) as engine, engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (v text)")
+        connection.execute(sa.text("INSERT INTO t VALUES (:v)"), {"v": "é€"})
+        assert connection.exec_driver_sql("SELECT v FROM t").scalar_one() == "é€"
+        assert sa.inspect(connection).get_table_names() == ["t"]
 
 
 @contextmanager
