@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-PROGRAMS: Final = ("setpriv", "unshare", "nsenter", "ip", "catatonit")
+PROGRAMS: Final = ("setpriv", "unshare", "nsenter", "ip", "catatonit", "netavark", "aardvark-dns")
 # Where podman keeps what a reboot ends: containers that run, addresses, locks.
 _OF_THE_BOOT: Final = ("/run/libpod", "/run/containers", "/run/lock")
 _FIRST: Final = "ip link set lo up; {mounts}echo ready; exec sleep infinity"

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 GO = Path("~/go/bin").expanduser()
+# Where podman looks for its helpers, which are not on the PATH.
+_HELPERS = ("/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman")
 
 
 def require(*programs: str) -> None:
-    """Skip the test where one of these is not on the PATH, nor where `go install` puts programs."""
+    """Skip the test where one of these is not on the PATH, nor where `go install` and podman have programs."""
     missing = [program for program in programs if path_of(program) is None]
     if missing:
         pytest.skip(f"not installed: {', '.join(missing)}")
@@ -21,7 +23,8 @@ def require(*programs: str) -> None:
 
 def path_of(program: str) -> str | None:
     """Where a program is."""
-    return shutil.which(program) or shutil.which(program, path=os.environ.get("GOBIN") or str(GO))
+    folders = os.pathsep.join((os.environ.get("GOBIN") or str(GO), *_HELPERS))
+    return shutil.which(program) or shutil.which(program, path=folders)
 
 
 def run(*command: str, timeout: float = 600, **environ: str) -> str:
