@@ -241,6 +241,6 @@ def test_row_images_tell_what_select_answers_of_all_rows_and_of_those_that_match
     programs: Sequence[Recorded], way: Way[str], ground: Ground
 ) -> None:
     """In any order, a quarter of the changes and of the batches twice; who follows the images has SELECT's rows."""
-    told = {one.seed: list(map(str, replay_images(one, way.new(ground), {}))) for one in programs}
-    assert told == {one.seed: [] for one in programs}
+    differences = {program.seed: list(map(str, replay_images(program, way.new(ground), {}))) for program in programs}
+    assert differences == {program.seed: [] for program in programs}
     require_matching_rows(programs, lambda expected, filters: replay_images(expected, way.new(ground), filters))

@@ -211,13 +211,13 @@ def is_locked(directory: Path, name: str) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Ask until it holds or the time is over; the last answer."""
+def wait_until(condition: Callable[[], bool], seconds: float, every: float = _POLL_SECONDS) -> bool:
+    """Ask until it holds or the time is over; the last answer. `every` is the pause in seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(_POLL_SECONDS)
+        time.sleep(every)
     return True
 
 

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import yaml
 
+from tailrace.local.process import wait_until
 from tests.integration.deploy.podman import CONFIGURATION, ROOT, Podman
 from tests.integration.deploy.sandbox import sandbox
 from tests.integration.deploy.tools import run
@@ -86,8 +87,7 @@ class Compose:
         for service in services:
             if service in self.started:
                 continue
-            wanted = self.services[service].get("depends_on", {})
-            self.start(*wanted)
+            self.start(*self.services[service].get("depends_on", {}))
             began = time.monotonic()
             self.run(
                 *self._profiles(service),
@@ -115,10 +115,7 @@ class Compose:
 
     def wait(self, service: str, condition: Callable[[], bool], every: float = 1.0) -> None:
         """Wait for a condition; fails with the container's log. `every` is in seconds."""
-        deadline = time.monotonic() + _SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, f"{service}\n{self.log(service)}"
-            time.sleep(every)
+        assert wait_until(condition, _SECONDS, every), f"{service}\n{self.log(service)}"
 
     def _settle(self, service: str) -> None:
         """Wait until it is healthy, or has ended where it is a job."""

@@ -60,8 +60,7 @@ def run_demo(compose: Compose) -> str:
 def rows(compose: Compose) -> list[tuple[Any, ...]]:
     """The stream's table, as the file's head shows how to read it; none where there is no table as yet."""
     _, service, *command = command_of(FILE, "exec stream")
-    shown = compose.look(service, *command)
-    return [ast.literal_eval(line) for line in shown.splitlines()]
+    return [ast.literal_eval(line) for line in compose.look(service, *command).splitlines()]
 
 
 def test_the_demo_is_in_the_streams_database(compose: Compose) -> None:
@@ -77,8 +76,8 @@ def test_a_subscription_is_made_over_http(compose: Compose) -> None:
     key = compose.execute(service, *command).strip()
     authorised = ("-H", f"Authorization: Bearer {key}")
     body = {"table": "shop.orders", "name": "mine", "sink": {"type": "sql", "url": TARGET}}
-    made = json.loads(compose.ask(*authorised, "--json", json.dumps(body), API))
-    assert made["reference"] == "shop.orders/mine"
+    subscription = json.loads(compose.ask(*authorised, "--json", json.dumps(body), API))
+    assert subscription["reference"] == "shop.orders/mine"
     compose.wait("server", lambda: subscribed(compose) == [row[:2] for row in ROWS])
     assert json.loads(compose.ask(*authorised, f"{API}/shop.orders/mine"))["state"] == "active"
 
@@ -86,8 +85,8 @@ def test_a_subscription_is_made_over_http(compose: Compose) -> None:
 def subscribed(compose: Compose) -> list[tuple[str, int]]:
     """The keys in the table of the subscription; none where there is no table as yet."""
     query = "SELECT customer, number FROM shop_orders ORDER BY 1, 2"
-    shown = compose.look("postgres", "psql", "-U", "tailrace", "-Atc", query)
-    return [(customer, int(number)) for customer, number in (line.split("|") for line in shown.splitlines())]
+    lines = compose.look("postgres", "psql", "-U", "tailrace", "-Atc", query).splitlines()
+    return [(customer, int(number)) for customer, number in (line.split("|") for line in lines)]
 
 
 def test_prometheus_has_its_targets_and_rules(compose: Compose) -> None:
@@ -138,6 +137,6 @@ def test_three_nodes_come_out_of_one_stream(compose: Compose) -> None:
 
 def changes_of(compose: Compose, agent: str) -> float:
     """How many changes of the demo's table an agent has published."""
-    asked = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8083/metrics').read().decode())"
-    lines = compose.execute(agent, "python3", "-c", asked).splitlines()
+    script = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8083/metrics').read().decode())"
+    lines = compose.execute(agent, "python3", "-c", script).splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(COUNTER))

@@ -86,7 +86,7 @@ def wait(container: Container, condition: Callable[[], bool], seconds: float = 6
     assert condition(), container.log()[-6000:]
 
 
-@pytest.mark.parametrize(("image", "python"), [("agent_image", ""), ("newest_agent_image", "Python 3.14.")])
+@pytest.mark.parametrize(("image", "python"), [("agent_image", "Python 3."), ("newest_agent_image", "Python 3.14.")])
 def test_the_agent_publishes_a_nodes_changes(
     podman: Podman,
     image: str,

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from tailrace.cli.main import complete
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.local import LocalKafka
-from tests.integration.agents import cql
+from tests.integration.agents import cql, create_keyspace
 from tests.integration.rings import NODE, LiveRing
 from tests.integration.server.servers import ServerProcess, Site
 from tests.integration.server.test_snapshots import site_of, tables
@@ -96,12 +96,11 @@ def ring(means: Means, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterat
 def place(ring: LiveRing, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[Place]:
     """The keyspace `shop` of that cluster."""
     [node] = ring.nodes
-    options = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
     with (
         cql(node, seconds=60) as cassandra,
         closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))) as live,
     ):
-        cassandra.execute(f"CREATE KEYSPACE {KEYSPACE} WITH replication = {options}")
+        create_keyspace(cassandra, KEYSPACE)
         yield Place(cassandra, node, kafka, live, prefix, KEYSPACE, None, tmp_path)
 
 
