@@ -42,7 +42,7 @@ class Topic:
     def there(self) -> bool:
         """Whether it exists."""
         # All topics: asked for by its name, one that is missing could be made by the asking.
-        self._there = self._there or self.name in self._admin.list_topics(timeout=10).topics
+        self._there = self._there or self.name in self._admin.list_topics(timeout=60).topics
         return self._there
 
     def end(self, consumer: Consumer) -> int:

@@ -36,7 +36,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--once", action="store_true", help="end when there is nothing more to read yet")
     parser.add_argument("--compare", action="store_true", help="compare both tables at the end")
     arguments = parser.parse_args(words)
-    with Cluster([arguments.contact], port=arguments.port) as cluster, cluster.connect() as session:
+    # A busy node answers the driver's own queries later than its two seconds.
+    driver = Cluster([arguments.contact], port=arguments.port, control_connection_timeout=30)
+    with driver as cluster, cluster.connect() as session:
         table, target = (_table(cluster, name) for name in (arguments.table, arguments.target))
         descriptions = Descriptions(session, arguments.descriptions)
         progress = ProgressFile(arguments.progress)

@@ -137,7 +137,14 @@ def record(
 def _session(node: LocalCassandra) -> Iterator[Session]:
     only = WhiteListRoundRobinPolicy([node.address])
     profiles = {EXEC_PROFILE_DEFAULT: ExecutionProfile(load_balancing_policy=only, request_timeout=30)}
-    with Cluster([node.address], port=node.port, execution_profiles=profiles, protocol_version=5) as cluster:
+    with Cluster(
+        [node.address],
+        port=node.port,
+        execution_profiles=profiles,
+        protocol_version=5,
+        connect_timeout=30,
+        control_connection_timeout=30,
+    ) as cluster:
         cluster.schema_metadata_enabled = False
         yield cluster.connect()
 

@@ -153,7 +153,7 @@ def settings_for(
 
 @contextmanager
 def cql(
-    cassandra: LocalCassandra, consistency: int = ConsistencyLevel.LOCAL_ONE, seconds: float = 10
+    cassandra: LocalCassandra, consistency: int = ConsistencyLevel.LOCAL_ONE, seconds: float = 60
 ) -> Iterator[Session]:
     """A session of the driver with this node, which waits so long for an answer."""
     profile = ExecutionProfile(
@@ -168,8 +168,8 @@ def cql(
             port=cassandra.port,
             execution_profiles=profiles,
             protocol_version=5,
-            connect_timeout=30,
-            control_connection_timeout=30,
+            connect_timeout=seconds,
+            control_connection_timeout=seconds,
         ) as cluster,
         cluster.connect() as session,
     ):
@@ -195,7 +195,7 @@ def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, p
         marker = next(t.id for t in live.definitions().tables if (t.keyspace, t.name) == (keyspace, "instant"))
     config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
     KafkaTopics(config, TopicSettings(prefix=prefix)).ensure_internal((Internal.OFFSETS,))
-    publisher = KafkaPublisher(config, prefix=prefix, cluster=node.cluster, host=node.host, clock=_no_time, timeout=10)
+    publisher = KafkaPublisher(config, prefix=prefix, cluster=node.cluster, host=node.host, clock=_no_time, timeout=60)
     with closing(CdcRaw(cassandra.cdc_raw, Resume())) as capture, closing(publisher):
         position: Position | None = None
 

@@ -121,7 +121,7 @@ def prefix(request: pytest.FixtureRequest) -> Iterator[str]:
     if "kafka" in request.fixturenames:
         admin = AdminClient({"bootstrap.servers": request.getfixturevalue("kafka").bootstrap, "log_level": 2})
         with suppress(KafkaException):
-            topics = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(f"{name}.")]
-            for future in admin.delete_topics(topics, operation_timeout=10).values() if topics else ():
+            topics = [topic for topic in admin.list_topics(timeout=60).topics if topic.startswith(f"{name}.")]
+            for future in admin.delete_topics(topics, operation_timeout=30).values() if topics else ():
                 with suppress(KafkaException):
-                    future.result(15)
+                    future.result(60)

@@ -151,7 +151,7 @@ class Feed:
         assert wait_until(lambda: len(self._partitions(table)) == partitions, 30)
 
     def _partitions(self, table: Table) -> Collection[int]:
-        known: Collection[int] = self._producer.list_topics(timeout=10).topics[self.topic(table)].partitions
+        known: Collection[int] = self._producer.list_topics(timeout=60).topics[self.topic(table)].partitions
         return known
 
     def make_again(self, table: Table) -> None:

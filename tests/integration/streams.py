@@ -117,7 +117,7 @@ def _inline(value: object) -> str:
 
 def read_metrics(port: int, path: str = "metrics") -> str:
     """What the process tells Prometheus, or its status."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=60) as answer:
         return str(answer.read().decode())
 
 

@@ -60,13 +60,19 @@ def session(cassandra: LocalCassandra) -> Iterator[Session]:
     """A session in a keyspace of this module, with user type u."""
     # The only node agrees with itself, and nobody asks for metadata: each table made costs a fraction.
     cluster = Cluster(
-        [cassandra.address], port=cassandra.port, schema_metadata_enabled=False, max_schema_agreement_wait=0
+        [cassandra.address],
+        port=cassandra.port,
+        connect_timeout=60,
+        control_connection_timeout=60,
+        schema_metadata_enabled=False,
+        max_schema_agreement_wait=0,
     )
     with cluster, cluster.connect() as connected:
         connected.execute(
             "CREATE KEYSPACE clustering_order "
             "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1} AND durable_writes = false"
         )
+        connected.default_timeout = 60
         connected.set_keyspace("clustering_order")
         connected.execute("CREATE TYPE u (a text, b int, c frozen<list<text>>)")
         connected.client_protocol_handler = _RawProtocol

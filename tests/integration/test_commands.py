@@ -320,7 +320,7 @@ def test_a_host_that_is_gone_is_retired(bench: Bench) -> None:
     for host in (gone, bench.host):
         name = rows[0]["cluster"]
         with closing(
-            KafkaPublisher(config, prefix=bench.prefix, cluster=name, host=host, clock=lambda: 0.0, timeout=10)
+            KafkaPublisher(config, prefix=bench.prefix, cluster=name, host=host, clock=lambda: 0.0, timeout=60)
         ) as publisher:
             publisher.start()
             publisher.commit(Resume(Position(1, 7, 8)), [history])
@@ -336,7 +336,7 @@ def test_a_host_that_is_gone_is_retired(bench: Bench) -> None:
     assert [row["host"] for row in bench.run("offsets", "show").rows] == [bench.host]
     for host, count in ((gone, 0), (bench.host, 1)):
         with closing(
-            KafkaPublisher(config, prefix=bench.prefix, cluster=name, host=host, clock=lambda: 0.0, timeout=10)
+            KafkaPublisher(config, prefix=bench.prefix, cluster=name, host=host, clock=lambda: 0.0, timeout=60)
         ) as publisher:
             publisher.open()
             assert len(publisher.history()) == count

@@ -134,7 +134,7 @@ def test_an_alert_fires_when_its_fault_has_lasted(name: str, tmp_path: Path) -> 
 
 
 def ask(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
         return json.load(answer)["data"]
 
 

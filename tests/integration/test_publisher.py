@@ -212,10 +212,10 @@ def delete(desk: Desk, *, emptied: bool) -> None:
         empty(admin, topic)
         return
     admin.delete_topics([topic])[topic].result(30)
-    assert wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 30)
+    assert wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, 30)
     KafkaTopics(desk.config, desk.options).ensure_internal(INTERNAL)
     # A broker hears of a topic a moment after it was made.
-    assert wait_until(lambda: topic in admin.list_topics(timeout=10).topics, 30)
+    assert wait_until(lambda: topic in admin.list_topics(timeout=60).topics, 30)
 
 
 def empty(admin: AdminClient, topic: str) -> None:
@@ -228,7 +228,7 @@ def empty(admin: AdminClient, topic: str) -> None:
             future.result(30)
 
     policy("delete")
-    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
     ends = {TopicPartition(topic, number, -1): None for number in partitions}
 
     def deleted() -> bool:

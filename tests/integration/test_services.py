@@ -6,13 +6,13 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pytest
-from cassandra.cluster import Cluster
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
+from tests.integration.agents import cql, create_keyspace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,10 +47,8 @@ def indexes(cassandra: LocalCassandra) -> dict[str, bytes]:
 def test_cassandra_links_a_segment_with_changes_and_writes_its_index(
     cassandra: LocalCassandra, keyspace_name: str
 ) -> None:
-    with Cluster([cassandra.address], port=cassandra.port) as cluster, cluster.connect() as session:
-        session.execute(
-            f"CREATE KEYSPACE {keyspace_name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
-        )
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
         session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text) WITH cdc = true")
         before = indexes(cassandra)
         session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (1, 'one')")
@@ -70,16 +68,14 @@ def test_cassandra_keeps_what_it_synced_and_its_port_over_a_crash(
     cassandra: LocalCassandra, keyspace_name: str
 ) -> None:
     port = cassandra.port
-    with Cluster([cassandra.address], port=port) as cluster, cluster.connect() as session:
-        session.execute(
-            f"CREATE KEYSPACE {keyspace_name} WITH replication = {{'class': 'SimpleStrategy', 'replication_factor': 1}}"
-        )
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
     cassandra.kill()
     assert not cassandra.running
     cassandra.start()
     assert cassandra.port == port
-    with Cluster([cassandra.address], port=port) as cluster, cluster.connect():
-        assert keyspace_name in cluster.metadata.keyspaces
+    with cql(cassandra) as session:
+        assert keyspace_name in session.cluster.metadata.keyspaces
 
 
 @pytest.mark.long

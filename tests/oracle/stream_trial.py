@@ -92,10 +92,10 @@ class StreamTrial(Trial):
     def _delete_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._ground.kafka.bootstrap, "log_level": 2})
         with suppress(KafkaException):
-            topics = [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(f"{self._name}.")]
-            for future in admin.delete_topics(topics, operation_timeout=10).values() if topics else ():
+            topics = [topic for topic in admin.list_topics(timeout=60).topics if topic.startswith(f"{self._name}.")]
+            for future in admin.delete_topics(topics, operation_timeout=30).values() if topics else ():
                 with suppress(KafkaException):
-                    future.result(15)
+                    future.result(60)
 
     def _judge(self, found: Sequence[Found], answers: Mapping[str, list[Answer]], writers: Sequence[Writer]) -> None:
         self._compare(found, answers)

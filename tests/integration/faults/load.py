@@ -145,6 +145,7 @@ def connect_again(cassandra: LocalCassandra) -> Cluster:
         [cassandra.address],
         port=cassandra.port,
         protocol_version=5,
+        control_connection_timeout=60,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(0.3, max_attempts=None),
     )

@@ -41,7 +41,7 @@ def delete_topic(trial: Trial, topic: str) -> None:
     """Delete a topic, and wait until no broker has it."""
     admin = AdminClient({"bootstrap.servers": trial.kafka.bootstrap})
     admin.delete_topics([topic])[topic].result(30)
-    assert wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, 30)
+    assert wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, 30)
 
 
 def losses_of(agent: AgentProcess) -> dict[str, str]:

@@ -79,7 +79,7 @@ def raw_records(kafka: LocalKafka, topic: str) -> list[Any]:
     config = {"bootstrap.servers": kafka.bootstrap, "group.id": "raw", "isolation.level": "read_committed",
               "enable.partition.eof": True, "auto.offset.reset": "earliest"}  # fmt: skip
     with closing(Consumer(config)) as consumer:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         records: list[Any] = []
         at_end: set[int | None] = set()
@@ -327,7 +327,7 @@ def test_a_dry_run_says_what_it_would_be_and_publishes_nothing(
     assert line["seconds"] == pytest.approx(line["rows"] / 100, abs=1)
     assert (line["tasks"], line["ranges"] >= 32) == (2, True)
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    assert [topic for topic in admin.list_topics(timeout=10).topics if topic.startswith(settings.topics.prefix)] == []
+    assert [topic for topic in admin.list_topics(timeout=60).topics if topic.startswith(settings.topics.prefix)] == []
 
 
 def test_what_cannot_be_published_is_said_before_anything_is(

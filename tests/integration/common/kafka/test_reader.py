@@ -83,7 +83,7 @@ def _values(records: Iterator[Record]) -> list[str]:
 
 
 def test_an_empty_partition_ends_at_once(config: dict[str, str], topic: str) -> None:
-    assert list(read_to_end(config, topic, 0, timeout=10)) == []
+    assert list(read_to_end(config, topic, 0, timeout=60)) == []
 
 
 def test_committed_records_are_read_across_the_holes_of_control_records(
@@ -93,12 +93,12 @@ def test_committed_records_are_read_across_the_holes_of_control_records(
     writer.transaction("lost", commit=False)
     writer.outside("c")
     writer.transaction("d")
-    records = list(read_to_end(config, topic, 1, timeout=10))
+    records = list(read_to_end(config, topic, 1, timeout=60))
     assert [record.value for record in records] == [b"a", b"b", b"c", b"d"]
     # Kafka writes the mark that ends a transaction after it has acknowledged the end: c may stand on either side of it.
     assert [record.offset for record in records] in ([0, 1, 4, 6], [0, 1, 5, 6])
     assert all(record.key == b"k" and record.timestamp > 0 for record in records)
-    assert list(read_to_end(config, topic, 0, timeout=10)) == []
+    assert list(read_to_end(config, topic, 0, timeout=60)) == []
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -106,11 +106,11 @@ def test_an_end_of_control_records_only_is_reached(
     config: dict[str, str], topic: str, writer: Writer, commit: bool
 ) -> None:
     writer.transaction("last", commit=commit)
-    assert _values(read_to_end(config, topic, 1, timeout=10)) == (["last"] if commit else [])
+    assert _values(read_to_end(config, topic, 1, timeout=60)) == (["last"] if commit else [])
 
 
 def test_a_reader_goes_on_where_it_was(config: dict[str, str], topic: str, writer: Writer) -> None:
-    with PartitionReader(config, topic, 1, timeout=10) as reader:
+    with PartitionReader(config, topic, 1, timeout=60) as reader:
         assert _values(reader.read_to_end()) == []
         writer.transaction("a")
         assert _values(reader.read_to_end()) == ["a"]
@@ -184,7 +184,7 @@ def test_a_producer_killed_inside_a_transaction_hides_nothing(
 def _last_stable_offset(config: dict[str, str], topic: str) -> int:
     consumer = Consumer({**config, "group.id": "none", "isolation.level": "read_committed"})
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 1), timeout=10)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 1), timeout=60)
         assert low == 0
         return int(high)
     finally:
@@ -194,7 +194,7 @@ def _last_stable_offset(config: dict[str, str], topic: str) -> int:
 def test_a_missing_topic_or_partition_is_named(config: dict[str, str], topic: str) -> None:
     for name, partition in ((f"{topic}.not", 0), (topic, 2)):
         with pytest.raises(ServiceError, match=rf"{name}\[{partition}\]: there is no such topic or partition"):
-            list(read_to_end(config, name, partition, timeout=10))
+            list(read_to_end(config, name, partition, timeout=60))
 
 
 def test_a_topic_made_anew_is_noticed(config: dict[str, str], prefix: str) -> None:
@@ -204,7 +204,7 @@ def test_a_topic_made_anew_is_noticed(config: dict[str, str], prefix: str) -> No
     producer = Producer(config)
     producer.produce(name, value="a", partition=0)
     assert producer.flush(30) == 0
-    with PartitionReader(config, name, 0, timeout=10) as reader:
+    with PartitionReader(config, name, 0, timeout=60) as reader:
         assert _values(reader.read_to_end()) == ["a"]
         admin.delete_topics([name])[name].result(30)
         admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(30)
