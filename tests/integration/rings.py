@@ -25,7 +25,8 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.streams import Generation, StreamId
 from tailrace_schemas.topics import Internal, internal_topic
-from tests.integration.agents import AgentProcess, cql, published, settings_for
+from tests.integration.agents import AgentProcess, cql, create_keyspace, in_log_order, published, settings_for
+from tests.integration.processes import PROGRAM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,24 +65,26 @@ class LiveRing:
         self.nodes.append(node)
         return node
 
-    def begin(self, nodes: int) -> Session:
-        """So many nodes with the tables and an agent beside each; a session with the first one."""
+    def begin(self, nodes: int, program: tuple[str, ...] = PROGRAM) -> Session:
+        """So many nodes with the tables and an agent beside each; a session with the first one.
+
+        `program` is what Python is told to run as the agents' `tailrace`.
+        """
         for _ in range(nodes):
             self.add_node()
         session = self._stack.enter_context(cql(self.nodes[0]))
         self.create_tables(session)
         for node in self.nodes:
-            self.add_agent(node)
+            self.add_agent(node, program)
         return session
 
     def create_tables(self, session: Session) -> None:
         """A table `t (k int, v text)` in each keyspace."""
         for keyspace, copies in self.copies.items():
-            options = f"{{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
-            session.execute(f"CREATE KEYSPACE {keyspace} WITH replication = {options}", timeout=60)
-            session.execute(f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v text) WITH cdc = true", timeout=60)
+            create_keyspace(session, keyspace, copies)
+            session.execute(f"CREATE TABLE {keyspace}.t (k int PRIMARY KEY, v text) WITH cdc = true")
 
-    def add_agent(self, node: LocalCassandra) -> AgentProcess:
+    def add_agent(self, node: LocalCassandra, program: tuple[str, ...] = PROGRAM) -> AgentProcess:
         """Its agent, publishing."""
         settings = settings_for(node, self._kafka, self._prefix)
         settings["tables"] = {"include": [f"{keyspace}.*" for keyspace in self.copies]}
@@ -90,7 +93,7 @@ class LiveRing:
             "poll_seconds": 2,
             "streams_per_entry": 3,
         }
-        agent = AgentProcess(self._place, settings, f"agent{len(self.agents) + 1}")
+        agent = AgentProcess(self._place, settings, f"agent{len(self.agents) + 1}", program)
         self.agents.append(self._stack.enter_context(agent))
         return agent.until_ready(120)
 
@@ -126,6 +129,24 @@ class LiveRing:
             return [key for key in keys if len(hosts.get(key, ())) < copies]
 
         assert wait_until(lambda: not missing(), 120), f"{keyspace}: {len(missing())} of {len(keys)} rows"
+
+    def require_each_copy_once(self, keys: Sequence[int]) -> None:
+        """That each of these rows was published by as many hosts as have it, and nothing twice, each host in order."""
+        for keyspace, copies in self.copies.items():
+            counts = self._counts(keyspace)
+            assert set(counts.values()) == {1}, f"{keyspace}: {[key for key, count in counts.items() if count > 1][:9]}"
+            replicas = Counter(key for _, key in counts)
+            assert {key: replicas[key] for key in keys} == dict.fromkeys(keys, copies)
+
+    def _counts(self, keyspace: str) -> Counter[tuple[str, int]]:
+        """How often each host published each key of the keyspace's table."""
+        records = published(self._kafka, self._prefix, f"{self._prefix}.{keyspace}.t")
+        sources = [(record, record.change.source) for record in records if record.change.source is not None]
+        for host in {source.host for _, source in sources}:
+            assert in_log_order([record for record, source in sources if source.host == host]), f"{keyspace}: {host}"
+        return Counter(
+            (source.host, int.from_bytes(record.change.key or b"", "big", signed=True)) for record, source in sources
+        )
 
     def generations(self) -> list[PublishedGeneration]:
         """What somebody finds who reads the topic now."""

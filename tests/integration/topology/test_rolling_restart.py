@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -11,26 +10,11 @@ from typing import Final
 import pytest
 
 from tailrace.local import LocalKafka
-from tests.integration.agents import in_log_order, published
 from tests.integration.rings import LiveRing, Load
 from tests.services.choice import Means
 
 _LOG: Final = logging.getLogger("tailrace.test")
 COPIES: Final = {"shop": 3, "alone": 1}
-
-
-def copies_of(kafka: LocalKafka, prefix: str, keyspace: str) -> Counter[tuple[str, int]]:
-    """How often each host published each key of the keyspace's table."""
-    records = published(kafka, prefix, f"{prefix}.{keyspace}.t")
-    hosts = {record.change.source.host for record in records if record.change.source is not None}
-    for host in hosts:
-        of_host = [record for record in records if record.change.source and record.change.source.host == host]
-        assert in_log_order(of_host), f"{keyspace}: {host}"
-    return Counter(
-        (record.change.source.host, int.from_bytes(record.change.key or b"", "big", signed=True))
-        for record in records
-        if record.change.source is not None
-    )
 
 
 @pytest.mark.long
@@ -60,8 +44,4 @@ def test_agents_are_restarted_one_after_the_other_under_load(
             ring.until_published(keyspace, load.acknowledged, copies)
         assert [agent.stop() for agent in ring.agents] == [0] * 3, [agent.words() for agent in ring.agents]
     _LOG.info("%d rows, %d in doubt", len(load.acknowledged), load.doubtful)
-    for keyspace, copies in COPIES.items():
-        counts = copies_of(kafka, prefix, keyspace)
-        assert set(counts.values()) == {1}, f"{keyspace}: {[key for key, count in counts.items() if count > 1][:9]}"
-        replicas = Counter(key for _, key in counts)
-        assert {key: replicas[key] for key in load.acknowledged} == dict.fromkeys(load.acknowledged, copies)
+    ring.require_each_copy_once(load.acknowledged)
