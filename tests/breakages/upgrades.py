@@ -11,6 +11,9 @@ RECORDS: Final = "unit/upgrades/test_records.py"
 NOTES: Final = "spark/tailrace_spark/job/notes.py"
 
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
+SNAPSHOTS: Final = "integration/upgrades/test_snapshots.py"
+GOES_ON: Final = "what the last version kept goes on under this one"
+ANOTHER_READING: Final = r"\(done\.id, done\.began, done\.log_ends\) =="
 
 BREAKAGES: Final = (
     Breakage(
@@ -84,5 +87,49 @@ BREAKAGES: Final = (
         new='not record["dead"],',
         needs=Needs.NOTHING,
         reds=(Red(RECORDS, "test_what_an_earlier_version_wrote_is_read[parked-0.1.0]", ASSERTED),),
+    ),
+    Breakage(
+        name="an-upgraded-agent-reads-its-segment-again",
+        promise=GOES_ON,
+        file="connector/tailrace/capture/cdcraw.py",
+        old="        start_offset = self._at.offset if id == self._at.segment else 0\n",
+        new="        start_offset = 0\n",
+        needs=Needs.MORE,
+        session="upgrades",
+        reds=(
+            Red(
+                "integration/upgrades/test_installation.py",
+                "test_what_the_last_version_kept_goes_on",
+                r"assert keys == source\.writes",
+            ),
+            Red("integration/upgrades/test_ring.py", "test_a_ring_is_upgraded_node_by_node_under_load", r"== \{1\}"),
+        ),
+    ),
+    Breakage(
+        name="a-snapshot-in-progress-begins-at-an-upgrade",
+        promise=GOES_ON,
+        file="spark/tailrace_spark/job/snapshot_run.py",
+        old="        if snapshot.began is None:\n",
+        new="        if snapshot.round is None:\n",
+        needs=Needs.MORE,
+        session="upgrades",
+        reds=(
+            Red(
+                SNAPSHOTS,
+                "test_a_new_stream_goes_on_with_the_snapshot_of_an_old_one[stopped-postgresql]",
+                ANOTHER_READING,
+            ),
+            Red(SNAPSHOTS, "test_a_new_server_goes_on_with_the_snapshots_of_an_old_one[killed]", ANOTHER_READING),
+        ),
+    ),
+    Breakage(
+        name="an-upgraded-command-publishes-from-the-first-row",
+        promise=GOES_ON,
+        file="spark/tailrace_spark/snapshot/publication.py",
+        old="            earlier = records.unfinished(self._survey.table.id, self._settings.token_range)\n",
+        new="            earlier = None\n",
+        needs=Needs.MORE,
+        session="upgrades",
+        reds=(Red(SNAPSHOTS, "test_a_new_command_goes_on_with_what_an_old_one_has_published", r'line\["snapshot"\]'),),
     ),
 )
