@@ -17,7 +17,7 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.protocol import ResultMessage, _ProtocolHandler
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra
@@ -28,6 +28,7 @@ from tests.corpus.corpus import View, segment_id, write_corpus
 from tests.corpus.release import Dialect, dialect_of
 from tests.corpus.schema import alterations, creations
 from tests.corpus.statements import Statements
+from tests.integration.agents import contact_of_node
 
 _LONG = 2000
 """From so many statements on the schema is altered twice, not once: that takes longer than all else."""
@@ -111,7 +112,7 @@ def record(
     `keys` open the node's segments where it encrypts them.
     """
     random = Random(seed)
-    with closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))) as live, _session(node) as session:
+    with closing(LiveCluster(contact_of_node(node))) as live, _session(node) as session:
         release = live.local().release
         dialect = dialect_of(release, far_expiry=far)
         recorder = Recorder(session, live, keyspace)

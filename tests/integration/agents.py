@@ -177,6 +177,11 @@ def cql(
         yield session
 
 
+def contact_of_node(node: LocalCassandra) -> Contact:
+    """A node's address and port, for connections that wait as long as a busy machine needs."""
+    return Contact(hosts=(node.address,), port=node.port, connect_seconds=60, request_seconds=60)
+
+
 def create_keyspace(session: Session, keyspace: str, replicas: int = 1) -> None:
     """A keyspace of so many replicas."""
     replication = f"{{'class': 'SimpleStrategy', 'replication_factor': {replicas}}}"
@@ -191,7 +196,7 @@ def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, p
     """
     session.execute(f"CREATE TABLE IF NOT EXISTS {keyspace}.instant (k int PRIMARY KEY) WITH cdc = true")
     session.execute(f"INSERT INTO {keyspace}.instant (k) VALUES (1)")
-    with closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live:
+    with closing(LiveCluster(contact_of_node(cassandra))) as live:
         node = live.check()
         marker = next(t.id for t in live.definitions().tables if (t.keyspace, t.name) == (keyspace, "instant"))
     config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}

@@ -19,7 +19,7 @@ import pytest
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
@@ -34,6 +34,7 @@ from tests.corpus.kinds import Kinds
 from tests.held import Record, hold
 from tests.integration.agents import (
     AgentProcess,
+    contact_of_node,
     cql,
     create_keyspace,
     ints,
@@ -510,7 +511,7 @@ def test_topics_end_in_the_other_keyspace(
                 "stream": {"max_offsets_per_trigger": 20},
             }
         )
-        with closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live:
+        with closing(LiveCluster(contact_of_node(cassandra))) as live:
             tables = [one for one in live.definitions().tables if one.keyspace == keyspace and one.name != "instant"]
         for number in range(2):
             stream = settings.stream.model_copy(update={"checkpoint": str(tmp_path / f"checkpoint{number}")})

@@ -11,12 +11,12 @@ from cassandra import ConsistencyLevel
 from cassandra.query import SimpleStatement
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.local.process import wait_until
 from tailrace.state.resume import Resume
-from tests.integration.agents import cql
+from tests.integration.agents import contact_of_node, cql
 
 pytestmark = pytest.mark.long
 
@@ -52,7 +52,7 @@ def test_rows_that_repair_brings_are_in_the_log_where_cdc_on_repair_says_so(enab
 
 def keys_in_the_log(node: LocalCassandra, last: int) -> dict[int, bool]:
     """The keys of k.t in a node's cdc_raw, once `last` is one of them; of each whether the log shows it as streamed."""
-    with closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))) as live:
+    with closing(LiveCluster(contact_of_node(node))) as live:
         (table,) = (one for one in live.definitions().tables if (one.keyspace, one.name) == ("k", "t"))
     found: dict[int, bool] = {}
     with closing(CdcRaw(node.cdc_raw, Resume())) as capture:

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.cli.main import complete
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.history.records import HistoryRecord
@@ -35,7 +35,16 @@ from tailrace_schemas.change import Origin
 from tailrace_schemas.definitions import schema_row_to_json
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
-from tests.integration.agents import AgentProcess, Published, cql, create_keyspace, ints, published, settings_for
+from tests.integration.agents import (
+    AgentProcess,
+    Published,
+    contact_of_node,
+    cql,
+    create_keyspace,
+    ints,
+    published,
+    settings_for,
+)
 from tests.unit.capture.segments import SegmentWriter
 
 _OVERRIDES = [name for name in os.environ if name.startswith("TAILRACE_")]
@@ -74,7 +83,7 @@ class Bench:
         self._written = 0
         create_keyspace(session, self.keyspace)
         session.execute(f"CREATE TABLE {self.keyspace}.t (k int PRIMARY KEY, v text) WITH cdc = true")
-        with closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live:
+        with closing(LiveCluster(contact_of_node(cassandra))) as live:
             self.host = live.check().host
             tables = live.definitions().tables
             self._table = next(table.id for table in tables if str(table) == f"{self.keyspace}.t")
@@ -118,7 +127,7 @@ class Bench:
 
     def schema_of_ghost(self, table: UUID) -> Path:
         """A file of definitions with such a table, named ghost."""
-        with closing(LiveCluster(Contact(hosts=(self._cassandra.address,), port=self._cassandra.port))) as live:
+        with closing(LiveCluster(contact_of_node(self._cassandra))) as live:
             rows = [one for one in live.schema_rows() if one.owner == (self.keyspace, "t")]
         file = self.root / "schema.jsonl"
         with file.open("w") as out:

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra
 from tailrace.local.process import wait_until
+from tests.integration.agents import contact_of_node
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-c", "from tailrace.cli.main import run; run()", "demo")
@@ -116,7 +117,7 @@ def test_a_closed_terminal_ends_everything_and_leaves_nothing(tmp_path: Path) ->
 def test_the_script_of_the_compose_file_runs(cassandra: LocalCassandra) -> None:
     lines = (ROOT / "deploy" / "demo.cql").read_text().splitlines()
     text = "\n".join(line for line in lines if not line.startswith("--"))
-    with closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as cluster:
+    with closing(LiveCluster(contact_of_node(cassandra))) as cluster:
         rows = [cluster.execute(statement) for statement in text.split(";\n") if statement.strip()][-1]
         cluster.execute("DROP KEYSPACE shop")
     assert {(row["customer"], row["number"]) for row in rows} == {("ada", 1), ("ada", 2), ("bob", 1)}

@@ -22,7 +22,7 @@ from examples.log_reader.limits import behind_now
 from examples.log_reader.reader import LogRow, ProgressFile, Reader, write_time
 from examples.log_reader.reader import Progress as Done
 from examples.log_reader.replication import Replicator
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog
 from tailrace.topology.mirror import Mirror
@@ -45,6 +45,7 @@ from tailrace_spark.sinks.registry import open_sink
 from tests.held import Record, hold
 from tests.integration.agents import (
     AgentProcess,
+    contact_of_node,
     cql,
     create_keyspace,
     published,
@@ -314,7 +315,7 @@ def mirror(logged: Logged, cassandra: LocalCassandra, keyspace: str) -> None:
     """The description tables of both generations, as agents write them ([mirror])."""
     topic = internal_topic(logged.settings.topics.prefix, Internal.GENERATIONS)
     with (
-        closing(LiveCluster(Contact(hosts=(cassandra.address,), port=cassandra.port))) as live,
+        closing(LiveCluster(contact_of_node(cassandra))) as live,
         GenerationReader.open(logged.settings.kafka.reveal(), topic) as reader,
     ):
         store = CqlStore(live, keyspace)

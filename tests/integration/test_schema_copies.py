@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.history.events import EventKind
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.local.process import wait_until
@@ -19,7 +19,7 @@ from tailrace.schema.ddl_log import SchemaLog
 from tailrace.schema.live import LiveSchema
 from tailrace.segments.kept import KeptSegments
 from tailrace.state.resume import Resume
-from tests.integration.agents import cql, create_keyspace
+from tests.integration.agents import contact_of_node, cql, create_keyspace
 from tests.services.choice import Means
 
 pytestmark = pytest.mark.long
@@ -41,7 +41,7 @@ STATEMENTS = (
 @contextmanager
 def schema_of(node: LocalCassandra) -> Iterator[LiveSchema]:
     """What an agent beside the node would know, from now on."""
-    contact, kept = Contact(hosts=(node.address,), port=node.port), KeptSegments()
+    contact, kept = contact_of_node(node), KeptSegments()
     with (
         closing(LiveCluster(contact)) as cluster,
         closing(SchemaLog(node.cdc_raw, kept)) as log,

@@ -15,11 +15,11 @@ from typing import Final, Self
 
 from cassandra.cluster import Session
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tests.corpus.kinds import Kinds
-from tests.integration.agents import create_keyspace
+from tests.integration.agents import contact_of_node, create_keyspace
 from tests.integration.faults.oracle import Links
 from tests.oracle.comparison import Answer, Difference, Downstream, ask, differences
 from tests.oracle.direct import Recorded, changes_by_keyspace, replay
@@ -107,7 +107,7 @@ class Trial:
         self._place.mkdir(parents=True)
         stack.callback(shutil.rmtree, self._place, ignore_errors=True)
         ground, first = self._ground, self._ground.nodes[0]
-        live = stack.enter_context(closing(LiveCluster(Contact(hosts=(first.address,), port=first.port))))
+        live = stack.enter_context(closing(LiveCluster(contact_of_node(first))))
         self._source = Source(ground.session, live, len(ground.nodes))
         create_keyspace(ground.session, self._home, len(ground.nodes))
         stack.callback(ground.session.execute, f"DROP KEYSPACE {self._home}")

@@ -12,7 +12,7 @@ from uuid import UUID
 from cassandra.cluster import Session
 from confluent_kafka.admin import AdminClient
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_schemas.table import Table
@@ -21,6 +21,7 @@ from tests.integration.agents import (
     AgentProcess,
     Published,
     appended,
+    contact_of_node,
     create_keyspace,
     published,
     settings_for,
@@ -176,7 +177,7 @@ class Trial:
 
     def _definitions(self) -> Mapping[UUID, Table]:
         """All that were ever known, as they are now; `instant` is start_here's."""
-        contact = Contact(hosts=(self.cassandra.address,), port=self.cassandra.port)
+        contact = contact_of_node(self.cassandra)
         with closing(LiveCluster(contact)) as cluster:
             tables = cluster.definitions().tables
         own = {table.id: table for table in tables if table.keyspace == self.keyspace and table.name != "instant"}

@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalKafka
-from tests.integration.agents import cql, create_keyspace
+from tests.integration.agents import contact_of_node, cql, create_keyspace
 from tests.integration.rings import NODE, LiveRing
 from tests.integration.server.servers import ServerProcess, Site
 from tests.integration.server.test_snapshots import site_of, tables
@@ -98,7 +98,7 @@ def place(ring: LiveRing, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Ite
     [node] = ring.nodes
     with (
         cql(node, seconds=60) as cassandra,
-        closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))) as live,
+        closing(LiveCluster(contact_of_node(node))) as live,
     ):
         create_keyspace(cassandra, KEYSPACE)
         yield Place(cassandra, node, kafka, live, prefix, KEYSPACE, None, tmp_path)

@@ -14,7 +14,7 @@ from uuid import uuid4
 from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
@@ -22,7 +22,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
-from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for, start_here
+from tests.integration.agents import AgentProcess, contact_of_node, cql, create_keyspace, settings_for, start_here
 from tests.integration.processes import PROGRAM
 from tests.oracle.comparison import Difference, Followed, Row, ask, differences
 
@@ -126,7 +126,7 @@ def placed(
     """A keyspace of its own whose agent runs inside the `with`. `spark` is for streams of this process, `program` is
     what Python is told to run as the agent's `tailrace`."""
     prefix, keyspace = f"t{uuid4().hex[:12]}", f"ks_{uuid4().hex[:12]}"
-    contact = Contact(hosts=(cassandra.address,), port=cassandra.port)
+    contact = contact_of_node(cassandra)
     with closing(LiveCluster(contact)) as live, cql(cassandra, seconds=60) as session:
         create_keyspace(session, keyspace)
         start_here(session, cassandra, kafka, prefix, keyspace)

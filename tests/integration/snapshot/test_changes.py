@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode
 from tailrace_schemas.change import Change, Op
@@ -22,7 +22,7 @@ from tailrace_spark.snapshot.selection import columns_of, selection, statement
 from tailrace_spark.snapshot.session import ClusterView, PageSource
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
 from tests.corpus.kinds import Kinds
-from tests.integration.agents import cql
+from tests.integration.agents import contact_of_node, cql
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
 from tests.services.choice import Means
@@ -65,7 +65,7 @@ def read(settings: SnapshotSettings, table: Table) -> list[Change]:
 def test_read_changes_are_merged_into_what_select_answers(
     node: LocalCassandra, keyspace_name: str, tmp_path: Path, seed: int
 ) -> None:
-    contact = Contact(hosts=(node.address,), port=node.port)
+    contact = contact_of_node(node)
     with closing(LiveCluster(contact)) as live, cql(node, seconds=60) as session:
         writer = Writer(Source(session, live), keyspace_name)
         writer.write(seed, KINDS, 400)

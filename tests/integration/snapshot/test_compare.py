@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from cassandra.cluster import Session
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
@@ -31,7 +31,7 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.snapshot.ranges import Piece as RangePiece
 from tailrace_spark.snapshot.reading import Clock
 from tests.corpus.kinds import Kinds
-from tests.integration.agents import cql, create_keyspace
+from tests.integration.agents import contact_of_node, cql, create_keyspace
 from tests.integration.processes import PROGRAM
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
@@ -206,7 +206,7 @@ def test_a_token_range_is_compared_alone(copy: Copy) -> None:
 def test_random_programs_differ_where_changes_were_lost_and_are_equal_again(
     cassandra: LocalCassandra, keyspace_name: str, tmp_path: Path, seed: int
 ) -> None:
-    contact = Contact(hosts=(cassandra.address,), port=cassandra.port)
+    contact = contact_of_node(cassandra)
     url, random = f"sqlite:///{tmp_path / 'copy.db'}", Random(seed)
     store = Downstream(url)
     with (

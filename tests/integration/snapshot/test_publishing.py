@@ -19,7 +19,7 @@ from cassandra.cluster import Session
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
@@ -34,7 +34,7 @@ from tailrace_spark.snapshot.publication import Publication
 from tailrace_spark.snapshot.publishing import NumberedPiece, PublishTask, RangeOutcome
 from tailrace_spark.snapshot.record_reader import SnapshotRecords
 from tests.corpus.kinds import Kinds
-from tests.integration.agents import Published, cql, create_keyspace, published
+from tests.integration.agents import Published, contact_of_node, cql, create_keyspace, published
 from tests.integration.processes import PROGRAM
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
@@ -214,7 +214,7 @@ def test_marks_and_headers_tell_a_snapshot_from_the_log(
 def test_a_reader_of_the_topic_has_what_select_answers(
     cassandra: LocalCassandra, kafka: LocalKafka, settings: Settings, keyspace_name: str, tmp_path: Path, seed: int
 ) -> None:
-    contact = Contact(hosts=(cassandra.address,), port=cassandra.port)
+    contact = contact_of_node(cassandra)
     with closing(LiveCluster(contact)) as live, cql(cassandra, seconds=60) as session:
         writer = Writer(Source(session, live), keyspace_name)
         writer.write(seed, KINDS, 300)

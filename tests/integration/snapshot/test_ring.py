@@ -16,13 +16,13 @@ from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
 
 import tailrace_spark.job.snapshot_run
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_spark.job.snapshot_reading import ReadRound, read_round
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.snapshot.stream_rows import RoundReader
-from tests.integration.agents import cql, settings_for
+from tests.integration.agents import contact_of_node, cql, settings_for
 from tests.integration.rings import LiveRing
 from tests.integration.snapshot.following import Running, done
 from tests.oracle.comparison import Downstream, ask, differences
@@ -91,7 +91,7 @@ def test_a_node_joins_and_another_one_dies_while_their_rows_are_read(
         for node in ring.nodes:
             ring.add_agent(node)
         ring.until_covered(3)
-        contact = Contact(hosts=(ring.nodes[0].address,), port=ring.nodes[0].port)
+        contact = contact_of_node(ring.nodes[0])
         live = stack.enter_context(closing(LiveCluster(contact)))
         [table] = [table for table in live.definitions().tables if str(table) == "shop.t"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cassandra.cluster import Session
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace.topology.mirror import Mirror
@@ -24,7 +24,7 @@ from tailrace.topology.mirror_tables import IdForm, MirrorTable
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
-from tests.integration.agents import AgentProcess, cql, settings_for
+from tests.integration.agents import AgentProcess, contact_of_node, cql, settings_for
 from tests.services.choice import Means
 from tests.unit.topology.mirror_memory import published
 
@@ -37,7 +37,7 @@ AGENTS = 2
 @pytest.fixture
 def generations(cassandra: LocalCassandra) -> tuple[PublishedGeneration, ...]:
     """Three, of rings in the session's datacenter; the second needs several writes."""
-    with closing(LiveCluster(Contact(port=cassandra.port))) as live:
+    with closing(LiveCluster(contact_of_node(cassandra))) as live:
         (node,) = live.ring().nodes
     small = Ring((Node(node.host, node.datacenter, (-(2**62), 5, 2**62)),))
     large = Ring((Node(node.host, node.datacenter, tuple(range(-(2**60), 2**60, 2**49))),))
@@ -48,7 +48,7 @@ def generations(cassandra: LocalCassandra) -> tuple[PublishedGeneration, ...]:
 def clusters(cassandra: LocalCassandra) -> Iterator[list[LiveCluster]]:
     """Several agents' connections."""
     with ExitStack() as opened:
-        yield [opened.enter_context(closing(LiveCluster(Contact(port=cassandra.port)))) for _ in range(AGENTS)]
+        yield [opened.enter_context(closing(LiveCluster(contact_of_node(cassandra)))) for _ in range(AGENTS)]
 
 
 @pytest.fixture
@@ -201,10 +201,7 @@ def test_agents_on_two_nodes_make_the_same_tables(means: Means, tmp_path: Path, 
         one = stack.enter_context(LocalCassandra(tmp_path / "one", small))
         second = replace(small, address="127.0.0.2", storage_port=one.storage_port, seeds=(one.address,))
         two = stack.enter_context(LocalCassandra(tmp_path / "two", second))
-        live = [
-            stack.enter_context(closing(LiveCluster(Contact(hosts=(node.address,), port=node.port))))
-            for node in (one, two)
-        ]
+        live = [stack.enter_context(closing(LiveCluster(contact_of_node(node)))) for node in (one, two)]
         assert wait_until(lambda: len(live[0].ring().nodes) == len(live[1].ring().nodes) == len(live), 120)
         generations = published(live[0].ring(), live[0].ring(), begin=BEGIN, apart=APART)
         together = threading.Barrier(len(live))
