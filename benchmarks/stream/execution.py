@@ -1,8 +1,9 @@
 """The stream into a sink by the driver and by tasks, in turns: CPU by kind of process, and the driver's memory.
 
 Usage: python -m benchmarks.stream.execution [--sink NAME] [--records N] [--batch N] [--partitions N] [--only NAME]
-[--rounds N] [--cores N] [--directory DIR]. Kafka, Spark and the store share this machine, so changes a second say less
-than CPU does.
+[--rounds N] [--cores N] [--where CONDITION] [--directory DIR]. With a condition each execution drains the topics twice:
+without a filter, and with this one of all tables (docs/shaping.md). Kafka, Spark and the store share this machine, so
+changes a second say less than CPU does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -77,12 +79,12 @@ def main() -> None:
             }
         )
         for number in range(arguments.rounds):
-            for execution in arguments.only or EXECUTIONS:
+            for execution, where in product(arguments.only or EXECUTIONS, dict.fromkeys(("", arguments.where))):
                 place = Path(tempfile.mkdtemp())
                 sink = _SINKS[arguments.sink](str(place / "lake"))
-                settings = draining(kafka.bootstrap, prefix, place, execution, arguments.batch)
+                settings = draining(kafka.bootstrap, prefix, place, execution, arguments.batch, where)
                 figures = drain(spark, settings, sink, (postmaster(),))
-                print(line(execution, figures), flush=True)
+                print(line(f"{execution} where" if where else execution, figures), flush=True)
             print(f"  round {number + 1} of {arguments.rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
         spark.stop()
 
@@ -96,6 +98,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=EXECUTIONS, action="append", help="one of the two executions")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--where", default="", help="a condition in Spark SQL on the changes of each table")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir(), "tailrace-execution"))
     return parser.parse_args()
 
@@ -111,20 +114,20 @@ class Figures(NamedTuple):
 def head() -> str:
     """The line above those of `line`."""
     kinds = "".join(f"{kind + ', us':>22}" for kind in KINDS)
-    return f"{'':14}{'changes/s':>12}{kinds}{'driver MB':>12}"
+    return f"{'':16}{'changes/s':>12}{kinds}{'driver MB':>12}"
 
 
 def line(name: str, figures: Figures) -> str:
     """A row of the table."""
     used = "".join(f"{figures.used[kind]:22.1f}" for kind in KINDS)
-    return f"{name:14}{figures.rate:12,.0f}{used}{figures.memory:12,.0f}"
+    return f"{name:16}{figures.rate:12,.0f}{used}{figures.memory:12,.0f}"
 
 
-def draining(bootstrap: str, prefix: str, place: Path, execution: str, batch: int) -> Settings:
+def draining(bootstrap: str, prefix: str, place: Path, execution: str, batch: int, where: str = "") -> Settings:
     """The settings of a stream that writes so many changes in a batch, one batch after the other."""
-    return settings_of(
-        bootstrap, prefix, place / "checkpoint", execution=execution, max_offsets_per_trigger=batch, trigger_seconds=0
-    )
+    limits = {"execution": execution, "max_offsets_per_trigger": batch, "trigger_seconds": 0}
+    filters = {"where": {"bench.*": where}} if where else {}
+    return settings_of(bootstrap, prefix, place / "checkpoint", **limits, **filters)
 
 
 def drain(spark: SparkSession, settings: Settings, sink: Sink, roots: Collection[int]) -> Figures:
