@@ -26,7 +26,7 @@ from tailrace_spark.sinks.images.given import LONGEST_STREAM
 from tailrace_spark.sinks.images.store import ImageStore, Share
 from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.sink_type import Surroundings
-from tailrace_spark.sinks.state_store.fences import begin_partition, next_token
+from tailrace_spark.sinks.state_store.fences import PlanTokens, begin_partition
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 
@@ -85,6 +85,7 @@ class ImagePlanner:
         self._store = store
         self._settings = settings
         self._clock = clock
+        self._tokens = PlanTokens()
         self._token: int | None = None
 
     def fence(self, stream: str) -> None:
@@ -104,7 +105,7 @@ class ImagePlanner:
         self._store.purge()
 
     def _fence(self, connection: sa.Connection, stream: str) -> None:
-        self._token = next_token(connection, stream, self._token)
+        self._token = self._tokens.next(connection, stream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from tailrace_spark.sinks.sql.task import Database, SqlDetail, SqlTask
 from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.dialects import SQLITE
 from tailrace_spark.sinks.state_store.engine import absent, open_engine, said
-from tailrace_spark.sinks.state_store.fences import next_token
+from tailrace_spark.sinks.state_store.fences import PlanTokens
 from tailrace_spark.sinks.state_store.truncations import forget_truncations
 
 log = logging.getLogger("tailrace_spark")
@@ -90,7 +90,7 @@ class SqlSink:
         self._merges = TableMerges(self._catalog, self._dialect, ring_delay, clock)
         self._pieces = PieceMerges(self._merges, self._dialect, clock, wait)
         self._created = False
-        self._token: int | None = None
+        self._tokens = PlanTokens()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -201,12 +201,12 @@ class SqlSink:
     def fence(self, stream: str) -> None:
         """As TaskSink says."""
         with self._transaction("tasks of earlier batches are waited for again") as connection:
-            self._fence(connection, stream)
+            self._tokens.next(connection, stream)
 
     def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> SqlTask:
         """As TaskSink says. Tables are made here, and changes that were deferred are merged where that works now."""
         with self._transaction("the batch is planned again") as connection:
-            token = self._fence(connection, batch.stream)
+            token = self._tokens.next(connection, batch.stream)
             self._give_back(connection)
             self._merges.forget()  # tasks have written since
             for announced, table in definitions:
@@ -222,11 +222,6 @@ class SqlSink:
         for detail in details:
             self._pieces.defer(detail.refused)
         return summary
-
-    def _fence(self, connection: sa.Connection, stream: str) -> int:
-        token = next_token(connection, stream, self._token)
-        self._token = token
-        return token
 
     def _prepare(self, connection: sa.Connection, table: Table, announced: int) -> None:
         """Make or widen a table; one that is refused waits."""

@@ -39,21 +39,33 @@ PARTITIONS: Final = sa.Table(
 )
 
 
-def next_token(connection: sa.Connection, stream: str, previous: int | None) -> int:
-    """The token of a new plan, once no task of an earlier one writes any more.
+class PlanTokens:
+    """Makes the tokens of one process's plans, each newer than the last one of its stream.
 
-    `previous` is that of this process's last plan. Raises FencedError where another process has planned since.
+    A subscription goes on with another checkpoint when it joins or leaves a shared reading: that is another stream.
     """
-    query = sa.select(FENCES.c.token).where(FENCES.c.stream == stream).with_for_update()
-    stored = connection.execute(query).scalar_one_or_none()
-    if previous is not None and stored != previous:
-        raise FencedError(
-            f"another process writes the stream {stream} into this database now: this one ends. Run one stream with a "
-            "checkpoint at a time"
-        )
-    token = 1 if stored is None else stored + 1
-    overwrite(connection, FENCES, ("stream", "token"), [(stream, token)])
-    return token
+
+    def __init__(self) -> None:
+        self._stream: str | None = None
+        self._own: tuple[int | None, ...] = ()
+
+    def next(self, connection: sa.Connection, stream: str) -> int:
+        """The token of a new plan, once no task of an earlier one writes any more.
+
+        Raises FencedError where another process has planned since this one's last plan of the stream.
+        """
+        query = sa.select(FENCES.c.token).where(FENCES.c.stream == stream).with_for_update()
+        stored = connection.execute(query).scalar_one_or_none()
+        if stream == self._stream and stored not in self._own:
+            raise FencedError(
+                f"another process writes the stream {stream} into this database now: this one ends. Run one stream "
+                "with a checkpoint at a time"
+            )
+        token = 1 if stored is None else stored + 1
+        overwrite(connection, FENCES, ("stream", "token"), [(stream, token)])
+        # The stored one stays where this transaction fails; whether it did may be unknown.
+        self._stream, self._own = stream, (stored, token)
+        return token
 
 
 def _upsert(dialect: str, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:

@@ -220,6 +220,17 @@ def test_tasks_of_an_earlier_plan_make_no_more_images(planned: Planned) -> None:
         list(in_worker(task).imaged((TOPIC, 0), cut(later, 3)))
 
 
+@pytest.mark.promise("tasks.one-driver", "subscription.shared-reading")
+def test_images_go_on_with_another_checkpoint(planned: Planned) -> None:
+    planned.plan()
+    planned.planner.fence("of a member")
+    planned.planner.fence("of the next checkpoint")
+    second = ImagePlanner(planned.store, planned.made_of)
+    second.fence("of the next checkpoint")
+    with pytest.raises(FencedError, match="another process writes the stream of the next checkpoint"):
+        planned.planner.fence("of the next checkpoint")
+
+
 def expiring(key: int, at: int) -> Change:
     """A row whose marker and cell are gone a second after they were written; `at` in seconds."""
     [cell] = LOG.update((key,), (1,), 1, amount=key).cells

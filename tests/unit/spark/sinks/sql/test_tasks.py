@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from tailrace_schemas.errors import FencedError
 from tailrace_schemas.position import Position
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import TaskBatch
@@ -114,6 +115,36 @@ def test_of_two_drivers_the_one_that_planned_first_ends(server_database: Databas
         planned(second, 1)
 
 
+@pytest.mark.promise("tasks.one-driver", "subscription.shared-reading")
+def test_a_sink_goes_on_with_another_checkpoint(server_database: Database) -> None:
+    """As a subscription does that joins a shared reading, and goes on alone later."""
+    with closing(SqlSink(server_database.url)) as sink:
+        planned(sink)
+        for stream in ("of a member", "of the next checkpoint"):
+            sink.fence(stream)
+            sink.plan(replace(batch(1), stream=stream), []).write(FIRST, iter([piece([])]))
+        with closing(SqlSink(server_database.url)) as second:
+            second.fence("of the next checkpoint")
+        with pytest.raises(FencedError, match="another process writes the stream of the next checkpoint"):
+            sink.fence("of the next checkpoint")
+
+
+@pytest.mark.promise("tasks.one-driver")
+def test_a_plan_that_failed_is_made_again(server_database: Database) -> None:
+    """Its transaction is undone, so the token of the plan before is the newest one still."""
+
+    def broken() -> Iterator[tuple[int, Table]]:
+        yield 1, PLAIN
+        raise ConnectionError("the database is gone")
+
+    with closing(SqlSink(server_database.url)) as sink:
+        planned(sink)
+        for _ in range(2):
+            with pytest.raises(ConnectionError):
+                sink.plan(batch(1), broken())  # type: ignore[arg-type]  # a generator that ends in an error
+        planned(sink, 1)
+
+
 def test_a_tasks_words_have_no_password(server_database: Database) -> None:
     with closing(SqlSink(server_database.url)) as sink:
         task = planned(sink)
@@ -129,14 +160,14 @@ def test_changes_of_a_refused_table_are_deferred_by_all_tasks_until_it_is_mended
     with closing(SqlSink(server_database.url, clock=lambda: now)) as sink:
         planned(sink)
         with server_database.engine.begin() as connection:
-            connection.exec_driver_sql("ALTER TABLE shop_plain__rows RENAME TO elsewhere")
+            connection.exec_driver_sql("ALTER TABLE shop_plain__state RENAME TO elsewhere")
         task = planned(sink, 1)
         results = [task.write(FIRST, rows(1, 2)), task.write(SECOND, rows(3))]
         summary = sink.commit(batch(1), results)
         assert (summary.changes, summary.deferred) == (0, 3)
         assert sink.plan(batch(2), []).refused.keys() == {PLAIN.id}
         with server_database.engine.begin() as connection:
-            connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO shop_plain__rows")
+            connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO shop_plain__state")
         now += 100
         assert sink.plan(batch(3), []).refused == {}
     assert server_database.select("SELECT * FROM shop_plain") == [(number, "a", number) for number in (1, 2, 3)]
