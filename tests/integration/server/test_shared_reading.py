@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,9 @@ from tests import postgres
 from tests.integration.feed import Feed
 from tests.integration.server.servers import ServerProcess, Site
 from tests.integration.server.test_workers import rows
-from tests.integration.test_stream_kills import IDS, LAST, Load, Row, Source
+from tests.integration.targets import POSTGRESQL, TARGETS, Target
+from tests.integration.test_stream_kills import IDS, ITEMS, LAST, LOG, Load, Row, Source
+from tests.integration.ways import Ground
 from tests.unit.spark.sinks.contract import Database
 
 FILTERS = {"all": None, "even": "id % 2 = 0", "paused": None, "stalled": None}
@@ -75,6 +78,7 @@ def test_members_come_out_equal_while_one_stands_still_and_another_is_paused(
         with Load(feed, source, seconds=0.2):
             worker.until(lambda: all(shares(worker, name) for name in stores))
             worker.until(lambda: all(rows(database) for database in stores.values()))
+            assert [name for name in stores if left(worker, name)] == [], worker.words()
             with site.operations() as operations:
                 operations.pause("paused")
             worker.until(lambda: site.states()["paused"]["owner"] is None)
@@ -95,3 +99,45 @@ def test_members_come_out_equal_while_one_stands_still_and_another_is_paused(
         assert worker.stop() == 0, worker.words()
     assert site.owners() == {None}
     assert not list((tmp_path / "checkpoints" / "shared").iterdir())
+
+
+def together(ground: Ground) -> dict[str, Target]:
+    """New targets of all kinds that can read together and have their servers here, by the subscriber's name."""
+    ways = {"postgresql": POSTGRESQL, **TARGETS}
+    del ways["log-tables"]  # which want updates whole, and read alone
+    return {re.sub(r"\W+", "_", name): way.new(ground) for name, way in ways.items() if way.missing() is None}
+
+
+@pytest.mark.promise("subscription.shared-reading")
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_members_of_all_kinds_of_sinks_write_together(
+    tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed, ground: Ground
+) -> None:
+    """Each begins alone, takes a seat, and stays there."""
+    site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}", share_reading=True)
+    targets, published = together(ground), list[Row]()
+    with site.operations() as operations:
+        for name, target in targets.items():
+            operations.subscribe(Asked(table="shop.items", name=name, sink=dict(target.section)))
+
+    def publish(count: int) -> None:
+        rows = [(key, f"of {key}", 2 * key) for key in range(len(published), len(published) + count)]
+        feed.publish([LOG.insert((key,), (), 5_000_000 + key, v=v, w=w) for key, v, w in rows])
+        published.extend(rows)
+
+    def is_equal(target: Target) -> bool:
+        return target.arrived(len(published)) and sorted(target.rows(ITEMS)) == published
+
+    publish(20)
+    with site.server("worker") as worker:
+        worker.until(lambda: all(shares(worker, name) for name in targets), 600)
+        for _ in range(3):
+            publish(20)
+            for target in targets.values():
+                worker.until(lambda target=target: is_equal(target))  # type: ignore[misc]  # as elsewhere
+        assert [name for name in targets if left(worker, name) or shares(worker, name) > 1] == [], worker.words()
+        assert {row["state"] for row in site.states().values()} == {"active"}
+        assert worker.stop() == 0, worker.words()
+    for target in targets.values():
+        target.require(len(published))
