@@ -51,7 +51,7 @@ class Site:
         self.directory = directory
         self.config = directory / "tailrace.toml"
         port = "" if "port" in server else f"port = {free_port('127.0.0.1')}\n"
-        server = {"snapshot": "never", **server}  # most have no Cassandra
+        server = {"snapshot": "never", "lease_seconds": LEASE_SECONDS, **server}  # most have no Cassandra
         more = "".join(f"{name} = {json.dumps(value)}\n" for name, value in server.items())
         others = "".join(
             f"[{section}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
@@ -60,7 +60,7 @@ class Site:
         self.config.write_text(
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
             f'[server]\nurl = "{url}"\nkey_file = "{directory}/server.key"\ncheckpoints = "{directory}/checkpoints"\n'
-            f"lease_seconds = {LEASE_SECONDS}\nlongest_pause_seconds = 2\n{port}{more}"
+            f"longest_pause_seconds = 2\n{port}{more}"
             f'[stream]\ntrigger_seconds = 0\nexecution = "driver"\n'
             f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n{quick_java_lines()}{others}'
         )
