@@ -305,8 +305,8 @@ def test_nothing_of_a_batch_stays_when_it_fails(database: Database) -> None:
         sink.write(broken())  # type: ignore[arg-type]  # a generator that ends in an error
     if database.dialect != "mysql":  # which commits what makes tables
         assert database.names() == set()
-    kept = {"tailrace_tables", "tailrace_formats"}
-    assert all(rows == [] for name, rows in database.everything().items() if name not in kept)
+    own_tables = {"tailrace_tables", "tailrace_formats"}
+    assert all(rows == [] for name, rows in database.everything().items() if name not in own_tables)
     sink.write([piece([log.insert((1,), (), 1, v="a")])])
     assert database.select("SELECT v FROM shop_plain") == [("a",)]
     sink.close()
