@@ -106,10 +106,10 @@ def _planned(breakage: Breakage, place: Path) -> dict[str, object]:
 
 
 def _own(path: str, outcomes: Path, plan: Path) -> dict[str, str]:
-    own = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", properties.VARIABLE: "long"}
     # The copies have no history, of which tests of upgrades build the last version.
-    own["GIT_DIR"] = str(ROOT / ".git")
-    return {**own, "TAILRACE_OUTCOMES": str(outcomes), "TAILRACE_PLAN": str(plan)}
+    git = {"GIT_DIR": str(ROOT / ".git")}
+    own = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", properties.VARIABLE: "long"}
+    return {**own, **git, "TAILRACE_OUTCOMES": str(outcomes), "TAILRACE_PLAN": str(plan)}
 
 
 def _judgements(breakages: Sequence[Breakage], process: subprocess.Popen[bytes], outcomes: Path) -> Iterator[Judgement]:

@@ -12,8 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from cassandra import InvalidRequest
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
-from cassandra.policies import WhiteListRoundRobinPolicy
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Session
 from cassandra.protocol import ResultMessage, _ProtocolHandler
 
 from tailrace.capture.cdcraw import CdcRaw
@@ -28,7 +27,7 @@ from tests.corpus.corpus import View, segment_id, write_corpus
 from tests.corpus.release import Dialect, dialect_of
 from tests.corpus.schema import alterations, creations
 from tests.corpus.statements import Statements
-from tests.integration.agents import contact_of_node
+from tests.integration.agents import contact_of_node, cql
 
 _LONG = 2000
 """From so many statements on the schema is altered twice, not once: that takes longer than all else."""
@@ -136,18 +135,9 @@ def record(
 
 @contextmanager
 def _session(node: LocalCassandra) -> Iterator[Session]:
-    only = WhiteListRoundRobinPolicy([node.address])
-    profiles = {EXEC_PROFILE_DEFAULT: ExecutionProfile(load_balancing_policy=only, request_timeout=30)}
-    with Cluster(
-        [node.address],
-        port=node.port,
-        execution_profiles=profiles,
-        protocol_version=5,
-        connect_timeout=30,
-        control_connection_timeout=30,
-    ) as cluster:
-        cluster.schema_metadata_enabled = False
-        yield cluster.connect()
+    with cql(node) as session:
+        session.cluster.schema_metadata_enabled = False
+        yield session
 
 
 def _mark(recorder: Recorder) -> UUID:

@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, Session
@@ -43,6 +43,9 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.integration.processes import PROGRAM, CommandProcess
+
+BUSY_SECONDS: Final = 60.0
+"""How long a client of a node waits for an answer: the node may share a busy machine."""
 
 
 class AgentProcess(CommandProcess):
@@ -154,7 +157,7 @@ def settings_for(
 
 @contextmanager
 def cql(
-    cassandra: LocalCassandra, consistency: int = ConsistencyLevel.LOCAL_ONE, seconds: float = 60
+    cassandra: LocalCassandra, consistency: int = ConsistencyLevel.LOCAL_ONE, seconds: float = BUSY_SECONDS
 ) -> Iterator[Session]:
     """A session of the driver with this node, which waits so long for an answer."""
     profile = ExecutionProfile(
@@ -179,7 +182,7 @@ def cql(
 
 def contact_of_node(node: LocalCassandra) -> Contact:
     """A node's address and port, for connections that wait as long as a busy machine needs."""
-    return Contact(hosts=(node.address,), port=node.port, connect_seconds=60, request_seconds=60)
+    return Contact(hosts=(node.address,), port=node.port, connect_seconds=BUSY_SECONDS, request_seconds=BUSY_SECONDS)
 
 
 def create_keyspace(session: Session, keyspace: str, replicas: int = 1) -> None:

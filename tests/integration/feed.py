@@ -151,8 +151,8 @@ class Feed:
         assert wait_until(lambda: len(self._partitions(table)) == partitions, 30)
 
     def _partitions(self, table: Table) -> Collection[int]:
-        known: Collection[int] = self._producer.list_topics(timeout=60).topics[self.topic(table)].partitions
-        return known
+        partitions: Collection[int] = self._producer.list_topics(timeout=60).topics[self.topic(table)].partitions
+        return partitions
 
     def make_again(self, table: Table) -> None:
         """Make the topic of a table again, which somebody deleted."""

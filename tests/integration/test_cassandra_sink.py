@@ -209,7 +209,7 @@ class CopyTrial(Trial):
 def trial(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[CopyTrial]:
     """Trials on the run's node."""
     with ExitStack() as stack:
-        session = stack.enter_context(cql(cassandra, seconds=60))
+        session = stack.enter_context(cql(cassandra))
         reading = stack.enter_context(cql(cassandra, ConsistencyLevel.ALL, 60))
         ground = Ground(nodes=(cassandra,), kafka=kafka, session=session, reading=reading)
         yield stack.enter_context(CopyTrial(ground, prefix, tmp_path / "trial", str, Random(0)))
@@ -491,7 +491,7 @@ def test_topics_end_in_the_other_keyspace(
 ) -> None:
     """By agent and stream; a stream of a new checkpoint, from the beginning again, changes nothing."""
     keyspace, copy, last = keyspace_name, keyspace_name + COPY, 1_000
-    with cql(cassandra, seconds=60) as session:
+    with cql(cassandra) as session:
         create_keyspace(session, keyspace)
         create_keyspace(session, copy)
         session.execute(f"CREATE TYPE {keyspace}.ut (a int, b text)")

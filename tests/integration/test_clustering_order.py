@@ -18,6 +18,7 @@ from tailrace_schemas.change import Bound
 from tailrace_schemas.clustering import clustering_key, range_limits
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.table import Column, ColumnKind, Table
+from tests.integration.agents import BUSY_SECONDS
 from tests.unit.tables import TABLE_ID
 
 # The values of the recorded comparisons: every type, with empties, extremes and equal numbers written otherwise.
@@ -62,8 +63,8 @@ def session(cassandra: LocalCassandra) -> Iterator[Session]:
     cluster = Cluster(
         [cassandra.address],
         port=cassandra.port,
-        connect_timeout=60,
-        control_connection_timeout=60,
+        connect_timeout=BUSY_SECONDS,
+        control_connection_timeout=BUSY_SECONDS,
         schema_metadata_enabled=False,
         max_schema_agreement_wait=0,
     )
@@ -72,7 +73,7 @@ def session(cassandra: LocalCassandra) -> Iterator[Session]:
             "CREATE KEYSPACE clustering_order "
             "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1} AND durable_writes = false"
         )
-        connected.default_timeout = 60
+        connected.default_timeout = BUSY_SECONDS
         connected.set_keyspace("clustering_order")
         connected.execute("CREATE TYPE u (a text, b int, c frozen<list<text>>)")
         connected.client_protocol_handler = _RawProtocol

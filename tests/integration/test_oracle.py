@@ -53,7 +53,7 @@ def check(spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path) -
             return f"sqlite:///{tmp_path / program}.db"
 
         with ExitStack() as stack:
-            session = stack.enter_context(cql(nodes[0], seconds=60))
+            session = stack.enter_context(cql(nodes[0]))
             reading = stack.enter_context(cql(nodes[0], ConsistencyLevel.ALL, 60))
             ground = Ground(nodes=tuple(nodes), kafka=kafka, session=session, reading=reading)
             made = kind(ground, prefix, tmp_path / "trial", urls, direct, follow, Random(seed))

@@ -55,7 +55,7 @@ def programs(
     number, statements = request.param
     seed = secrets.randbits(32)
     sys.stderr.write(f"seeds from {seed} on, {statements} statements each\n")
-    with cql(cassandra, seconds=60) as session:
+    with cql(cassandra) as session:
         nodes = Nodes(nodes=(cassandra,), kafka=kafka, session=session, reading=session)
         with Recorder(nodes, f"o{uuid4().hex[:10]}", tmp_path_factory.mktemp("oracle") / "trial") as recorder:
             found = recorder.random_programs(range(seed, seed + number), finite_kinds_of, statements)

@@ -33,7 +33,7 @@ _AT_ONCE = 10
 
 def record(folder: Path, place: Path, seeds: range, statements: int) -> None:
     """Write programs of these seeds on a node of its own, and keep them in `folder`."""
-    with LocalCassandra(place / "cassandra") as node, cql(node, seconds=60) as session:
+    with LocalCassandra(place / "cassandra") as node, cql(node) as session:
         kafka = LocalKafka(place / "kafka")  # not started: nothing is published
         ground = Ground(nodes=(node,), kafka=kafka, session=session, reading=session)
         for first in range(seeds.start, seeds.stop, _AT_ONCE):

@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         services = stack.enter_context(
             Services(place / "services", CassandraSettings(cdc_total_mib=2048, yaml=_PATIENCE))
         )
-        session = stack.enter_context(cql(services.cassandra, seconds=60))
+        session = stack.enter_context(cql(services.cassandra))
         ground = Ground(nodes=(services.cassandra,), kafka=services.kafka, session=session, reading=session)
         totals = soak(
             ground,

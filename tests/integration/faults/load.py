@@ -16,6 +16,7 @@ from cassandra.connection import ConnectionException
 from cassandra.policies import ConstantReconnectionPolicy, FallthroughRetryPolicy, WhiteListRoundRobinPolicy
 
 from tailrace.local import LocalCassandra
+from tests.integration.agents import BUSY_SECONDS
 
 TABLES: Final = (
     "CREATE TABLE #.rows (p int, c int, s text STATIC, v text, n varint, tags set<text>, steps list<int>,"
@@ -145,7 +146,7 @@ def connect_again(cassandra: LocalCassandra) -> Cluster:
         [cassandra.address],
         port=cassandra.port,
         protocol_version=5,
-        control_connection_timeout=60,
+        control_connection_timeout=BUSY_SECONDS,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(0.3, max_attempts=None),
     )

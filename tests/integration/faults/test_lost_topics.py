@@ -65,8 +65,8 @@ class Ground:
 
     def delete(self) -> None:
         self.admin.delete_topics([self.topic])[self.topic].result(30)
-        gone = wait_until(lambda: self.topic not in self.admin.list_topics(timeout=60).topics, 30)
-        assert gone, self.topic
+        is_deleted = wait_until(lambda: self.topic not in self.admin.list_topics(timeout=60).topics, 30)
+        assert is_deleted, self.topic
 
     def create_again(self) -> None:
         self.feed.make_again(LOST)

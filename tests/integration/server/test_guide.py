@@ -97,7 +97,7 @@ def place(ring: LiveRing, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Ite
     """The keyspace `shop` of that cluster."""
     [node] = ring.nodes
     with (
-        cql(node, seconds=60) as cassandra,
+        cql(node) as cassandra,
         closing(LiveCluster(contact_of_node(node))) as live,
     ):
         create_keyspace(cassandra, KEYSPACE)

@@ -127,7 +127,7 @@ def placed(
     what Python is told to run as the agent's `tailrace`."""
     prefix, keyspace = f"t{uuid4().hex[:12]}", f"ks_{uuid4().hex[:12]}"
     contact = contact_of_node(cassandra)
-    with closing(LiveCluster(contact)) as live, cql(cassandra, seconds=60) as session:
+    with closing(LiveCluster(contact)) as live, cql(cassandra) as session:
         create_keyspace(session, keyspace)
         start_here(session, cassandra, kafka, prefix, keyspace)
         settings = settings_for(cassandra, kafka, prefix, keyspace)

@@ -66,7 +66,7 @@ def test_read_changes_are_merged_into_what_select_answers(
     node: LocalCassandra, keyspace_name: str, tmp_path: Path, seed: int
 ) -> None:
     contact = contact_of_node(node)
-    with closing(LiveCluster(contact)) as live, cql(node, seconds=60) as session:
+    with closing(LiveCluster(contact)) as live, cql(node) as session:
         writer = Writer(Source(session, live), keyspace_name)
         writer.write(seed, KINDS, 400)
         answers = ask(session, writer.present)

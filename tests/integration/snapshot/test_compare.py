@@ -94,7 +94,7 @@ def copy(
 ) -> Iterator[Copy]:
     url = f"sqlite:///{tmp_path / 'copy.db'}" if request.param == "sqlite" else new_database()
     with ExitStack() as stack:
-        session = stack.enter_context(cql(cassandra, seconds=60))
+        session = stack.enter_context(cql(cassandra))
         create_keyspace(session, keyspace_name)
         stack.callback(session.execute, f"DROP KEYSPACE IF EXISTS {keyspace_name}")
         sink = stack.enter_context(closing(SqlSink(url)))
@@ -211,7 +211,7 @@ def test_random_programs_differ_where_changes_were_lost_and_are_equal_again(
     store = Downstream(url)
     with (
         closing(LiveCluster(contact)) as live,
-        cql(cassandra, seconds=60) as session,
+        cql(cassandra) as session,
         closing(SqlSink(url)) as sink,
         closing(store),
     ):

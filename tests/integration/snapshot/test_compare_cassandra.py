@@ -70,7 +70,7 @@ def copy(cassandra: LocalCassandra, keyspace_name: str) -> Iterator[Copy]:
     }  # fmt: skip
     settings = Settings.model_validate({"sink": {"copy": section}}).sink["copy"]
     with ExitStack() as stack:
-        session = stack.enter_context(cql(cassandra, seconds=60))
+        session = stack.enter_context(cql(cassandra))
         for keyspace in (keyspace_name, f"{keyspace_name}_copy"):
             create_keyspace(session, keyspace)
             stack.callback(session.execute, f"DROP KEYSPACE IF EXISTS {keyspace}")

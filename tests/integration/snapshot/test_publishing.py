@@ -46,7 +46,7 @@ KINDS = Kinds(counters=False, tied=True, sparing=True, ahead=False, expiries=Fal
 
 @pytest.fixture
 def session(cassandra: LocalCassandra, keyspace_name: str) -> Iterator[Session]:
-    with cql(cassandra, seconds=60) as session:
+    with cql(cassandra) as session:
         create_keyspace(session, keyspace_name)
         yield session
         session.execute(f"DROP KEYSPACE {keyspace_name}")
@@ -215,7 +215,7 @@ def test_a_reader_of_the_topic_has_what_select_answers(
     cassandra: LocalCassandra, kafka: LocalKafka, settings: Settings, keyspace_name: str, tmp_path: Path, seed: int
 ) -> None:
     contact = contact_of_node(cassandra)
-    with closing(LiveCluster(contact)) as live, cql(cassandra, seconds=60) as session:
+    with closing(LiveCluster(contact)) as live, cql(cassandra) as session:
         writer = Writer(Source(session, live), keyspace_name)
         writer.write(seed, KINDS, 300)
         answers = ask(session, writer.present)

@@ -91,7 +91,7 @@ def node(
 
 @pytest.fixture
 def source(node: LocalCassandra, keyspace_name: str, spark: SparkSession) -> Iterator[Source]:
-    with cql(node, seconds=60) as session:
+    with cql(node) as session:
         # The driver's own reading in Python: its compiled one fails at lists with nulls, as TTLs of elements are.
         session.client_protocol_handler = _ProtocolHandler
         create_keyspace(session, keyspace_name)

@@ -85,7 +85,7 @@ def test_a_node_joins_and_another_one_dies_while_their_rows_are_read(
         ring = LiveRing(tmp_path, kafka, prefix, {"shop": 3}, stack)
         for _ in range(3):
             ring.add_node()
-        session = stack.enter_context(cql(ring.nodes[0], ConsistencyLevel.QUORUM, seconds=60))
+        session = stack.enter_context(cql(ring.nodes[0], ConsistencyLevel.QUORUM))
         ring.create_tables(session)
         fill(session)
         for node in ring.nodes:

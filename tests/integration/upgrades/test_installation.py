@@ -56,15 +56,15 @@ class Source:
 
 
 class Copy:
-    """A SQLite file that a stream fills, beside the stream's own files."""
+    """A SQLite file that a stream fills with `shop.t`, or other tables, beside the stream's own files."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.url = f"sqlite:///{directory / 'copy.db'}"
         self._database = Database(self.url, sa.create_engine(self.url))
 
-    def rows(self) -> list[Row]:
-        return sorted(self._select("SELECT k, a, b FROM shop_t")) if "shop_t" in self._database.names() else []
+    def rows(self, table: str = "shop_t", columns: str = "k, a, b") -> list[Row]:
+        return sorted(self._select(f"SELECT {columns} FROM {table}")) if table in self._database.names() else []
 
     def dead_letters(self) -> Iterable[Row]:
         return self._select("SELECT * FROM tailrace_dead_letters")

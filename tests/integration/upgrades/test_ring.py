@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import pytest
-import sqlalchemy as sa
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
 from cassandra.query import SimpleStatement
@@ -18,30 +16,16 @@ from tailrace.local import LocalKafka
 from tests.integration.processes import PROGRAM
 from tests.integration.rings import LiveRing, Load
 from tests.integration.streams import StreamProcess
+from tests.integration.upgrades.test_installation import Row, copy_in
 from tests.services.choice import Means
-from tests.unit.spark.sinks.contract import Database
 
 _LOG: Final = logging.getLogger("tailrace.test")
 COPIES: Final = {"shop": 3, "alone": 1}
 
 
-@contextmanager
-def database_in(directory: Path) -> Iterator[tuple[str, Database]]:
-    """An empty SQLite file: its URL, and what reads it."""
-    url = f"sqlite:///{directory / 'copy.db'}"
-    database = Database(url, sa.create_engine(url))
-    yield url, database
-    database.engine.dispose()
-
-
-def source_rows(session: Session, keyspace: str) -> list[tuple[object, ...]]:
+def source_rows(session: Session, keyspace: str) -> list[Row]:
     query = SimpleStatement(f"SELECT k, v FROM {keyspace}.t", consistency_level=ConsistencyLevel.ALL)
     return sorted(map(tuple, session.execute(query)))
-
-
-def copied_rows(database: Database, keyspace: str) -> list[tuple[object, ...]]:
-    table = f"{keyspace}_t"
-    return sorted(database.select(f"SELECT k, v FROM {table}")) if table in database.names() else []
 
 
 @pytest.mark.long
@@ -54,20 +38,23 @@ def test_a_ring_is_upgraded_node_by_node_under_load(
     if means is Means.CONTAINERS:
         pytest.skip("the nodes are run as child processes")
     with ExitStack() as stack:
-        url, database = stack.enter_context(database_in(tmp_path))
+        copy = stack.enter_context(copy_in(tmp_path / "copy"))
         ring = LiveRing(tmp_path, kafka, prefix, COPIES, stack)
         session = ring.begin(3, former)
         ring.until_covered(3)
 
         def stream(name: str, program: tuple[str, ...] = PROGRAM) -> StreamProcess:
-            return StreamProcess(tmp_path, kafka, prefix, url, name=name, program=program)
+            return StreamProcess(copy.directory, kafka, prefix, copy.url, name=name, program=program)
+
+        def copied(keyspace: str) -> list[Row]:
+            return copy.rows(f"{keyspace}_t", "k, v")
 
         def until_copied(process: StreamProcess, count: int) -> None:
             """Wait until the copy of each table has so many rows."""
-            process.until(lambda: all(len(copied_rows(database, keyspace)) >= count for keyspace in COPIES))
+            process.until(lambda: all(len(copied(keyspace)) >= count for keyspace in COPIES))
 
         def until_equal(process: StreamProcess, keyspace: str) -> None:
-            process.until(lambda: copied_rows(database, keyspace) == source_rows(session, keyspace))
+            process.until(lambda: copied(keyspace) == source_rows(session, keyspace))
 
         load = Load(session, tuple(COPIES))
         with load.running():
@@ -92,6 +79,6 @@ def test_a_ring_is_upgraded_node_by_node_under_load(
             until_equal(new_stream, keyspace)
         assert new_stream.stop() == 0, new_stream.words()
         assert [agent.stop() for agent in ring.agents] == [0] * 3, [agent.words() for agent in ring.agents]
-        assert database.select("SELECT * FROM tailrace_dead_letters") == []
+        assert list(copy.dead_letters()) == []
     _LOG.info("%d rows, %d in doubt", len(load.acknowledged), load.doubtful)
     ring.require_each_copy_once(load.acknowledged)

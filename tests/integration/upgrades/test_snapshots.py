@@ -124,9 +124,9 @@ def test_a_new_server_goes_on_with_the_snapshots_of_an_old_one(
         new.until(lambda: both(lambda key, value: value.ranges > noted[key].ranges), SECONDS)
         assert both(lambda key, value: without(noted[key].done, value.done) == ())
         new.until(lambda: both(lambda _, value: value.state.ended), SECONDS)
-        behind = writes.count
-        assert behind > counted
-        new.until(lambda: writes.count > behind + 20, SECONDS)
+        count_at_end = writes.count
+        assert count_at_end > counted
+        new.until(lambda: writes.count > count_at_end + 20, SECONDS)
         writes.end()
         place.until_equal(store, table, SECONDS)
         new.until(lambda: places_of(events.records()) >= published(place, table), SECONDS)
