@@ -78,8 +78,9 @@ def main() -> None:
                 "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             }
         )
+        conditions = ("", arguments.where) if arguments.where else ("",)
         for number in range(arguments.rounds):
-            for execution, where in product(arguments.only or EXECUTIONS, dict.fromkeys(("", arguments.where))):
+            for execution, where in product(arguments.only or EXECUTIONS, conditions):
                 place = Path(tempfile.mkdtemp())
                 sink = _SINKS[arguments.sink](str(place / "lake"))
                 settings = draining(kafka.bootstrap, prefix, place, execution, arguments.batch, where)
