@@ -163,3 +163,23 @@ def _is_of_tasks(pid: int) -> bool:
 
 def _runs(pid: int) -> bool:
     return any(one == pid for one, _ in _parents())
+
+
+def kills(many: int) -> int:
+    """So many; or as many as TAILRACE_TEST_KILLS says, where a bug is to be shown and not its absence."""
+    return int(os.environ.get("TAILRACE_TEST_KILLS", many))
+
+
+def has_workers(stream: StreamProcess) -> bool:
+    """Whether there are processes of tasks."""
+    return bool(stream.workers)
+
+
+def kill_all(processes: list[int]) -> int:
+    """kill -9 of processes of which some may have ended; how many had not."""
+    killed = 0
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+    return killed

@@ -19,16 +19,16 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tests import java_sources, opensearch, rabbitmq
 from tests.held import jar_version, package
 from tests.integration.cassandra_targets import LogTable, OtherKeyspace
-from tests.integration.test_kafka_sink import Topics
-from tests.integration.test_stream_kills import IDS, ITEMS
+from tests.integration.items import IDS, ITEMS
+from tests.integration.topics import Topics
 from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream, Followed, Row
 from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
 from tests.postgres import new_database
 from tests.unit.spark.sinks.change_log_contract import Outside, once, place_of, require_order
 from tests.unit.spark.sinks.delta.stores import DeltaStored
-from tests.unit.spark.sinks.files.test_outlet import local
-from tests.unit.spark.sinks.http.test_outlet import Posted
+from tests.unit.spark.sinks.files.stores import local
+from tests.unit.spark.sinks.http.posted import Posted
 from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
 from tests.unit.spark.sinks.rabbitmq.published import Published
 

@@ -35,7 +35,7 @@ from tests.corpus.recording import select_bytes
 from tests.held import Record, hold
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
-from tests.integration.test_change_log_sinks import follow
+from tests.integration.histories import follow
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.hostile import TYPES, extremes
 from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt, interrupted

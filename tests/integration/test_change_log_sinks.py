@@ -15,32 +15,25 @@ from pyarrow import fs
 from tailrace.local import LocalKafka
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
-from tailrace_schemas.change import Change
 from tailrace_spark.job.progress import Progress
-from tailrace_spark.job.stream import Stream
-from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.registry import open_sink
 from tests import rabbitmq
 from tests.integration.feed import Feed
+from tests.integration.histories import PLAIN, by_key, follow, history, states
 from tests.postgres import new_database
-from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Outside, changes_of, once, require_order
 from tests.unit.spark.sinks.delta.stores import DeltaStored
 from tests.unit.spark.sinks.files.stores import Stored
 from tests.unit.spark.sinks.http.endpoint import Endpoint
 from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
 from tests.unit.spark.sinks.rabbitmq.published import Published
-from tests.unit.tables import table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PLAIN = table({"id": "int"}, {"c": "int"}, regular={"v": "text", "tags": "set<text>"}, keyspace="shop", name="plain")
-LOG = Log(PLAIN)
 _STORES: Mapping[str, Callable[[dict[str, str]], Outside]] = {
     "delta": lambda section: DeltaStored(DeltaSinkSettings.model_validate(section)),
     "files": lambda section: Stored(
@@ -48,7 +41,6 @@ _STORES: Mapping[str, Callable[[dict[str, str]], Outside]] = {
     ),
     "iceberg": lambda section: IcebergHistory(IcebergSinkSettings.model_validate(section)),
 }
-KEYS = range(6)
 
 
 @pytest.fixture
@@ -65,38 +57,6 @@ def endpoint() -> Iterator[Endpoint]:
     endpoint = Endpoint()
     yield endpoint
     endpoint.close()
-
-
-def history(begin: int) -> list[Change]:
-    """Changes of several keys, each later than those before."""
-    changes: list[Change] = []
-    for at in range(begin, begin + 5):
-        changes += [LOG.update((key,), (at % 3,), at, v=f"{at}", tags={str(at): ""}) for key in KEYS]
-    return [*changes, LOG.delete_range((0,), (1,), (2,), begin + 3)]
-
-
-def follow(spark: SparkSession, settings: Settings, name: str) -> list[Progress]:
-    """Stream what is there into [sink.NAME], with its own checkpoint."""
-    batches: list[Progress] = []
-    stream = settings.stream.model_copy(update={"checkpoint": f"{settings.stream.checkpoint}-{name}"})
-    own = settings.model_copy(update={"stream": stream})
-    with closing(open_sink(name, settings.sink[name], settings.topics.prefix)) as sink:
-        sink.reach()
-        Stream(spark, own, sink, on_batch=batches.append, location=settings.sink[name].location).run(availableNow=True)
-    return batches
-
-
-def states(changes: Mapping[bytes, list[Change]]) -> dict[bytes, Partition]:
-    """What is known of each partition by its changes."""
-    found = {key: Partition() for key in changes}
-    for key, some in changes.items():
-        for change in some:
-            found[key].absorb(change)
-    return found
-
-
-def by_key(changes: list[Change]) -> dict[bytes, list[Change]]:
-    return {change.key or b"": [one for one in changes if one.key == change.key] for change in changes}
 
 
 @pytest.mark.promise("change-logs.replay")

@@ -19,8 +19,8 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tests import postgres
 from tests.integration.agents import cql, create_keyspace
+from tests.integration.compiled import run
 from tests.integration.feed import Feed
-from tests.integration.test_spark_standalone import run
 from tests.services.spark_cluster import SparkCluster, compiled_code
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database

@@ -33,8 +33,8 @@ from tests.integration.feed import Feed
 from tests.integration.filtering import JUDGES, Judge, delivered
 from tests.integration.queries import until
 from tests.postgres import new_database
+from tests.support.shop import one_change
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.sql.test_sink import one_change
 from tests.unit.tables import column, table
 
 if TYPE_CHECKING:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
-from tailrace_common.kafka import KafkaTransactions, Outgoing, TopicReader
+from tailrace_common.kafka import TopicReader
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
@@ -23,92 +23,15 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
-from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import jar_version
+from tests.integration.topics import Dying, Topics
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver
 from tests.unit.spark.sinks.in_tasks import LogInTasks
-from tests.unit.spark.sinks.test_documents import write_by_page
+from tests.unit.spark.sinks.pages import write_by_page
 from tests.unit.tables import table
-
-
-class Dying:
-    """Counts the steps of a producer's transactions: the process dies before the one after the last."""
-
-    def __init__(self, real: KafkaTransactions, steps: int) -> None:
-        self._real = real
-        self._left = steps
-
-    def _step(self) -> None:
-        if self._left == 0:
-            raise Crash
-        self._left -= 1
-
-    def open(self) -> None:
-        self._step()
-        self._real.open()
-
-    def send(self, record: Outgoing) -> None:
-        self._step()
-        self._real.send(record)
-
-    def send_all(self, records: Sequence[Outgoing]) -> None:
-        for record in records:
-            self._step()
-            self._real.send_all((record,))
-
-    def end(self) -> None:
-        self._step()
-        self._real.end()
-        self._step()
-
-    def close(self) -> None:
-        self._real.close()
-
-
-_LARGEST: Final = 4 << 20
-
-
-class Topics:
-    """A sink's topics, and what read_committed readers find in them."""
-
-    exactly_once = True
-
-    def __init__(self, kafka: LocalKafka) -> None:
-        self.config: Config = {"bootstrap.servers": kafka.bootstrap}
-        self.prefix = f"s{uuid4().hex[:10]}"
-        self.target = KafkaTarget(
-            name="copy",
-            prefix=self.prefix,
-            topic="{prefix}-out.{table}",
-            dead_letters=f"{self.prefix}-letters",
-            partitions=2,
-            largest_record=_LARGEST,
-        )
-        # Rows of all types at their ends have more than a topic takes by default: its owner has set that.
-        TopicMaker(self.config).ensure(f"{self.prefix}-out.hostile", 2, {"max.message.bytes": str(_LARGEST)})
-
-    def open(self, dies_after: int | None = None) -> Sink:
-        def dying(config: Config, target: KafkaTarget) -> Any:
-            real = transactions(config, target)
-            return real if dies_after is None else Dying(real, dies_after)
-
-        return ChangeLogSink(KafkaOutlet(self.config, self.target, dying))
-
-    def records(self) -> Sequence[Mapping[str, Any]]:
-        topics = TopicMaker(self.config).partitions()
-        return [one for name in sorted(topics) if name.startswith(f"{self.prefix}-out.") for one in self.read(name)]
-
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        return list(self.read(self.target.dead_letters))
-
-    def read(self, topic: str) -> Iterator[dict[str, Any]]:
-        """The values of a topic, partition by partition."""
-        with TopicReader(self.config, topic, beginning=True) as reader:
-            found = sorted(reader.read_to_end(), key=lambda one: (one[0], one[1].offset))
-        return (json.loads(record.value or b"null") for _, record in found)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tailrace_spark.sinks.kafka.tasks import (
 )
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import jar_version
-from tests.integration.test_kafka_sink import Dying, Topics
+from tests.integration.topics import Dying, Topics
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,

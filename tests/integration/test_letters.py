@@ -29,7 +29,7 @@ from tailrace_spark.sinks.kafka.dead_letters import ReplayableKafkaOutlet
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaTarget, transactions
 from tailrace_spark.sinks.protocol import DeadLetterSink
 from tests.integration.agents import cql, create_keyspace
-from tests.integration.test_kafka_sink import Dying, Topics
+from tests.integration.topics import Dying, Topics
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Crash, as_read
 from tests.unit.spark.sinks.letters_contract import (

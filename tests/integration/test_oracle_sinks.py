@@ -18,7 +18,7 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tests import java_sources, mariadb, opensearch, postgres, rabbitmq
 from tests.held import Record, hold, jar_version, package
 from tests.integration.agents import cql
-from tests.integration.test_kafka_sink import Topics
+from tests.integration.topics import Topics
 from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Difference, Downstream, Followed, TaskDownstream
 from tests.oracle.direct import Recorded, replay
@@ -30,10 +30,10 @@ from tests.oracle.stores import DeltaTables, IcebergTables, SearchIndexes
 from tests.oracle.trial import Ground as Nodes
 from tests.oracle.trial import Recorder
 from tests.unit.spark.sinks.change_log_contract import Outside
-from tests.unit.spark.sinks.console.test_outlet import Printed
+from tests.unit.spark.sinks.console.printed import Printed
 from tests.unit.spark.sinks.delta.stores import DeltaStored
-from tests.unit.spark.sinks.files.test_outlet import local
-from tests.unit.spark.sinks.http.test_outlet import Posted
+from tests.unit.spark.sinks.files.stores import local
+from tests.unit.spark.sinks.http.posted import Posted
 from tests.unit.spark.sinks.iceberg.stores import IcebergHistory
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.rabbitmq.published import Published

@@ -13,7 +13,7 @@ from tailrace_common.settings import Settings
 from tailrace_spark.sinks.registry import open_sink
 from tests import java_sources, opensearch
 from tests.integration.feed import Feed
-from tests.integration.test_change_log_sinks import follow
+from tests.integration.histories import follow
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.tables import table

@@ -20,9 +20,9 @@ from tests.held import Record, hold
 from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
 from tests.integration.feed import Feed
-from tests.integration.streams import StreamProcess
+from tests.integration.items import ITEMS, LAST, Load, Source
+from tests.integration.streams import StreamProcess, has_workers, kill_all, kills
 from tests.integration.targets import TARGETS, Target
-from tests.integration.test_stream_kills import ITEMS, LAST, Load, Source, has_workers, kill_all, kills
 from tests.integration.ways import Ground, Way
 
 _STEPS: Final = (Step.NOTING, Step.NOTED, Step.READ, Step.WRITING, Step.COMMITTED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
-from tailrace_common.java.find import java_home_for_spark
+from tests.integration.compiled import run
 from tests.integration.feed import Feed
 from tests.services.spark_cluster import SparkCluster, compiled_code
 from tests.unit.spark.cassandra import Log
@@ -23,7 +22,6 @@ from tests.unit.tables import table
 pytestmark = pytest.mark.timeout(900)
 
 DRIVER = "tests.integration.cluster_driver"
-ROOT = Path(__file__).parents[2]
 ROWS = 40
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
 
@@ -55,26 +53,6 @@ def feed(feed: Feed) -> Feed:
     """Rows of one table, in both partitions of its topic."""
     feed.publish([Log(PLAIN).insert((number,), (), 5_000_000, v=f"v{number}") for number in range(ROWS)])
     return feed
-
-
-def run(command: list[str], directory: Path, compiled: Path) -> str:
-    """The output of a command that ends well, with the compiled packages."""
-    ended = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=directory,
-        timeout=400,
-        env={
-            **os.environ,
-            "TMPDIR": str(directory),
-            "PYTHONPATH": f"{compiled}{os.pathsep}{ROOT}",
-            "JAVA_HOME": str(java_home_for_spark()),
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        },
-    )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
 
 
 def settings_file(directory: Path, kafka: LocalKafka, prefix: str, spark: Mapping[str, str]) -> Path:

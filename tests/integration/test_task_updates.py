@@ -21,7 +21,7 @@ from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.updates import PartitionUpdates, UpdateReading
 from tests.integration.feed import Feed
-from tests.unit.spark.source.test_table_updates import TABLE, change, told, whole
+from tests.unit.spark.source.updates import TABLE, change, told, whole
 
 STREAMS = StreamTable.of(
     [build_generation(Ring((Node("h", "dc", (-(2**62), 0, 2**62)),)), timestamp=1, seed=1)], known_until=None

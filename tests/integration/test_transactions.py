@@ -19,7 +19,7 @@ from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import sink_of
 from tests.integration.feed import Feed
-from tests.integration.test_kafka_sink import Topics
+from tests.integration.topics import Topics
 from tests.unit.spark.sinks.transactions_contract import (
     ROWS,
     Mark,

@@ -7,17 +7,15 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from tests.integration.deploy.chart import CHART, VERSIONS, rendered
 from tests.integration.deploy.tools import path_of, require, run
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-CHART = Path(__file__).resolve().parents[3] / "deploy" / "helm" / "tailrace"
-VERSIONS = ("1.25.0", "1.28.0", "1.31.0", "1.34.0", "1.37.0")
 SCHEMAS = "kubernetes-validate==1.37.0"
 """PyPI's package with the schemas of all these versions; only its files are used."""
 OPERATORS = "PodMonitor,PrometheusRule,SparkApplication"
@@ -69,15 +67,6 @@ def _local(schema: bytes) -> str:
     parsed = json.loads(schema.replace(b'"/api/_definitions.json', b'"_definitions.json'))
     parsed.pop("$id", None)
     return json.dumps(parsed)
-
-
-def rendered(folder: Path, values: str, version: str = VERSIONS[-1]) -> list[dict[str, Any]]:
-    """The objects, which are left in objects.yaml of the folder too."""
-    file = folder / "values.yaml"
-    file.write_text(values)
-    text = run("helm", "template", "t", str(CHART), "-n", "data", "-f", str(file), "--kube-version", version)
-    (folder / "objects.yaml").write_text(text)
-    return [document for document in yaml.safe_load_all(text) if document]
 
 
 def validated(file: Path, schemas: Path, version: str) -> str:

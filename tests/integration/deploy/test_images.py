@@ -13,8 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -24,7 +23,8 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for
-from tests.integration.deploy.podman import ROOT, Container, Podman
+from tests.integration.deploy.image import ELSEWHERE, USER, answers, open_to_the_image, wait
+from tests.integration.deploy.podman import ROOT, Podman
 from tests.integration.feed import Feed
 from tests.services.spark_cluster import SparkCluster, compiled_code, java_module_options
 from tests.unit.spark.cassandra import Log
@@ -33,11 +33,8 @@ from tests.unit.tables import table
 pytestmark = [pytest.mark.long, pytest.mark.timeout(5400)]
 
 _LOG = logging.getLogger("tailrace.test")
-USER = 999
 ROWS = 200
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
-ELSEWHERE = "127.0.0.2"
-"""Loopback too, but no address that a process which listens on 127.0.0.1 is reached at."""
 
 
 @pytest.fixture
@@ -62,28 +59,6 @@ def rows(kafka: LocalKafka, prefix: str) -> Iterator[None]:
 def mounts(*pairs: tuple[Path, str]) -> tuple[str, ...]:
     """Options for directories and files of this machine."""
     return tuple(word for source, target in pairs for word in ("-v", f"{source}:{target}"))
-
-
-def open_to_the_image(node: LocalCassandra) -> None:
-    """Let the image's user delete segments, as the node runs as another one."""
-    for folder in (node.directory / "data", node.cdc_raw, node.commitlog):
-        folder.chmod(0o777)
-
-
-def answers(url: str) -> bool:
-    """Whether a URL answers 200."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - http, of this machine
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def wait(container: Container, condition: Callable[[], bool], seconds: float = 600) -> None:
-    """Wait for the condition; fails with the container's log where it does not come, or the container ends."""
-    met = wait_until(lambda: condition() or container.ended(), seconds)
-    assert met, container.log()[-6000:]
-    assert condition(), container.log()[-6000:]
 
 
 @pytest.mark.parametrize(("image", "python"), [("agent_image", "Python 3."), ("newest_agent_image", "Python 3.14.")])

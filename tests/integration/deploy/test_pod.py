@@ -17,9 +17,9 @@ import yaml
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tests.integration.agents import cql, create_keyspace, ints, published
+from tests.integration.deploy.chart import rendered
+from tests.integration.deploy.image import ELSEWHERE, USER, answers, open_to_the_image, wait
 from tests.integration.deploy.podman import Podman
-from tests.integration.deploy.test_helm import rendered
-from tests.integration.deploy.test_images import ELSEWHERE, USER, answers, open_to_the_image, wait
 from tests.integration.deploy.tools import require
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(5400)]

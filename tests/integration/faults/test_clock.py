@@ -7,8 +7,7 @@ import time
 import pytest
 
 from tests.integration import jumping_agent
-from tests.integration.faults.test_crashes import until_more
-from tests.integration.faults.trial import Trial
+from tests.integration.faults.trial import Trial, until_more
 from tests.integration.jumping_agent import DAY
 
 

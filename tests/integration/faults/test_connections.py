@@ -8,8 +8,7 @@ import pytest
 
 from tests.integration.agents import AgentProcess
 from tests.integration.faults.load import Load
-from tests.integration.faults.test_crashes import until_more
-from tests.integration.faults.trial import Settings, Trial
+from tests.integration.faults.trial import Settings, Trial, until_more
 from tests.services.proxy import Proxy
 
 

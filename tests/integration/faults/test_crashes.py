@@ -25,7 +25,7 @@ from tests.integration.agents import (
     settings_for,
     start_here,
 )
-from tests.integration.faults.trial import Settings, Trial
+from tests.integration.faults.trial import Settings, Trial, until_more
 
 
 def impatient(trial: Trial) -> Settings:
@@ -33,12 +33,6 @@ def impatient(trial: Trial) -> Settings:
     settings = trial.settings
     settings["agent"]["transaction_timeout_seconds"] = 5
     return settings
-
-
-def until_more(agent: AgentProcess, changes: int = 300, seconds: float = 120) -> None:
-    """Wait until so many more changes are committed."""
-    there = agent.count("changes")
-    agent.until(lambda: agent.count("changes") >= there + changes, seconds)
 
 
 def until_recovered(agent: AgentProcess) -> None:

@@ -6,8 +6,7 @@ import pytest
 
 from tailrace.capture.owner import read_owner
 from tests.integration.agents import AgentProcess
-from tests.integration.faults.test_crashes import until_more
-from tests.integration.faults.trial import Trial
+from tests.integration.faults.trial import Trial, until_more
 
 
 @pytest.mark.promise("agent.one-per-node")

@@ -13,15 +13,14 @@ from typing import Final
 import pytest
 
 from tailrace.assembly.cdc_raw import QUARANTINED
-from tailrace.commitlog.descriptor import parse_name, read_descriptor
+from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import Section, sections
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess, cql, ints
-from tests.integration.faults.test_crashes import until_more
-from tests.integration.faults.trial import Trial
-from tests.integration.test_cdc_raw_life import Bench
+from tests.integration.cdc_raw import Bench
+from tests.integration.faults.trial import Trial, finished, number, until_more
 
 LOG_BYTES: Final = 4_000_000
 """More than the agent's log, debug lines included, has in these tests; a loop writes it in a second."""
@@ -112,18 +111,6 @@ def damaged(paths: dict[Path, Damage]) -> Iterator[dict[Path, int]]:
         for path in good:
             path.unlink(missing_ok=True)
             path.with_name(f"{path.stem}_cdc.idx").unlink(missing_ok=True)
-
-
-def number(path: Path) -> int:
-    parsed = parse_name(path.name)
-    assert parsed is not None
-    return parsed[1]
-
-
-def finished(trial: Trial) -> list[Path]:
-    """The segments of cdc_raw that Cassandra writes no more, by id."""
-    indexes = [path for path in trial.cassandra.cdc_raw.glob("*_cdc.idx") if b"COMPLETED" in path.read_bytes()]
-    return sorted((path.with_name(path.name.replace("_cdc.idx", ".log")) for path in indexes), key=number)
 
 
 @pytest.mark.promise("agent.damaged-segment", "others.flipped-bit", "others.truncated-segment")

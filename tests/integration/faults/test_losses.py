@@ -12,8 +12,7 @@ from tailrace.local import LocalCassandra
 from tailrace.local.process import wait_until
 from tailrace.segments.directory import list_segments
 from tests.integration.agents import AgentProcess, roll_over
-from tests.integration.faults.test_crashes import until_more
-from tests.integration.faults.trial import Settings, Trial
+from tests.integration.faults.trial import Settings, Trial, until_more
 
 
 def delete_segment(cassandra: LocalCassandra, segment: int) -> None:

@@ -15,8 +15,7 @@ from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.local.process import wait_until
 from tailrace_common.settings import load_settings
 from tests.integration.agents import AgentProcess, ints
-from tests.integration.faults.test_files import finished, number
-from tests.integration.faults.trial import Trial
+from tests.integration.faults.trial import Trial, finished, number
 from tests.integration.processes import PROGRAM
 
 

@@ -17,8 +17,7 @@ from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess
 from tests.integration.faults.load import Load
-from tests.integration.faults.test_crashes import until_more
-from tests.integration.faults.trial import Settings, Trial, trial_on
+from tests.integration.faults.trial import Settings, Trial, trial_on, until_more
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 

@@ -13,6 +13,7 @@ from cassandra.cluster import Session
 from confluent_kafka.admin import AdminClient
 
 from tailrace.cluster import LiveCluster
+from tailrace.commitlog.descriptor import parse_name
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.process import wait_until
 from tailrace_schemas.table import Table
@@ -193,3 +194,21 @@ def trial_on(cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace
         start_here(session, cassandra, kafka, prefix, keyspace)
         with Trial(session, cassandra, kafka, prefix, keyspace, place) as trial:
             yield trial
+
+
+def until_more(agent: AgentProcess, changes: int = 300, seconds: float = 120) -> None:
+    """Wait until so many more changes are committed."""
+    there = agent.count("changes")
+    agent.until(lambda: agent.count("changes") >= there + changes, seconds)
+
+
+def number(path: Path) -> int:
+    parsed = parse_name(path.name)
+    assert parsed is not None
+    return parsed[1]
+
+
+def finished(trial: Trial) -> list[Path]:
+    """The segments of cdc_raw that Cassandra writes no more, by id."""
+    indexes = [path for path in trial.cassandra.cdc_raw.glob("*_cdc.idx") if b"COMPLETED" in path.read_bytes()]
+    return sorted((path.with_name(path.name.replace("_cdc.idx", ".log")) for path in indexes), key=number)

@@ -18,8 +18,8 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.feed import Feed
+from tests.integration.histories import PLAIN, by_key, history, states
 from tests.integration.processes import PROGRAM
-from tests.integration.test_change_log_sinks import PLAIN, by_key, history, states
 from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.sinks.change_log_contract import changes_of
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergHistory

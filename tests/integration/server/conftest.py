@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tests import mariadb, postgres
+from tests.integration.server.browser import CHROMIUM, FLAGS
 from tests.integration.snapshot.following import Place, placed
 from tests.mortal import Mortal
 from tests.unit.spark.sinks.contract import Database
@@ -43,3 +45,14 @@ def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
     yield made
     for database in made.values():
         database.engine.dispose()
+
+
+@pytest.fixture
+def chromium() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="pip install 'tailrace[browser]'")
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"no Chromium at {CHROMIUM}: install it, or set TAILRACE_CHROMIUM")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield started
+        started.close()

@@ -14,10 +14,9 @@ import sqlalchemy as sa
 from tailrace.local import LocalKafka
 from tailrace_server.operations.asking import Asked
 from tests.integration.feed import Feed
+from tests.integration.items import Load, Source, is_through, rows
 from tests.integration.server.servers import ServerProcess, Site
-from tests.integration.server.test_workers import is_through, rows
 from tests.integration.streams import processes_of
-from tests.integration.test_stream_kills import Load, Source
 from tests.unit.spark.sinks.contract import Database
 
 PROGRAM = b"tailrace_server.worker.application"

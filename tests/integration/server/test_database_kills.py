@@ -16,16 +16,14 @@ from tailrace.local.ports import free_port
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.database import MetaDatabase
 from tests.integration.feed import Feed
-from tests.integration.server import dying_server
+from tests.integration.items import Load, Source
 from tests.integration.server.dying_server import Step
-from tests.integration.server.servers import LEASE_SECONDS, ServerProcess, Site
-from tests.integration.server.test_workers import is_through, rows
-from tests.integration.test_stream_kills import Load, Source
-from tests.mortal import Mortal, Victim
-from tests.unit.server.meta.test_unfinished import before, missing
+from tests.integration.server.servers import LEASE_SECONDS, Site
+from tests.integration.server.waiting import SECONDS, Waiting, finish
+from tests.mortal import Mortal
+from tests.support.meta_database import before, missing
 from tests.unit.spark.sinks.contract import Database
 
-_SECONDS: Final = 600  # of a machine that has more to do
 _CLAIMS: Final = frozenset({Step.CLAIMING, Step.CLAIMED, Step.BEGINNING})
 """Steps that come with a new claim alone."""
 _META: Final = (
@@ -41,27 +39,6 @@ _SINK: Final = (Step.WRITING, Step.COMMITTED, Step.SAVED, Step.WRITING)
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 
-class Waiting:
-    """A server that waits at steps, while a database is killed there."""
-
-    def __init__(self, site: Site, *words: str, name: str = "waiting") -> None:
-        self._site = site
-        self._next, self._reached = site.directory / dying_server.NEXT, site.directory / dying_server.REACHED
-        self.server: ServerProcess = site.server(name, *words, program=(dying_server.__file__, "-", "0"))
-
-    def order(self, step: Step, number: int = 1) -> None:
-        """The step at which it waits, at the nth time from now."""
-        new = self._site.directory / "new"
-        new.write_text(f"{step}\n{number}")
-        new.replace(self._next)
-
-    def kill(self, victim: Victim) -> None:
-        """Wait for that step, kill a database there, and let the server go on; or kill the server itself."""
-        self.server.until(self._reached.exists, _SECONDS)
-        victim.kill()
-        self._reached.unlink()
-
-
 def claimed_anew(site: Site, waiting: Waiting, name: str, step: Step) -> None:
     """Let the worker give a subscription up, and claim it again at a step.
 
@@ -69,21 +46,9 @@ def claimed_anew(site: Site, waiting: Waiting, name: str, step: Step) -> None:
     """
     with site.operations() as operations:
         operations.pause(name)
-        waiting.server.until(lambda: site.states()[name]["owner"] is None, _SECONDS)
+        waiting.server.until(lambda: site.states()[name]["owner"] is None, SECONDS)
         waiting.order(step)
         operations.resume(name)
-
-
-def finish(site: Site, server: ServerProcess, feed: Feed, source: Source, stores: dict[str, Database]) -> None:
-    """All come out equal to the source, nothing was set aside, and the server ends well."""
-    feed.publish(source.last())
-    for database in stores.values():
-        server.until(lambda database=database: is_through(database), _SECONDS)  # type: ignore[misc]  # mypy cannot infer it
-        assert rows(database) == source.rows()
-        assert database.select("SELECT * FROM tailrace_dead_letters") == []
-    server.until(lambda: {row["state"] for row in site.states().values()} == {"active"}, _SECONDS)
-    assert server.stop() == 0, server.words()
-    assert site.owners() == {None}
 
 
 @pytest.mark.promise("subscription.take-over")
@@ -105,7 +70,7 @@ def test_the_meta_database_is_killed_at_each_step_of_a_worker(
                     waiting.order(step)
                 waiting.kill(mortal)
                 mortal.start()
-                server.until(lambda: len(site.owners() - {None}) == 1, _SECONDS)
+                server.until(lambda: len(site.owners() - {None}) == 1, SECONDS)
             waiting.order(Step.RENEWING)
             waiting.kill(mortal)
             server.until(lambda: "as long as a lease" in server.log.read_text(), LEASE_SECONDS + 60)
@@ -129,10 +94,10 @@ def test_the_database_of_a_sink_is_killed_at_each_step(
             for step in _SINK:
                 waiting.order(step, 2)
                 waiting.kill(mortal)
-                server.until(lambda: site.states()["right"]["state"] == "failing", _SECONDS)
+                server.until(lambda: site.states()["right"]["state"] == "failing", SECONDS)
                 assert site.states()["left"]["state"] == "active"
                 mortal.start()
-                server.until(lambda: site.states()["right"]["state"] == "active", _SECONDS)
+                server.until(lambda: site.states()["right"]["state"] == "active", SECONDS)
         finish(site, server, feed, source, stores)
     stores["right"].engine.dispose()
 
@@ -149,7 +114,7 @@ def test_the_meta_database_is_killed_while_the_api_keeps_a_subscription(
     words = ("subscribe", "shop.items", "--name", "copy", *sink)
     waiting = Waiting(site, "--role", "api")
     with waiting.server as server:
-        server.until(lambda: "HTTP API: http://127.0.0.1" in server.log.read_text(), _SECONDS)
+        server.until(lambda: "HTTP API: http://127.0.0.1" in server.log.read_text(), SECONDS)
         waiting.order(Step.KEEPING)
         refused = asked_meanwhile(site, words, lambda: waiting.kill(mortal))
         assert (refused.returncode, "the meta database" in refused.stderr) == (1, True), refused.stderr

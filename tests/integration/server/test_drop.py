@@ -19,9 +19,9 @@ from tailrace_server.operations.asking import Asked
 from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.registry import sink_of
 from tests.integration.feed import Feed
+from tests.integration.items import ITEMS, LOG
 from tests.integration.server.servers import ServerProcess, Site
-from tests.integration.test_kafka_sink import Topics
-from tests.integration.test_stream_kills import ITEMS, LOG
+from tests.integration.topics import Topics
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table

@@ -21,7 +21,7 @@ from tailrace.local import LocalKafka
 from tests.integration.agents import contact_of_node, cql, create_keyspace
 from tests.integration.rings import NODE, LiveRing
 from tests.integration.server.servers import ServerProcess, Site
-from tests.integration.server.test_snapshots import site_of, tables
+from tests.integration.server.snapshots import site_of, tables
 from tests.integration.snapshot.following import Place
 from tests.services.choice import Means
 from tests.unit.spark.sinks.contract import Database

@@ -5,9 +5,6 @@ It writes screenshots to build/screenshots.
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,44 +15,13 @@ import sqlalchemy as sa
 from tailrace.local import LocalKafka
 from tailrace.local.ports import free_port
 from tests.integration.feed import Feed
+from tests.integration.items import ITEMS, LOG
+from tests.integration.server.browser import looked_at
 from tests.integration.server.servers import Site
-from tests.integration.test_stream_kills import ITEMS, LOG
 from tests.unit.spark.sinks.contract import Database
 
-CHROMIUM = os.environ.get("TAILRACE_CHROMIUM", shutil.which("chromium") or "/usr/bin/chromium")
-SHOTS = Path(__file__).resolve().parents[3] / "build" / "screenshots"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
 WAIT = 180_000
 """Milliseconds; Spark has to start."""
-RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
-
-
-@pytest.fixture
-def chromium() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="pip install 'tailrace[browser]'")
-    if not Path(CHROMIUM).exists():
-        pytest.skip(f"no Chromium at {CHROMIUM}: install it, or set TAILRACE_CHROMIUM")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield started
-        started.close()
-
-
-def looked_at(page: Any, name: str) -> None:
-    """Screenshots in light and dark, wide and narrow, without a fault of WCAG AA and without a bar to scroll aside."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install 'tailrace[browser]'")
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        for width in (1280, 360):
-            page.set_viewport_size({"width": width, "height": 800})
-            page.screenshot(path=SHOTS / f"{name}-{scheme}-{width}.png", full_page=True)
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, scheme, width)
-        results = axe.Axe().run(page, options=RULES)
-        assert results.violations_count == 0, f"{name}, {scheme}: {results.generate_report()}"
-    page.set_viewport_size({"width": 1280, "height": 800})
-    page.emulate_media(color_scheme="light")
 
 
 def pressed(page: Any, name: str) -> None:

@@ -9,12 +9,9 @@ import pytest
 
 from tailrace.local.ports import free_port
 from tailrace_server.operations.asking import Asked
-from tests.integration.server.test_page import chromium, looked_at
-from tests.unit.server.oidc.provider import providing
+from tests.integration.server.browser import looked_at
+from tests.unit.server.oidc.provider import ONE, oidc, providing
 from tests.unit.server.web.conftest import serving
-from tests.unit.server.web.test_signing_in import ONE, oidc
-
-__all__ = ["chromium"]
 
 
 @pytest.mark.long

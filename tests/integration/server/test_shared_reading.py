@@ -15,10 +15,9 @@ from tailrace_server.operations.asking import Asked
 from tailrace_spark.job.sharing import NEAR
 from tests import postgres
 from tests.integration.feed import Feed
+from tests.integration.items import IDS, ITEMS, LAST, LOG, Load, Row, Source, rows
 from tests.integration.server.servers import ServerProcess, Site
-from tests.integration.server.test_workers import rows
 from tests.integration.targets import POSTGRESQL, TARGETS, Target
-from tests.integration.test_stream_kills import IDS, ITEMS, LAST, LOG, Load, Row, Source
 from tests.integration.ways import Ground
 from tests.unit.spark.sinks.contract import Database
 

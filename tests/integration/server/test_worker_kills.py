@@ -12,13 +12,13 @@ import pytest
 from tailrace.local import LocalKafka
 from tests import postgres
 from tests.integration.feed import Feed
+from tests.integration.items import Load, Source
 from tests.integration.server import dying_server
 from tests.integration.server.dying_server import Step
 from tests.integration.server.servers import Site
-from tests.integration.server.test_database_kills import Waiting, finish
-from tests.integration.server.test_snapshots import site_of, tables, until
+from tests.integration.server.snapshots import site_of, tables, until
+from tests.integration.server.waiting import Waiting, finish
 from tests.integration.snapshot.following import Place, Writes
-from tests.integration.test_stream_kills import Load, Source
 from tests.mortal import Mortal
 from tests.oracle.comparison import Downstream
 from tests.unit.spark.sinks.contract import Database

@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from tailrace.local import LocalKafka
 from tests import postgres
 from tests.integration.feed import Feed
+from tests.integration.items import Load, Source, is_through, rows
 from tests.integration.server.servers import LEASE_SECONDS, Site
-from tests.integration.test_stream_kills import IDS, LAST, Load, Row, Source
 from tests.unit.spark.sinks.contract import Database
 
 DOWN = "postgresql://nobody:secret@127.0.0.1:1/nothing"
@@ -28,17 +28,6 @@ def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
     yield made
     for database in made.values():
         database.engine.dispose()
-
-
-def rows(database: Database) -> list[Row]:
-    if "shop_items" not in database.names():
-        return []
-    return sorted(database.select("SELECT id, v, w FROM shop_items"))
-
-
-def is_through(database: Database) -> bool:
-    shown = [key for key, _, _ in rows(database)]
-    return sum(key >= 2 * IDS for key in shown) == LAST and not any(IDS <= key < 2 * IDS for key in shown)
 
 
 @pytest.mark.promise("subscription.take-over", "subscription.isolated")

@@ -24,15 +24,15 @@ from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.cli.read_options import read_settings
 from tailrace_spark.comparison.repair import repair
-from tailrace_spark.comparison.rows import Difference, Kind
+from tailrace_spark.comparison.rows import Kind
 from tailrace_spark.comparison.run import Comparison
-from tailrace_spark.comparison.source import Outcome, ReadTask, source_rows
+from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.snapshot.ranges import Piece as RangePiece
 from tailrace_spark.snapshot.reading import Clock
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import contact_of_node, cql, create_keyspace
 from tests.integration.processes import PROGRAM
+from tests.integration.snapshot.comparing import run_here, told, write_source, write_unseen
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
 from tests.postgres import new_database
@@ -83,11 +83,6 @@ class Copy:
         return count
 
 
-def run_here(work: Sequence[tuple[RangePiece, ...]], task: ReadTask) -> list[Outcome]:
-    """As Spark does, one after the other in this process."""
-    return [outcome for pieces in work for outcome in task(iter([pieces]))]
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def copy(
     request: pytest.FixtureRequest, cassandra: LocalCassandra, keyspace_name: str, tmp_path: Path
@@ -101,41 +96,11 @@ def copy(
         yield Copy(cassandra, session, keyspace_name, url, sink)
 
 
-TABLE = "CREATE TABLE KS.t (k int, c int, s text STATIC, v text, w int, m map<text, int>, PRIMARY KEY (k, c))"
-
-
-def write_source(run: Callable[[str], object]) -> None:
-    """Make the table, with 20 static rows and 60 others, all at write time 1000."""
-    run(TABLE)
-    for key in range(20):
-        run(f"UPDATE KS.t USING TIMESTAMP 1000 SET s = 's{key}' WHERE k = {key}")
-        for line in range(3):
-            run(
-                f"INSERT INTO KS.t (k, c, v, w, m) VALUES ({key}, {line}, 'v{line}', {line}, {{'a': 1, 'b': 2}}) "
-                "USING TIMESTAMP 1000"
-            )
-
-
-def write_unseen(run: Callable[[str], object]) -> None:
-    """Change it in each way that a stream could lose, at write time 2000."""
-    run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k = 1 AND c = 0")
-    run("DELETE w, m['a'] FROM KS.t USING TIMESTAMP 2000 WHERE k = 2 AND c = 1")
-    run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 3 AND c = 2")
-    run("DELETE FROM KS.t USING TIMESTAMP 2000 WHERE k = 4")
-    run("INSERT INTO KS.t (k, c, v) VALUES (50, 1, 'x') USING TIMESTAMP 2000")
-    run("UPDATE KS.t USING TIMESTAMP 2000 SET s = 'other' WHERE k = 5")
-
-
 def filled(copy: Copy) -> Copy:
     """A table with static columns and collections, and its copy."""
     write_source(copy.run)
     copy.deliver(copy.changes())
     return copy
-
-
-def told(found: dict[tuple[bytes, bytes], Difference]) -> set[tuple[object, ...]]:
-    """(key columns, kind, columns); of static rows the partition key alone."""
-    return {(*item.shown, item.kind, tuple(sorted(item.columns))) for item in found.values()}
 
 
 @pytest.mark.promise("compare.finds")

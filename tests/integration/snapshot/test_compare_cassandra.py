@@ -24,7 +24,7 @@ from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.snapshot.reading import Clock
 from tests.integration.agents import cql, create_keyspace
-from tests.integration.snapshot.test_compare import TABLE, run_here, told, write_source, write_unseen
+from tests.integration.snapshot.comparing import TABLE, run_here, told, write_source, write_unseen
 
 
 @dataclass

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
-import sqlalchemy as sa
 from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tests.integration.agents import AgentProcess, cql, create_keyspace, in_log_order, published, settings_for
 from tests.integration.processes import PROGRAM
 from tests.integration.streams import StreamProcess
+from tests.integration.upgrades.copies import Copy, Row, copy_in
 from tests.services.choice import Means
-from tests.unit.spark.sinks.contract import Database
 
-Row = tuple[object, ...]
 _PHASE: Final = 50
 """Rows that are written between one step of the upgrade and the next."""
 
@@ -53,40 +49,6 @@ class Source:
     def rows(self) -> list[Row]:
         """What `SELECT` answers."""
         return sorted(map(tuple, self._session.execute("SELECT k, a, b FROM shop.t")))
-
-
-class Copy:
-    """A SQLite file that a stream fills with `shop.t`, or other tables, beside the stream's own files."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.url = f"sqlite:///{directory / 'copy.db'}"
-        self._database = Database(self.url, sa.create_engine(self.url))
-
-    def rows(self, table: str = "shop_t", columns: str = "k, a, b") -> list[Row]:
-        return sorted(self._select(f"SELECT {columns} FROM {table}")) if table in self._database.names() else []
-
-    def dead_letters(self) -> Iterable[Row]:
-        return self._select("SELECT * FROM tailrace_dead_letters")
-
-    def has_formats(self) -> bool:
-        """Whether a version that notes them has opened it."""
-        return "tailrace_formats" in self._database.names()
-
-    def _select(self, query: str) -> list[Row]:
-        return self._database.select(query)
-
-    def close(self) -> None:
-        self._database.engine.dispose()
-
-
-@contextmanager
-def copy_in(directory: Path) -> Iterator[Copy]:
-    """A copy and its stream's files, in a directory of their own."""
-    directory.mkdir()
-    copy = Copy(directory)
-    yield copy
-    copy.close()
 
 
 @pytest.mark.long

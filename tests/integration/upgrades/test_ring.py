@@ -16,7 +16,7 @@ from tailrace.local import LocalKafka
 from tests.integration.processes import PROGRAM
 from tests.integration.rings import LiveRing, Load
 from tests.integration.streams import StreamProcess
-from tests.integration.upgrades.test_installation import Row, copy_in
+from tests.integration.upgrades.copies import Row, copy_in
 from tests.services.choice import Means
 
 _LOG: Final = logging.getLogger("tailrace.test")

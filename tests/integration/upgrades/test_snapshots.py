@@ -18,13 +18,13 @@ from tailrace_spark.snapshot.intervals import without
 from tailrace_spark.snapshot.progress import State, TableSnapshot, snapshots_from_json
 from tests.integration.processes import CommandProcess
 from tests.integration.server.servers import Site
-from tests.integration.server.test_snapshots import places_of, published
+from tests.integration.server.snapshots import places_of, published
+from tests.integration.snapshot.commands import Command, fill, finish, kill_in_the_middle
 from tests.integration.snapshot.copies import LIMITS, SECONDS, copied
 from tests.integration.snapshot.dying_snapshot import Step
 from tests.integration.snapshot.following import KEYS, ROWS, Place, Writes
-from tests.integration.snapshot.test_publishing import Command, fill, finish, kill_in_the_middle
 from tests.integration.targets import POSTGRESQL, TARGETS, Target
-from tests.integration.test_kafka_sink import Topics
+from tests.integration.topics import Topics
 from tests.integration.upgrades.commands import subscribe
 from tests.integration.ways import Ground, Way
 from tests.oracle.comparison import Downstream

@@ -19,7 +19,7 @@ from tailrace_schemas.avro.decode import written_of
 from tailrace_schemas.change import Change, Origin, Source, record_times
 from tailrace_schemas.errors import ServiceError, TruncatedError
 from tailrace_schemas.position import NO_POSITION, Position
-from tests.unit.changes.test_recorded import changes_in
+from tests.unit.changes.recorded import changes_in
 from tests.unit.commitlog.recorded import recorded
 
 KIND = "5.0.1/uncompressed"

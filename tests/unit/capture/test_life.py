@@ -22,9 +22,9 @@ from tailrace.segments.open_segment import header_checksum
 from tailrace.state.resume import Quarantined, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.position import Position
+from tests.support.disk import FaultyDisk
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.mutations import EPOCH, deletion
-from tests.unit.retention.test_moving import FaultyDisk
 from tests.unit.tables import table
 
 A, B, C, D = (letter * 10 for letter in (b"a", b"b", b"c", b"d"))

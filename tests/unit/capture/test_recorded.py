@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,36 +12,14 @@ from tailrace.capture.cdcraw import CdcRaw
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import first_cursor, read_section
 from tailrace.state.resume import Resume
+from tests.unit.capture.recorded import KINDS, lay_out
 from tests.unit.commitlog.recorded import KEYS, Recorded, recorded
-
-# Uncompressed, compressed and encrypted (where the index counts what the file does not hold), two segments, versions.
-KINDS = (
-    "4.0-beta4/rollover-uncompressed",
-    "4.0-beta4/lz4",
-    "4.0-beta4/encrypted",
-    "5.0.1/uncompressed",
-    "5.0.1/lz4",
-    "5.0.1/zstd",
-    "5.0.1/directio",
-    "6.0-alpha2/uncompressed",
-)
 
 
 @pytest.fixture(params=KINDS)
 def folder(request: pytest.FixtureRequest) -> Recorded:
     """Each folder."""
     return recorded(request.param)
-
-
-def lay_out(folder: Recorded, root: Path) -> Path:
-    """The segments in a commit log, linked into a cdc_raw without indexes."""
-    (root / "commitlog").mkdir()
-    raw = root / "cdc_raw"
-    raw.mkdir()
-    for name, data in folder.segments.items():
-        (root / "commitlog" / name).write_bytes(data)
-        os.link(root / "commitlog" / name, raw / name)
-    return raw
 
 
 def positions(capture: CdcRaw) -> Iterator[tuple[int, int]]:

@@ -11,7 +11,7 @@ from tailrace.changes.pieces import put_pieces
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.errors import UnknownTableError
 from tailrace_schemas.errors import DecodeError
-from tests.unit.changes.test_transcode import SOURCE, Definitions, Sent, payloads
+from tests.unit.changes.transcoding import SOURCE, Definitions, Sent, payloads
 from tests.unit.commitlog.recorded import KINDS, recorded
 
 

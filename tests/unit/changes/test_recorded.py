@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from tailrace.changes.split import changes_of
-from tailrace.commitlog.descriptor import read_descriptor
-from tailrace.commitlog.frames import frames
-from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.frames import FRAME
 from tailrace_schemas.avro.keys import PrimaryKeys
-from tailrace_schemas.change import Change, Source
+from tailrace_schemas.change import Change
 from tailrace_schemas.digest import change_digest
-from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.unit.changes.published import published
-from tests.unit.commitlog.recorded import KINDS, recorded, sections_of
-
-SOURCE = Source(host="h", datacenter="dc", position=Position(1, 1, 1), index=0, count=0)
-
-
-def changes_in(kind: str) -> list[Change]:
-    """All changes of the user tables of a folder."""
-    folder = recorded(kind)
-    tables = folder.tables()
-    found: list[Change] = []
-    for data in folder.segments.values():
-        version = read_descriptor(data).version
-        for section in sections_of(data):
-            for frame in frames(section):
-                mutation = decode_mutation(frame.payload, version, tables.get)
-                source = replace(SOURCE, position=Position(1, 1, frame.end))
-                found += changes_of(mutation, source, lambda table: table.cdc)
-    return found
+from tests.unit.changes.recorded import changes_in
+from tests.unit.commitlog.recorded import KINDS, recorded
 
 
 @pytest.mark.promise("agent.whole-change")

@@ -14,8 +14,8 @@ from tailrace.commitlog.model import Mutation, PartitionUpdate
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode
 from tailrace_schemas.change import SCHEMA_INFERRED, STREAMED, UPDATE_BEGINS, Source
-from tests.unit.changes.test_split import KEY, SOURCE, TABLE, cell, row
-from tests.unit.changes.test_transcode import payloads
+from tests.unit.changes.rows import KEY, SOURCE, TABLE, cell, row
+from tests.unit.changes.transcoding import payloads
 from tests.unit.commitlog.recorded import KINDS, recorded
 from tests.unit.commitlog.written import Stats, encode
 

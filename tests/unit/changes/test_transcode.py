@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from uuid import UUID
 
@@ -10,23 +9,15 @@ import pytest
 
 from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
-from tailrace.commitlog.descriptor import read_descriptor
-from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.errors import UnknownTableError
 from tailrace_schemas.avro import Encoder
-from tailrace_schemas.change import Origin, Source
+from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
-from tailrace_schemas.position import Position
-from tailrace_schemas.table import Table
-from tests.unit.commitlog.recorded import KINDS, recorded, sections_of
+from tests.unit.changes.transcoding import SOURCE, Definitions, Sent, payloads
+from tests.unit.commitlog.recorded import KINDS, recorded
 from tests.unit.schemas.avro.expected import ALL_FORMS
-
-SOURCE = Source("host", "dc", Position(3, 1795271362996, 77), 0, 0, Origin.REPLAY, False, 1795271362997, 1)
-
-Definitions = Callable[[UUID], Table | None]
-Sent = list[tuple[str, int, bytes, bytes]]
 
 
 class ByObjects:
@@ -55,14 +46,6 @@ class ByBytes:
     def messages(self, payload: bytes, version: int, tables: Definitions, source: Source) -> Sent:
         found = self._transcoder.messages(payload, version, lambda id: tables(UUID(bytes=id)), source)
         return [(str(one.table), one.token, one.key, one.value) for one in found]
-
-
-def payloads(kind: str) -> Iterable[tuple[bytes, int]]:
-    for data in recorded(kind).segments.values():
-        version = read_descriptor(data).version
-        for section in sections_of(data):
-            for frame in frames(section):
-                yield frame.payload, version
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tailrace.local.ports import free_port
-from tailrace.local.process import Launch
+from tailrace.local.process import Child, Launch
 from tailrace.local.service import LocalService
 
 SERVER = """
@@ -74,3 +74,9 @@ class StandIn(LocalService):
 
     def _prepare(self) -> Launch:
         return launch(self.directory, self.code)
+
+
+def started(directory: Path, **options: str) -> Child:
+    child = Child.start(launch(directory, **options))
+    child.await_ready()
+    return child

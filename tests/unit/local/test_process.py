@@ -16,13 +16,7 @@ import pytest
 
 from tailrace.local.process import Child, directory_lock, is_locked, run_to_end, tail, wait_until
 from tailrace_schemas.errors import ServiceError
-from tests.unit.local.servers import FAILING, SERVER, WITH_A_CHILD, StandIn, launch
-
-
-def started(directory: Path, **options: str) -> Child:
-    child = Child.start(launch(directory, **options))
-    child.await_ready()
-    return child
+from tests.unit.local.servers import FAILING, SERVER, WITH_A_CHILD, StandIn, launch, started
 
 
 def is_gone(pid: int) -> bool:
@@ -167,7 +161,7 @@ def test_child_ends_when_its_parent_dies(tmp_path: Path, number: signal.Signals)
 _PARENT = """
 import signal, sys
 from pathlib import Path
-from tests.unit.local.test_process import started
+from tests.unit.local.servers import started
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 print(started(Path(sys.argv[1])).pid, flush=True)
 signal.pause()

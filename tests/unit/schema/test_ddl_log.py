@@ -17,8 +17,8 @@ from tailrace.state.resume import Resume
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_table_id
+from tests.unit.capture.recorded import KINDS, lay_out
 from tests.unit.capture.segments import SegmentWriter
-from tests.unit.capture.test_recorded import KINDS, lay_out
 from tests.unit.commitlog.recorded import KEYS, recorded
 from tests.unit.mutations import EPOCH, deletion
 from tests.unit.tables import table

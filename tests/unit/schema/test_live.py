@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import pytest
@@ -33,28 +33,13 @@ from tests.unit.ddl import (
     schema_version,
     truncate,
 )
+from tests.unit.schema.node import ORDERS, Node
 from tests.unit.tables import table
 
-ORDERS = table({"id": "text"}, {}, {}, {"v": "int"}, keyspace="shop", name="orders")
 WIDE = table({"id": "text"}, {}, {}, {"v": "int", "w": "addr"}, keyspace="shop", name="orders")
 OFF = replace(WIDE, cdc=False)
 WIDER = "table shop.orders altered: column w addr added"
 OTHER = replace(table({"n": "int"}, keyspace="shop", name="other", table_id=UUID(int=2)))
-
-
-@dataclass
-class Node:
-    """A node's tables and log."""
-
-    tables: list[Table] = field(default_factory=lambda: [ORDERS])
-    log: MemoryLog = field(default_factory=MemoryLog)
-
-    def schema(self, *known: HistoryRecord, written: int = 0) -> LiveSchema:
-        """A fresh agent's schema, begun with what Kafka has."""
-        schema = LiveSchema(MemorySchema(self.tables, written=written), MemorySchemaLog(self.log, Faults()))
-        schema.learn()
-        schema.begin(known, Resume(), 1)
-        return schema
 
 
 def at(segment: int, offset: int = 1) -> Position:

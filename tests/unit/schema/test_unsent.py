@@ -17,7 +17,7 @@ from tailrace_schemas.table import Table
 from tests.support.kafka import Faults
 from tests.support.schema import MemorySchema, MemorySchemaLog, rows_of
 from tests.unit.ddl import NOW, create
-from tests.unit.schema.test_live import Node
+from tests.unit.schema.node import Node
 from tests.unit.tables import table
 
 

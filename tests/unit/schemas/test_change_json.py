@@ -17,7 +17,7 @@ from tailrace_schemas.change import Cell, Change, Marker, Op
 from tailrace_schemas.change_json import ChangeForms, ChangeJson, plain
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.table_json import table_from_json
-from tests.unit.schemas.avro.test_messages import COLUMNS, ENCODER, INSERT, KEY, SCHEMAS, SOURCE, TABLE, row_changes
+from tests.support.every_type import COLUMNS, ENCODER, INSERT, KEY, SCHEMAS, SOURCE, TABLE, row_changes
 from tests.unit.spark.changes import PLAIN, partition_changes
 from tests.unit.tables import table
 

@@ -12,53 +12,12 @@ from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_recor
 from tailrace_schemas.change import Cell, Change, Marker, Op, Source
 from tailrace_schemas.cql.types import MAX_DEPTH, CqlType, leaves, parts, user_types_in
 from tailrace_schemas.cql.values import codec
-from tailrace_schemas.definitions import Definitions, SchemaRow, tables_from_rows
 from tailrace_schemas.packing import MOST_UNPACKED, json_object, packed, unpacked
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import FORMAT, FORMAT_WITH_TYPES, table_from_json, table_to_json
+from tests.support.large_types import FIELDS, nested, only
 from tests.unit.tables import table as table_of
-
-FIELDS = 15
-
-
-def nested(levels: int, fields: int = FIELDS) -> Definitions:
-    """A table with a column of the last of so many user types, each of so many fields of the one before."""
-    types: list[SchemaRow] = [
-        {
-            "keyspace_name": "ks",
-            "type_name": f"t{level}",
-            "field_names": [f"f{number}" for number in range(fields)],
-            "field_types": ["int" if level == 0 else f"frozen<t{level - 1}>"] * fields,
-        }
-        for level in range(levels)
-    ]
-    last = f"t{levels - 1}"
-    columns: list[SchemaRow] = [
-        {
-            "keyspace_name": "ks",
-            "table_name": "t",
-            "column_name": name,
-            "type": text,
-            "kind": kind,
-            "position": position,
-        }
-        for name, text, kind, position in (
-            ("k", "int", "partition_key", 0),
-            ("plain", last, "regular", -1),
-            ("whole", f"frozen<list<frozen<{last}>>>", "regular", -1),
-            ("each", f"map<int, frozen<{last}>>", "static", -1),
-        )
-    ]
-    row: SchemaRow = {"keyspace_name": "ks", "table_name": "t", "id": UUID(int=1), "cdc": True}
-    return tables_from_rows(tables=[row], columns=columns, types=types)
-
-
-def only(definitions: Definitions) -> Table:
-    """The one table."""
-    assert definitions.problems == ()
-    (table,) = definitions.tables
-    return table
 
 
 def test_a_user_type_is_one_object() -> None:

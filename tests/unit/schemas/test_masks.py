@@ -22,8 +22,8 @@ from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import DroppedColumn, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.support.shop import ORDERS, one_change
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.sql.test_sink import ORDERS, one_change
 from tests.unit.tables import table
 
 KEY = b"secret"

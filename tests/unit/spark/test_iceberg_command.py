@@ -13,12 +13,12 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.cli import iceberg as iceberg_command
 from tailrace_spark.cli.check import check_stream
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
 from tests.unit.spark.sinks.merging_contract import write
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
-from tests.unit.spark.sinks.test_documents import run as run_example
-from tests.unit.spark.sinks.test_documents import write_by_page
+from tests.unit.spark.sinks.pages import run as run_example
+from tests.unit.spark.sinks.pages import write_by_page
 
 
 def run(path: Path, *words: str) -> list[dict[str, object]]:

@@ -20,7 +20,7 @@ from tailrace.segments.printing import Format
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SettingsError
-from tests.unit.changes.test_recorded import changes_in
+from tests.unit.changes.recorded import changes_in
 from tests.unit.commitlog.recorded import KEY, KINDS, recorded, sections_of
 from tests.unit.commitlog.segments import frame, marker
 

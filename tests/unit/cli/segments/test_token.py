@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
-from tests.unit.schemas.test_tokens import CASES
+from tests.support.tokens import CASES
 
 KEYS = [key.hex() for key, _, _ in CASES]
 TOKENS = "".join(f"{token}\n" for _, token, _ in CASES)

@@ -24,7 +24,7 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.forms import ValueForms
 from tailrace_schemas.table import Table
 from tests.properties import examples
-from tests.unit.schemas.avro.test_messages import ENCODER, INSERT, KEY, SCHEMAS, SOURCE, TABLE, row_changes
+from tests.support.every_type import ENCODER, INSERT, KEY, SCHEMAS, SOURCE, TABLE, row_changes
 from tests.unit.schemas.cql.driver import to_bytes, typed_values
 from tests.unit.tables import table
 

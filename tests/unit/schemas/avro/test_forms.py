@@ -28,8 +28,8 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, ColumnKind, Table
 from tailrace_schemas.transcode.values import writer_of
 from tests.properties import examples
+from tests.support.every_type import TABLE
 from tests.unit.schemas.avro.expected import ALL_FORMS, expected
-from tests.unit.schemas.avro.test_messages import TABLE
 from tests.unit.schemas.cql.driver import NATIVE, comparable, to_bytes, typed_values
 from tests.unit.schemas.cql.driver import types as cql_types
 from tests.unit.tables import table

@@ -13,12 +13,9 @@ from tailrace_server.model.errors import ConflictError, RefusedRequestError, Unk
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration
 from tailrace_server.operations.remote import RemoteOperations
+from tests.unit.server.api.bodies import BODY, ONE, SINK
 from tests.unit.server.api.conftest import MOST_BYTES, Served
 from tests.unit.server.requests import SECRET
-
-SINK = {"type": "sql", "url": f"postgresql://u:{SECRET}@host/d"}
-BODY = {"table": "shop.orders", "name": "warehouse", "sink": SINK}
-ONE = "/v1/subscriptions/shop.orders/warehouse"
 
 
 @pytest.fixture

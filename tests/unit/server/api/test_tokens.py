@@ -16,8 +16,8 @@ from tailrace_server.oidc.discovery import Discovery
 from tailrace_server.oidc.keys import IssuerKeys
 from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.remote import RemoteOperations
+from tests.unit.server.api.bodies import BODY, ONE
 from tests.unit.server.api.conftest import Served, serving
-from tests.unit.server.api.test_api import BODY, ONE
 from tests.unit.server.oidc.issuer import AUDIENCE, Issuer, issuing
 
 ROLES = {"all": "read", "ops": "operate", "bosses": "admin"}

@@ -136,3 +136,21 @@ def providing() -> Iterator[Provider]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+ONE = "/subscriptions/shop.orders/warehouse"
+SESSION = 1800
+
+
+def oidc(provider: Provider, port: int, **more: Any) -> dict[str, Any]:
+    provider.redirect_url = f"http://localhost:{port}/login/callback"
+    section = {
+        "issuer": provider.url,
+        "audience": "tailrace",
+        "roles": {"ops": "operate", "bosses": "admin"},
+        "client_id": CLIENT,
+        "client_secret": CLIENT_SECRET,
+        "redirect_url": provider.redirect_url,
+        "session_seconds": SESSION,
+    }
+    return {name: value for name, value in {**section, **more}.items() if value is not None}

@@ -21,11 +21,9 @@ from tailrace_server.sealing import Sealer
 from tailrace_server.web.issuer import FLOW_COOKIE
 from tailrace_server.web.sessions import COOKIE
 from tests.unit.server.oidc.issuer import NOW, parts
-from tests.unit.server.oidc.provider import CLIENT, CLIENT_SECRET, Provider, providing
+from tests.unit.server.oidc.provider import CLIENT, CLIENT_SECRET, ONE, SESSION, Provider, oidc, providing
 from tests.unit.server.web.conftest import Browser, NewBrowser, Served, serving
 
-ONE = "/subscriptions/shop.orders/warehouse"
-SESSION = 1800
 WRONG = "wrong secret"
 
 
@@ -33,20 +31,6 @@ WRONG = "wrong secret"
 def provider() -> Iterator[Provider]:
     with providing() as started:
         yield started
-
-
-def oidc(provider: Provider, port: int, **more: Any) -> dict[str, Any]:
-    provider.redirect_url = f"http://localhost:{port}/login/callback"
-    section = {
-        "issuer": provider.url,
-        "audience": "tailrace",
-        "roles": {"ops": "operate", "bosses": "admin"},
-        "client_id": CLIENT,
-        "client_secret": CLIENT_SECRET,
-        "redirect_url": provider.redirect_url,
-        "session_seconds": SESSION,
-    }
-    return {name: value for name, value in {**section, **more}.items() if value is not None}
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.cli.delta import app
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.merging_contract import write
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
 
 WEEK = 7 * 86_400
 

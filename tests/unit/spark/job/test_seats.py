@@ -12,7 +12,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.job.offsets import Plan
 from tailrace_spark.job.seats import QUEUED, Seat, Seats, SharedPart
 from tailrace_spark.job.sharing import advanced, without_read
-from tests.unit.spark.job.test_sharing import A, pieces_of, places
+from tests.unit.spark.job.pieces import A, pieces_of, places
 
 
 class Clock:

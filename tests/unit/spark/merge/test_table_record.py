@@ -29,23 +29,13 @@ from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.cassandra import truncate as truncated_at
+from tests.unit.spark.merge.old_records import DEFINITION, OLD_LAKE, OLD_OPENSEARCH
 from tests.unit.spark.sinks.contract import delivered
 from tests.unit.tables import table
 
 ID: Final = UUID("2be43760-e57f-11f1-8599-73518cff440e")
 PLAIN: Final = replace(table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain"), id=ID)
 SECOND: Final = 1_000_000
-_DEFINITION: Final = (
-    b'"cdc": true, "columns": [{"kind": "partition_key", "name": "id", "position": 0, "type": "int"}, '
-    b'{"kind": "regular", "name": "v", "position": -1, "type": "text"}], "dropped": [], "flags": ["compound"], '
-    b'"format": 1, "id": "2be43760-e57f-11f1-8599-73518cff440e", "keyspace": "shop", "name": "plain"'
-)
-OLD_LAKE: Final = b'{"announced": 3, "buckets": 16, ' + _DEFINITION + b', "names": {"id": {}, "v": {}}, "purged_to": 5}'
-"""As a lake's state had it, whose truncations were a row of their own; SQL and images had `announced` alone more."""
-OLD_OPENSEARCH: Final = (
-    b'{"announced": 3, "definition": {' + _DEFINITION + b'}, "erased": 6000000, "pending": true, "purged_to": 5, '
-    b'"truncations": "02012be43760e57f11f1859973518cff440e026831e0d59f80ba98"}'
-)
 
 micros = st.integers(-(2**62), 2**62)
 hosts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
@@ -104,7 +94,7 @@ def test_the_bytes_of_earlier_versions_are_read() -> None:
     assert [one.written for one in truncated.latest] == [7 * SECOND]
     own = {"erased": 6 * SECOND, "pending": True}
     assert decode_record(OLD_OPENSEARCH) == (replace(record, truncations=truncated), own)
-    assert decode_record(b'{"announced": 3, ' + _DEFINITION + b"}") == (TableRecord(PLAIN, 3), {})
+    assert decode_record(b'{"announced": 3, ' + DEFINITION + b"}") == (TableRecord(PLAIN, 3), {})
 
 
 @pytest.mark.promise("catalog.later-versions")

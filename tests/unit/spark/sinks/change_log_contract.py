@@ -26,10 +26,10 @@ from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import Record, hold
+from tests.support.shop import ORDERS, one_change
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, broken
 from tests.unit.spark.sinks.hostile import FIELDS, NAMES, TYPES, extremes, row
-from tests.unit.spark.sinks.sql.test_sink import ORDERS, one_change
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain", table_id=UUID(int=7))

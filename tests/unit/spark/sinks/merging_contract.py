@@ -27,11 +27,11 @@ from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.held import Record, hold
+from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import broken, delivered, piece
 from tests.unit.spark.sinks.hostile import TYPES, extremes
-from tests.unit.spark.sinks.sql.test_sink import ORDERS, PLAIN, one_change
 from tests.unit.tables import table
 
 WIDE = table(

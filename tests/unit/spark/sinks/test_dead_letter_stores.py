@@ -14,7 +14,7 @@ from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.state_store.tables import CATALOG
-from tests.unit.spark.sinks.cassandra.log.test_sink import Cluster
+from tests.unit.spark.sinks.cassandra.log.cluster import Cluster
 
 
 def letter(partition: int, offset: int, reason: str = "why", message: bytes = b"\x00\xffa") -> DeadLetter:

@@ -14,7 +14,7 @@ from tailrace_spark.sinks.arrow.schema import arrow_schema, value_type
 from tailrace_spark.sinks.opensearch.documents import Documents
 from tailrace_spark.sinks.opensearch.types import render
 from tailrace_spark.sinks.sql.types import json_value
-from tests.unit.schemas.test_large_definitions import FIELDS, nested, only
+from tests.support.large_types import FIELDS, nested, only
 
 LARGE = only(nested(5))
 (PLAIN,) = (column.type for column in LARGE.columns if column.name == "plain")

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import UPDATE_BEGINS, UPDATE_ENDS, Change, Deletion, Op, Origin, Source
+from tailrace_schemas.change import UPDATE_BEGINS, UPDATE_ENDS, Change, Deletion, Op, Origin
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.position import Position
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import Assignment, build_generation, operating, stream_for
 from tailrace_schemas.topics import KafkaPartition
@@ -21,29 +20,14 @@ from tailrace_spark.sinks.cassandra.log.rows import write_times
 from tailrace_spark.source.table_updates import WAIT_SECONDS, Updates, WholeUpdates, with_streams
 from tailrace_spark.streams.lookup import StreamTable
 from tests.unit.spark.cassandra import Log
-from tests.unit.tables import table
+from tests.unit.spark.source.updates import BARE, TABLE, change, told, whole
 
-TABLE = table({"pk": "int"}, regular={"v": "int", "m": "map<int, int>"})
-BARE = Log(TABLE).update((1,), (), 5, v=1)
 TOPIC = "t.ks.t"
 Mutation = tuple[str, int]
 
 
-def change(host: str, mutation: int, index: int, count: int, flags: int = 0, origin: Origin = Origin.LOG) -> Change:
-    return replace(BARE, source=Source(host, "dc", Position(1, 7, mutation), index, count, origin, flags=flags))
-
-
 def delivered(changes: Iterable[Change], start: int = 0) -> list[Delivered]:
     return [Delivered(RecordId(TOPIC, 0, offset), one) for offset, one in enumerate(changes, start)]
-
-
-def whole(host: str, mutation: int, count: int) -> list[Change]:
-    return [change(host, mutation, index, count) for index in range(count)]
-
-
-def told(update: Iterable[Delivered]) -> tuple[str, int, tuple[int, ...]]:
-    sources = [one.change.source for one in update if one.change.source is not None]
-    return sources[0].host, sources[0].position.offset, tuple(source.index for source in sources)
 
 
 def fed(changes: Iterable[Change]) -> list[tuple[str, int, tuple[int, ...]]]:

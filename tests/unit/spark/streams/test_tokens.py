@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, token
 from tailrace_spark.streams.tokens import tokens_of
-from tests.unit.schemas.test_tokens import CASES, key_with_words, unsigned_tail
+from tests.support.tokens import CASES, key_with_words, unsigned_tail
 
 KEYS = st.lists(st.binary(max_size=80), max_size=40)
 

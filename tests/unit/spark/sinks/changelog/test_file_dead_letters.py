@@ -23,7 +23,7 @@ from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.source.decode import pieces
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Request
-from tests.unit.spark.sinks.http.test_outlet import Posted
+from tests.unit.spark.sinks.http.posted import Posted
 from tests.unit.spark.sinks.letters_contract import NONE, nowhere
 from tests.unit.tables import table
 

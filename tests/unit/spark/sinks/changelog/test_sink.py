@@ -9,7 +9,7 @@ import pytest
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, OutgoingRecord
-from tests.unit.schemas.avro.test_messages import INSERT
+from tests.support.every_type import INSERT
 
 
 class Noting(Batch):

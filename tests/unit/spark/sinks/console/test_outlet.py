@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -14,47 +12,10 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.console.outlet import ConsoleOutlet
-from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic
-
-
-class Pipe(io.StringIO):
-    """What the other end of a pipe has got; it breaks after so many lines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left: int | None = None
-
-    def write(self, text: str) -> int:
-        if self.left is not None:
-            if self.left == 0:
-                raise Crash
-            self.left -= 1
-        return super().write(text)
-
-
-class Printed:
-    """Lines of a pipe."""
-
-    exactly_once = False
-
-    def __init__(self) -> None:
-        self._pipe = Pipe()
-
-    def open(self, dies_after: int | None = None) -> Sink:
-        self._pipe.left = dies_after
-        return ChangeLogSink(ConsoleOutlet(self._pipe, tables=False))
-
-    def _lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._pipe.getvalue().split("\n") if line]
-
-    def records(self) -> Sequence[Mapping[str, Any]]:
-        return [line for line in self._lines() if "reason" not in line]
-
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        return [line for line in self._lines() if "reason" in line]
+from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
+from tests.unit.spark.sinks.console.printed import Printed
 
 
 class TestConsole(ChangeLogContract):

@@ -27,6 +27,7 @@ from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import DeadLetterSink, Sink, SweepingSink
+from tests import s3
 from tests.unit.spark.sinks.in_tasks import InTasks, LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
@@ -263,3 +264,12 @@ class LetteredDelta(DeltaLake):
         former = [action for action in actions if action.get("txn", {}).get("appId") != "tailrace/format"]
         added = [] if number is None else [{"txn": {"appId": "tailrace/format", "version": number}}]
         first.write_text("".join(json.dumps(action) + "\n" for action in [*former, *added]))
+
+
+def section(root: Path, **more: object) -> DeltaSinkSettings:
+    return DeltaSinkSettings.model_validate({"path": str(root), **more})
+
+
+def section_on_s3(path: str, **more: str) -> DeltaSinkSettings:
+    keys = {"endpoint": s3.endpoint(), "region": "us-east-1", "access_key": s3.ACCESS_KEY, "secret_key": s3.SECRET_KEY}
+    return DeltaSinkSettings.model_validate({"path": path, **keys, **more})

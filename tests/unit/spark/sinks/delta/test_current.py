@@ -29,6 +29,7 @@ from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN as CONTRACT_PLAIN
 from tests.unit.spark.sinks.contract import piece
@@ -36,7 +37,6 @@ from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaCurrentIn
 from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract, batches, require_select
 from tests.unit.spark.sinks.lake.row_filter_contract import LakeRowFilterContract
 from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
 
 

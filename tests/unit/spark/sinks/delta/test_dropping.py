@@ -13,9 +13,8 @@ from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.local_root import local_files, remove_files
 from tests import s3
 from tests.unit.spark.sinks.change_log_contract import PLAIN
-from tests.unit.spark.sinks.delta.stores import DeltaLake
-from tests.unit.spark.sinks.delta.test_history import section
-from tests.unit.spark.sinks.delta.test_s3 import section as on_s3
+from tests.unit.spark.sinks.delta.stores import DeltaLake, section
+from tests.unit.spark.sinks.delta.stores import section_on_s3 as on_s3
 from tests.unit.spark.sinks.lake.dropping_contract import DroppingContract, Lake, drop, require_tables, write
 
 

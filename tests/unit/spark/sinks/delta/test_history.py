@@ -25,7 +25,7 @@ from tailrace_spark.sinks.lake.history import HistoryLimits
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
-from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
+from tests.support.every_type import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
@@ -35,7 +35,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     deliver,
     delivered_by,
 )
-from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaInTasks, DeltaStored
+from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaInTasks, DeltaStored, section
 from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.hostile import FIELDS, row
 from tests.unit.spark.sinks.lake.history_contract import DAY, LakeHistoryContract, two_at_a_time
@@ -45,10 +45,6 @@ from tests.unit.tables import table
 def local(root: Path, *names: str, **more: object) -> DeltaStored:
     """A directory as a sink of its own has it."""
     return DeltaStored(section(root, **more), names)
-
-
-def section(root: Path, **more: object) -> DeltaSinkSettings:
-    return DeltaSinkSettings.model_validate({"path": str(root), **more})
 
 
 class TestDeltaHistory(LakeHistoryContract):

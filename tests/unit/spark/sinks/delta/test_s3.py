@@ -13,7 +13,6 @@ import pytest
 
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
@@ -31,23 +30,18 @@ from tests.unit.spark.sinks.change_log_contract import (
     delivered_by,
 )
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.delta.stores import DeltaInTasks, DeltaStored, FollowedDelta
+from tests.unit.spark.sinks.delta.stores import DeltaInTasks, DeltaStored, FollowedDelta, section_on_s3
 from tests.unit.spark.sinks.lake.history_contract import two_at_a_time
 from tests.unit.spark.sinks.merging_contract import MergingContract, write
 
 pytestmark = pytest.mark.integration
 
 
-def section(path: str, **more: str) -> DeltaSinkSettings:
-    keys = {"endpoint": s3.endpoint(), "region": "us-east-1", "access_key": s3.ACCESS_KEY, "secret_key": s3.SECRET_KEY}
-    return DeltaSinkSettings.model_validate({"path": path, **keys, **more})
-
-
 class Cut(DeltaStored):
     """A path on S3 that is reached through a proxy which dies."""
 
     def __init__(self, path: str, ends: ExitStack, *, before: bool) -> None:
-        super().__init__(section(path))
+        super().__init__(section_on_s3(path))
         self._path = path
         self._ends = ends
         self._before = before
@@ -55,7 +49,7 @@ class Cut(DeltaStored):
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         proxy = CuttingProxy(s3.endpoint(), dies_after, before=self._before, revives=revives)
         self._ends.enter_context(proxy)
-        return DeltaStored(section(self._path, endpoint=proxy.endpoint), patience={"max_retries": "0"}).open()
+        return DeltaStored(section_on_s3(self._path, endpoint=proxy.endpoint), patience={"max_retries": "0"}).open()
 
 
 @pytest.mark.long
@@ -81,9 +75,9 @@ def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -
     """By delta-rs's own retries, or where it cannot tell what became of its commit, by the batch that comes again."""
     for step in count():
         path = f"s3://{s3.new_bucket()}/lake"
-        stored, [_, batch, _] = DeltaStored(section(path)), batches(Topic())
+        stored, [_, batch, _] = DeltaStored(section_on_s3(path)), batches(Topic())
         proxy = CuttingProxy(s3.endpoint(), step, before=before, revives=True)
-        with proxy, closing(DeltaStored(section(path, endpoint=proxy.endpoint)).open()) as sink:
+        with proxy, closing(DeltaStored(section_on_s3(path, endpoint=proxy.endpoint)).open()) as sink:
             try:
                 sink.write(batch)
             except ServiceError:
@@ -98,7 +92,7 @@ def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -
 @pytest.mark.promise("tasks.attempts")
 def test_tasks_write_to_s3() -> None:
     """What is in a batch twice, and in several, is there once."""
-    stored, all_batches = DeltaInTasks(section(f"s3://{s3.new_bucket()}/a lake")), batches(Topic())
+    stored, all_batches = DeltaInTasks(section_on_s3(f"s3://{s3.new_bucket()}/a lake")), batches(Topic())
     for batch in (*all_batches, *all_batches[1:]):
         deliver(stored, *batch)
     assert changes_of(stored.records(), PLAIN) == delivered_by(*(piece for batch in all_batches for piece in batch))
@@ -117,11 +111,11 @@ class TestCurrentOnS3(MergingContract):
 
     @pytest.fixture
     def followed(self) -> FollowedDelta:
-        return FollowedDelta(section(f"s3://{s3.new_bucket()}/a lake", mode="current", buckets="2"))
+        return FollowedDelta(section_on_s3(f"s3://{s3.new_bucket()}/a lake", mode="current", buckets="2"))
 
     @pytest.fixture
     def another(self) -> Callable[[], FollowedDelta]:
-        return lambda: FollowedDelta(section(f"s3://{s3.new_bucket()}/lake", mode="current", buckets="2"))
+        return lambda: FollowedDelta(section_on_s3(f"s3://{s3.new_bucket()}/lake", mode="current", buckets="2"))
 
 
 @pytest.mark.promise("delta.current")
@@ -131,11 +125,11 @@ def test_tables_that_follow_lose_nothing_with_any_request(before: bool) -> None:
     """By delta-rs's own retries, or by the batch that comes again."""
     for step in count():
         path, log = f"s3://{s3.new_bucket()}/lake", Log(PLAIN)
-        followed = FollowedDelta(section(path, mode="current", buckets="1"))
+        followed = FollowedDelta(section_on_s3(path, mode="current", buckets="1"))
         write(followed, *(log.insert((number,), (), 1, v=f"{number}") for number in range(3)))
         batch = piece([log.update((0,), (), 2, w=5), log.delete((1,), (), 2), log.insert((4,), (), 2, v="new")])
         proxy = CuttingProxy(s3.endpoint(), step, before=before, revives=True)
-        away = FollowedDelta(section(path, mode="current", endpoint=proxy.endpoint))
+        away = FollowedDelta(section_on_s3(path, mode="current", endpoint=proxy.endpoint))
         with proxy, closing(away.open()) as sink:
             try:
                 sink.write([batch])
@@ -162,7 +156,7 @@ def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture
     sink.reach()
     sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
     sink.close()
-    [record] = DeltaStored(section(f"s3://{bucket}/a b")).records()
+    [record] = DeltaStored(section_on_s3(f"s3://{bucket}/a b")).records()
     assert record["columns"] == {"v": "x"}
     said = json.dumps([caplog.text, repr(settings), settings.sink["x"].location])
     assert s3.SECRET_KEY not in said
@@ -174,7 +168,7 @@ def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture
     [({"path": "s3://no-such-bucket/x"}, "NoSuchBucket"), ({"endpoint": "http://127.0.0.1:1"}, "refused")],
 )
 def test_what_cannot_be_reached_is_told_in_one_line_without_credentials(wrong: dict[str, str], reason: str) -> None:
-    store = DeltaStore(section(**{"path": "s3://bucket/x", **wrong}), {"max_retries": "1"})
+    store = DeltaStore(section_on_s3(**{"path": "s3://bucket/x", **wrong}), {"max_retries": "1"})
     with pytest.raises(ServiceError, match=reason) as raised:
         store.reach()
     said = str(raised.value)
@@ -187,4 +181,4 @@ def test_what_cannot_be_reached_is_told_in_one_line_without_credentials(wrong: d
 @pytest.mark.promise("delta.two-writers")
 def test_of_two_that_write_at_a_time_one_fails_and_finds_its_batch_done() -> None:
     """By S3's conditional put."""
-    two_at_a_time(DeltaStored(section(f"s3://{s3.new_bucket()}/lake")))
+    two_at_a_time(DeltaStored(section_on_s3(f"s3://{s3.new_bucket()}/lake")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -190,3 +191,18 @@ class StoredInTasks(Stored):
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         outlet = ReplayableFilesOutlet(self.opened(dies_after, revives=revives), self.settings)
         return LogInTasks(FilesSink(outlet, prefix="t"))
+
+
+def local(root: Path, **more: object) -> Stored:
+    """A directory as a sink of its own has it."""
+    section = FilesSinkSettings.model_validate({"path": str(root), **more})
+    return Stored(section, fs.LocalFileSystem(), str(root), renames=True)
+
+
+def names(root: Path) -> list[str]:
+    """Everything that a reader of directories takes for data."""
+    return sorted(
+        str(path.relative_to(root))
+        for path in root.rglob("*")
+        if path.is_file() and not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
+    )

@@ -25,8 +25,7 @@ from tests.unit.spark.sinks.files.compacting_contract import (
     read,
     small_batches,
 )
-from tests.unit.spark.sinks.files.stores import Stored
-from tests.unit.spark.sinks.files.test_outlet import local, names
+from tests.unit.spark.sinks.files.stores import Stored, local, names
 
 
 @pytest.mark.promise("files.compaction")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.spark.sinks.files.dropping_contract import DroppingContract
-from tests.unit.spark.sinks.files.stores import Stored
-from tests.unit.spark.sinks.files.test_outlet import local
+from tests.unit.spark.sinks.files.stores import Stored, local
 
 
 @pytest.mark.promise("subscription.target-dropped")

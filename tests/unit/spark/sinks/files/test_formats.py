@@ -15,8 +15,8 @@ from tailrace_spark.sinks.arrow.types import delta_schema
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, RecordForm
 from tailrace_spark.sinks.files.formats import parquet_rows, rows_of_records
 from tests.properties import examples
-from tests.unit.schemas.avro.test_messages import INSERT, TABLE, row_changes
-from tests.unit.spark.sinks.arrow.test_change_columns import delivered, whole_changes
+from tests.support.every_type import INSERT, TABLE, row_changes
+from tests.unit.spark.sinks.arrow.whole_changes import delivered, whole_changes
 
 SCHEMA = arrow_schema(TABLE)
 NUMBERS = arrow_schema(TABLE, times=False)

@@ -30,30 +30,15 @@ from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, GoneError, hidden
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
-from tests.unit.schemas.avro.test_messages import ENCODER, SCHEMAS, row_changes
+from tests.support.every_type import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, ChangeLogContract, Topic, deliver, delivered_by
-from tests.unit.spark.sinks.files.stores import Dying, Stored, StoredInTasks
+from tests.unit.spark.sinks.files.stores import Dying, Stored, StoredInTasks, local, names
 from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.widest import WIDEST
 from tests.unit.tables import table
 
 DAY = 86_400_000_000
-
-
-def local(root: Path, **more: object) -> Stored:
-    """A directory as a sink of its own has it."""
-    section = FilesSinkSettings.model_validate({"path": str(root), **more})
-    return Stored(section, fs.LocalFileSystem(), str(root), renames=True)
-
-
-def names(root: Path) -> list[str]:
-    """Everything that a reader of directories takes for data."""
-    return sorted(
-        str(path.relative_to(root))
-        for path in root.rglob("*")
-        if path.is_file() and not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
-    )
 
 
 class TestFiles(ChangeLogContract):

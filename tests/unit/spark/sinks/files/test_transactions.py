@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailrace_spark.batch.delivery import Delivered
 from tests.properties import examples
-from tests.unit.spark.sinks.files.test_outlet import local
+from tests.unit.spark.sinks.files.stores import local
 from tests.unit.spark.sinks.transactions_contract import numbers, require_together, topics
 
 _numbers = numbers()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
 import platform
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,58 +30,18 @@ from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
-from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.retry import Backoff, retry_after
+from tailrace_spark.sinks.retry import retry_after
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
 from tests.unit.spark.sinks.half_configured import require_refused
-from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
+from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Request
+from tests.unit.spark.sinks.http.posted import PROMPT, Posted
 from tests.unit.spark.sinks.in_tasks import LogInTasks
 from tests.unit.tables import table
 
-PROMPT = Backoff(first=0.001, longest=0.002, jitter=0.001)
 LOG = Log(PLAIN)
 _openings = count()
-
-
-class Posted:
-    """What an endpoint has taken, and the file of dead letters."""
-
-    exactly_once = False
-
-    def __init__(self, directory: Path, **settings: object) -> None:
-        self.endpoint = Endpoint()
-        self.letters = directory / "letters.jsonl"
-        given = {"batch_records": 3, "retry_seconds": 0.2, "breaker_failures": 1000, **settings}
-        self.settings = HttpSinkSettings.model_validate({"url": self.endpoint.url, **given})
-
-    def open(self, dies_after: int | None = None) -> Sink:
-        """Dead to the endpoint after so many requests: it takes nothing, and the last one it takes has no answer."""
-        begun = len(self.endpoint.requests)
-
-        def answer(request: Request) -> Answer:
-            if dies_after is None or request.number < begun + dies_after:
-                return TAKEN
-            return "drop after" if request.number == begun + dies_after else "drop"
-
-        self.endpoint.answer = answer
-        more = {"retry_seconds": 0.003, "lanes": 1} if dies_after is not None else {}
-        return self.sink(**more)
-
-    def sink(self, **more: object) -> StoredDeadLettersSink:
-        settings = self.settings.model_copy(update=more)
-        sender = HttpSender("there", settings, backoff=PROMPT)
-        letters = DeadLetterFile(self.letters)
-        return StoredDeadLettersSink(HttpOutlet(sender, settings, letters), letters)
-
-    def records(self) -> Sequence[Mapping[str, Any]]:
-        return list(self.endpoint.taken)
-
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        if not self.letters.exists():
-            return []
-        return [json.loads(line) for line in self.letters.read_text(encoding="utf-8").split("\n") if line]
 
 
 @pytest.fixture

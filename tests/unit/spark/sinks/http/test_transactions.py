@@ -16,7 +16,7 @@ from tailrace_spark.batch.delivery import Delivered, Piece
 from tailrace_spark.sinks.registry import sink_of
 from tests.properties import examples
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
-from tests.unit.spark.sinks.http.test_outlet import Posted
+from tests.unit.spark.sinks.http.posted import Posted
 from tests.unit.spark.sinks.transactions_contract import (
     POISON,
     batch,

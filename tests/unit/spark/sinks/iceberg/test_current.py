@@ -16,13 +16,13 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tests.held import package
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg, IcebergCurrentInTasks
 from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract
 from tests.unit.spark.sinks.lake.row_filter_contract import LakeRowFilterContract
 from tests.unit.spark.sinks.merging_contract import selected, write
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
 
 Stores = Callable[..., FollowedIceberg]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from datetime import UTC, date, datetime
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
-from fastavro import parse_schema, schemaless_reader
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro.schema import KeyChoice
@@ -27,43 +25,12 @@ from tailrace_spark.sinks.kafka.json_format import event_headers
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source
+from tests.unit.spark.sinks.kafka.ids import Ids
 from tests.unit.tables import table
 
 TOPIC: Final = "changes.shop.t"
 PLACE: Final = RecordId("t.shop.t", 2, 7, b"\x01\x02\x03\x04\x05\x06\x07\x08")
 STREAM: Final = Assignment(1_000, bytes(15) + b"\x01")
-
-
-class Ids:
-    """Gives schemas ids as a registry would, and keeps what was asked."""
-
-    def __init__(self, refused: str = "") -> None:
-        self.refused = refused
-        self.asked: list[str] = []
-        self.schemas: list[str] = []
-
-    def id_of(self, subject: str, text: str) -> int:
-        self.asked.append(subject)
-        if subject == self.refused:
-            raise SchemaRefusedError(f"subject {subject} breaks")
-        self.schemas.append(text)
-        return len(self.schemas)
-
-    def reach(self) -> str:
-        return "NONE"
-
-    def close(self) -> None:
-        pass
-
-    def read(self, message: bytes | None) -> Any:
-        """As a consumer does, by the id in front."""
-        assert message is not None
-        assert message[0] == 0
-        schema = self.schemas[int.from_bytes(message[1:5], "big") - 1]
-        buffer = io.BytesIO(message[5:])
-        found = schemaless_reader(buffer, parse_schema(json.loads(schema)), None)
-        assert buffer.read() == b""
-        return found
 
 
 def record_of(change: Change) -> OutgoingRecord:

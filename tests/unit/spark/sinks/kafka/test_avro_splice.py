@@ -23,7 +23,7 @@ from tailrace_spark.sinks.kafka.avro_splice import Splice
 from tests.unit.spark.cassandra import Log, with_source
 from tests.unit.spark.changes import PLAIN, assignments, row_changes
 from tests.unit.spark.sinks.hostile import NAMES, TYPES, extremes
-from tests.unit.spark.sinks.kafka.test_avro import Ids
+from tests.unit.spark.sinks.kafka.ids import Ids
 from tests.unit.tables import table
 
 PREFIX = "shop-cluster"

@@ -13,12 +13,12 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.store import LakeStore
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Outside, Topic, deliver
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.hostile import FIELDS, NAMES, row
 from tests.unit.spark.sinks.merging_contract import WIDE, Followed, MergingContract, selected, write
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
 
 WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)

@@ -11,7 +11,7 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.tokens import partition, token
 from tailrace_spark.sinks.lake.fast_rows import Buckets, bucket_of
 from tailrace_spark.sinks.lake.state import TableEntry, buckets_of, entry_rows
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
+from tests.support.shop import PLAIN
 
 KEYS = [b"", *(number.to_bytes(4, "big") for number in range(2_000))]
 

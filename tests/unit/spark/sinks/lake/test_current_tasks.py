@@ -22,6 +22,7 @@ from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedPartition
 from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
@@ -29,7 +30,6 @@ from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
 from tests.unit.spark.sinks.in_tasks import STREAM, attempt, interrupted
 from tests.unit.spark.sinks.lake.current_contract import WIDER
 from tests.unit.spark.sinks.merging_contract import selected, write
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
 
 WEEK = 168  # hours
 TOPIC = "t.shop.plain"

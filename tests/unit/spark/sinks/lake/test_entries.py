@@ -24,9 +24,9 @@ from tailrace_spark.sinks.lake.current_table import CurrentTable
 from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.state import BATCH, IDENTITY, WITH_GONE, TableEntry
 from tailrace_spark.sinks.lake.store import LakeStore, Number
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
 
 SECOND = 1_000_000
 Stores = Callable[[], LakeStore]

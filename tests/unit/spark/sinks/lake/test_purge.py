@@ -20,11 +20,11 @@ from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_table import CurrentTable
 from tailrace_spark.sinks.lake.dead_letters import ReplayableCurrent
 from tailrace_spark.sinks.lake.store import LakeStore, Number
+from tests.support.expiry import SECOND, Time, expiring
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import WIDE
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
-from tests.unit.spark.sinks.sql.test_time import SECOND, Time, expiring
 
 HORIZON = 1_000
 NOW = 100_000

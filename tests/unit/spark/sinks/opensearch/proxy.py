@@ -115,3 +115,8 @@ class SearchProxy:
         self._thread.join()
         self._server.server_close()
         self._client.close()
+
+
+def dying(limit: int, lost: Answer = "drop") -> Callable[[Asked], Answer]:
+    """From a request on nothing arrives; of that one perhaps only the answer is lost."""
+    return lambda asked: "pass" if asked.number < limit else lost if asked.number == limit else "drop"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tests import java_sources, opensearch
+from tests.support.shop import ORDERS, PLAIN, WIDE_COLUMNS, WIDER
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
@@ -27,13 +27,10 @@ from tests.unit.spark.sinks.merging_contract import (
 )
 from tests.unit.spark.sinks.opensearch.dying import batch
 from tests.unit.spark.sinks.opensearch.indexes import Searched
-from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
-from tests.unit.spark.sinks.sql.test_sink import ORDERS, PLAIN
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
-WIDER = replace(PLAIN, regular=table({"id": "int"}, regular={"v": "text", "w": "int", "x": "text"}).regular)
-WIDE_COLUMNS = ("id", "c", "s", "v")
 
 
 def batches() -> list[list[Change]]:
@@ -55,11 +52,6 @@ def require_select(searched: Searched, changes: Sequence[Change], why: str = "")
         own = [change for change in changes if change.table.name == of.name]
         shape = WIDER if of is PLAIN else of
         assert searched.rows(of, *columns) == selected(shape, own, *columns), why
-
-
-def dying(limit: int, lost: Answer = "drop") -> Callable[[Asked], Answer]:
-    """From a request on nothing arrives; of that one perhaps only the answer is lost."""
-    return lambda asked: "pass" if asked.number < limit else lost if asked.number == limit else "drop"
 
 
 @pytest.mark.promise("opensearch.select")

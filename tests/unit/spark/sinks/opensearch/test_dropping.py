@@ -12,11 +12,11 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
-from tests.unit.spark.sinks.sql.test_time import PLAIN
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 

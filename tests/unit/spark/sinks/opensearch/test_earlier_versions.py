@@ -18,11 +18,11 @@ from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID
 from tailrace_spark.sinks.opensearch.state import KIND_TABLE, own
 from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry
 from tests import java_sources
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import write
 from tests.unit.spark.sinks.opensearch.indexes import Searched
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))

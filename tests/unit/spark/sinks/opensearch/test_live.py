@@ -13,6 +13,7 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.registry import open_sink
 from tests import java_sources, opensearch
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
@@ -25,9 +26,8 @@ from tests.unit.spark.sinks.merging_contract import (
 )
 from tests.unit.spark.sinks.opensearch.indexes import Searched, SearchedInTasks
 from tests.unit.spark.sinks.opensearch.proxy import SearchProxy
+from tests.unit.spark.sinks.pages import run, write_by_page
 from tests.unit.spark.sinks.row_filter_contract import RowFilterContract
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
-from tests.unit.spark.sinks.test_documents import run, write_by_page
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))

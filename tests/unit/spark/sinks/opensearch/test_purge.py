@@ -14,12 +14,13 @@ from tailrace_schemas.change import Change, Op, Origin
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
+from tests.support.expiry import SECOND, Time, expiring
+from tests.support.shop import PLAIN
+from tests.support.shop import WIDE as WITH_PLAINS_ID
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
-from tests.unit.spark.sinks.sql.test_time import PLAIN, SECOND, Time, expiring
-from tests.unit.spark.sinks.sql.test_time import WIDE as WITH_PLAINS_ID
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -13,6 +13,7 @@ import pytest
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tests import java_sources, opensearch
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
@@ -21,7 +22,6 @@ from tests.unit.spark.sinks.merging_contract import (
 )
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))

@@ -34,10 +34,10 @@ from tailrace_spark.sinks.opensearch.state import (
     ordered,
 )
 from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry, encode_entry
+from tests.support.shop import ORDERS, PLAIN
 from tests.unit.spark.cassandra import clustering_of, key_of
-from tests.unit.spark.merge.test_table_record import OLD_OPENSEARCH
+from tests.unit.spark.merge.old_records import OLD_OPENSEARCH
 from tests.unit.spark.sinks.half_configured import require_refused
-from tests.unit.spark.sinks.sql.test_sink import ORDERS, PLAIN
 from tests.unit.tables import table
 
 optional = st.none() | st.binary(max_size=300)

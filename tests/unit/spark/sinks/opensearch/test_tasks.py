@@ -24,14 +24,13 @@ from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.opensearch.task import OpensearchTask
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
 from tests import java_sources
+from tests.support.shop import PLAIN, WIDE_COLUMNS, WIDER
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.in_tasks import SECONDS, STREAM, LogInTasks, attempt, interrupted
 from tests.unit.spark.sinks.merging_contract import SECOND, WIDE, selected
 from tests.unit.spark.sinks.opensearch.indexes import Searched
-from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
-from tests.unit.spark.sinks.opensearch.test_crashes import WIDE_COLUMNS, WIDER, dying
-from tests.unit.spark.sinks.sql.test_sink import PLAIN
+from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying
 from tests.unit.tables import table
 
 pytestmark = [

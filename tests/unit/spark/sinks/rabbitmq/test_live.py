@@ -25,8 +25,8 @@ from tests.unit.spark.sinks.change_log_contract import (
     once,
     require_order,
 )
+from tests.unit.spark.sinks.pages import example, write_by_page
 from tests.unit.spark.sinks.rabbitmq.published import LOG, Published, changes, truncation, until, write
-from tests.unit.spark.sinks.test_documents import example, write_by_page
 
 pytestmark = pytest.mark.skipif(rabbitmq.missing() is not None, reason=str(rabbitmq.missing()))
 

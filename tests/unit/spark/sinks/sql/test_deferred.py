@@ -18,14 +18,13 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.sql.deferred import deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.support.expiry import Time
+from tests.support.shop import PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import Database, delivered, piece
-from tests.unit.spark.sinks.sql.test_sink import one_change
-from tests.unit.spark.sinks.sql.test_time import Time
 from tests.unit.tables import table
 
-PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain")
 OTHER = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="other", table_id=UUID(int=7))
 STREAM = Assignment(1_000, bytes(15) + b"\x01")
 

@@ -15,10 +15,10 @@ from tailrace_spark.sinks.sql.deferred import HELD_TABLES
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.state_store.formats import FORMAT, FORMATS
 from tailrace_spark.sinks.state_store.tables import CATALOG
+from tests.support.expiry import Time
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.sql.test_renames import named
-from tests.unit.spark.sinks.sql.test_time import Time
+from tests.unit.spark.sinks.sql.writing import named
 
 FORMER, NOW, LATER = (Log(named(*names)) for names in (("k", "c"), ("kk", "c"), ("kk", "c", "v", "w")))
 

@@ -14,7 +14,7 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.hostile import FIELDS, HEALTHY, NAMES, hostile, row
 from tests.unit.spark.sinks.merging_contract import selected
-from tests.unit.spark.sinks.sql.test_sink import write
+from tests.unit.spark.sinks.sql.writing import write
 
 
 def columns_of(of: Table) -> list[str]:

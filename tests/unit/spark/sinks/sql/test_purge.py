@@ -11,10 +11,11 @@ import pytest
 from tailrace_schemas.change import Op, Origin
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.support.expiry import SECOND, Time, expiring
+from tests.support.shop import PLAIN
+from tests.support.shop import WIDE as WITH_PLAINS_ID
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.sql.test_time import PLAIN, SECOND, Time, expiring
-from tests.unit.spark.sinks.sql.test_time import WIDE as WITH_PLAINS_ID
 
 WIDE = replace(WITH_PLAINS_ID, id=UUID(int=9))
 HORIZON = 1_000

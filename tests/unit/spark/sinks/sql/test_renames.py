@@ -13,13 +13,8 @@ from tailrace_schemas.table import Column, Table
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.sql.writing import named
 from tests.unit.tables import table
-
-
-def named(partition: str, clustering: str, *regular: str) -> Table:
-    """The table `shop.t` with a text key of these names."""
-    columns = dict.fromkeys(regular or ("v",), "text")
-    return table({partition: "text"}, {clustering: "text"}, {"s": "text"}, columns, keyspace="shop")
 
 
 def write(database: Database, *batches: tuple[int, Change]) -> None:

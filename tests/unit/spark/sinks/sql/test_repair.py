@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
+from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.sql.test_time import WIDE
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(mariadb.missing() is not None, reason=str(mariadb.missing()))]
 OBJECTS = ("__state", "__rows", "__static")

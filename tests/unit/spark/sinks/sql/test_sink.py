@@ -18,29 +18,12 @@ from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import Database, delivered, piece
+from tests.unit.spark.sinks.sql.writing import write
 from tests.unit.tables import table
-
-ORDERS = table(
-    {"customer": "text"},
-    {"day": "date", "number": "int desc"},
-    {"name": "text", "tags": "set<text>"},
-    {"amount": "decimal", "lines": "list<text>", "counts": "map<text, int>", "ship": "addr", "note": "text"},
-    keyspace="shop",
-    name="orders",
-)
-PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain")
-
-
-def write(database: Database, *changes: Change, table: str = "{keyspace}_{table}") -> Summary:
-    """One micro-batch through a sink of its own."""
-    sink = SqlSink(database.url, table)
-    try:
-        return sink.write([piece(changes)])
-    finally:
-        sink.close()
 
 
 def test_a_row_reads_as_cql_does(database: Database) -> None:
@@ -180,28 +163,6 @@ def test_a_large_partition_is_deleted_and_its_newer_rows_stay(database: Database
     write(database, log.delete_partition(("a",), 11))
     assert database.select("SELECT count(*) FROM shop_orders") == [(0,)]
     assert database.select("SELECT count(*) FROM shop_orders__state") == [(1,)]
-
-
-LOG = Log(ORDERS)
-one_change = st.one_of(
-    st.builds(
-        lambda op, c, at, note, lines: getattr(LOG, op)(("k",), c, at, note=note, lines=lines),
-        st.sampled_from(["insert", "update"]),
-        st.sampled_from([(1, 1), (1, 2), (2, 1)]),
-        st.integers(1, 6),
-        st.sampled_from(["a", "b", None]),
-        st.sampled_from([{"=": None, 1: "p", 2: "q"}, {1: None}, {3: "r"}, None]),
-    ),
-    st.builds(lambda c, at: LOG.delete(("k",), c, at), st.sampled_from([(1, 1), (2, 1)]), st.integers(1, 6)),
-    st.builds(lambda at: LOG.delete_partition(("k",), at), st.integers(1, 6)),
-    st.builds(lambda at, name: LOG.static(("k",), at, name=name), st.integers(1, 6), st.sampled_from(["s", None])),
-    st.builds(
-        lambda ends, at, shape: LOG.delete_range(("k",), ends[0], ends[1], at, shape),
-        st.sampled_from([((1,), (1,)), ((1, 2), (2, 1)), ((), (1, 1)), ((1, 1), ())]),
-        st.integers(1, 6),
-        st.sampled_from(["[]", "()", "[)"]),
-    ),
-)
 
 
 @pytest.mark.slow

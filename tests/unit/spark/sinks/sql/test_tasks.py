@@ -22,11 +22,11 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.sql.task import SqlTask
 from tailrace_spark.sinks.worker_cache import MOST_OPEN
 from tests.postgres import new_database, server_url
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.spark.sinks.in_tasks import SECONDS, interrupted
-from tests.unit.spark.sinks.sql.test_time import PLAIN
-from tests.unit.spark.sinks.sql.test_writers import WAITING, until
+from tests.unit.spark.sinks.sql.locks import WAITING, until
 
 STREAM = "0d4f8c0f5e0b4dd0a7d4f3f0a1b2c3d4"
 FIRST: KafkaPartition = ("t.shop.plain", 0)

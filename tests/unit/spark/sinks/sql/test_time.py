@@ -6,34 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from tailrace_schemas.change import Change, Marker
+from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.position import Position
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.support.expiry import SECOND, Time, expiring
+from tests.support.shop import PLAIN, WIDE
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.tables import table
-
-PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain")
-WIDE = table({"id": "int"}, {"c": "int"}, {"s": "text"}, {"v": "text"}, keyspace="shop", name="wide")
-SECOND = 1_000_000
-
-
-class Time:
-    """A clock that stands still."""
-
-    def __init__(self, now: int) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def expiring(change: Change, expires: int, ttl: int = 10) -> Change:
-    """The change as USING TTL writes it."""
-    cells = tuple(replace(cell, ttl=ttl, expires=expires) for cell in change.cells)
-    marker = None if change.marker is None else Marker(change.marker.written, ttl, expires)
-    return replace(change, cells=cells, marker=marker)
 
 
 @pytest.fixture

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.sql.test_time import PLAIN
-
-WAITING = {
-    "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
-    "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
-}
-SECONDS = 60
+from tests.unit.spark.sinks.sql.locks import SECONDS, WAITING, until
 
 
 def test_a_row_that_another_writer_puts_meanwhile_is_merged(database: Database) -> None:
@@ -51,11 +45,3 @@ def test_a_row_that_another_writer_puts_meanwhile_is_merged(database: Database) 
     assert found == [Summary(1, 1)]
     assert database.select("SELECT * FROM shop_plain WHERE id = 1") == [(1, "b", 1)]
     assert database.select("SELECT reason FROM tailrace_dead_letters") == []
-
-
-def until(database: Database, query: str) -> None:
-    """Wait until a query counts something."""
-    ends = time.monotonic() + SECONDS
-    while not database.select(query)[0][0]:
-        assert time.monotonic() < ends, query
-        time.sleep(0.2)  # InnoDB shows the same to whoever asks more often than each 0.1 s

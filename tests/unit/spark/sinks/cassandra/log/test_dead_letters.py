@@ -25,7 +25,7 @@ from tailrace_spark.source.decode import pieces
 from tailrace_spark.source.table_updates import with_streams
 from tailrace_spark.streams.lookup import StreamTable
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.cassandra.log.test_sink import ORDERS, Cluster
+from tests.unit.spark.sinks.cassandra.log.cluster import ORDERS, Cluster
 from tests.unit.spark.sinks.change_log_contract import Crash
 from tests.unit.spark.sinks.letters_contract import Lettered, LettersContract, nowhere, understood
 

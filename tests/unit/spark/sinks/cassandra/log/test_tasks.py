@@ -19,15 +19,7 @@ from tailrace_spark.sinks.cassandra.task import CassandraTask
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.tasks.updates import UpdateReading
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.cassandra.log.test_sink import (
-    LOG,
-    NARROWED,
-    ORDERS,
-    ORDERS_LOG,
-    WIDER,
-    Cluster,
-    piece,
-)
+from tests.unit.spark.sinks.cassandra.log.cluster import LOG, NARROWED, ORDERS, ORDERS_LOG, WIDER, Cluster, piece
 from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt
 
 PARTITION: KafkaPartition = ("t.shop.orders", 0)

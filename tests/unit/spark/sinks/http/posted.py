@@ -1,0 +1,58 @@
+"""What an endpoint has of the HTTP sink's requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
+from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
+from tailrace_spark.sinks.http.client import HttpSender
+from tailrace_spark.sinks.http.outlet import HttpOutlet
+from tailrace_spark.sinks.http.settings import HttpSinkSettings
+from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.retry import Backoff
+from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
+
+PROMPT = Backoff(first=0.001, longest=0.002, jitter=0.001)
+
+
+class Posted:
+    """What an endpoint has taken, and the file of dead letters."""
+
+    exactly_once = False
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        self.endpoint = Endpoint()
+        self.letters = directory / "letters.jsonl"
+        given = {"batch_records": 3, "retry_seconds": 0.2, "breaker_failures": 1000, **settings}
+        self.settings = HttpSinkSettings.model_validate({"url": self.endpoint.url, **given})
+
+    def open(self, dies_after: int | None = None) -> Sink:
+        """Dead to the endpoint after so many requests: it takes nothing, and the last one it takes has no answer."""
+        begun = len(self.endpoint.requests)
+
+        def answer(request: Request) -> Answer:
+            if dies_after is None or request.number < begun + dies_after:
+                return TAKEN
+            return "drop after" if request.number == begun + dies_after else "drop"
+
+        self.endpoint.answer = answer
+        more = {"retry_seconds": 0.003, "lanes": 1} if dies_after is not None else {}
+        return self.sink(**more)
+
+    def sink(self, **more: object) -> StoredDeadLettersSink:
+        settings = self.settings.model_copy(update=more)
+        sender = HttpSender("there", settings, backoff=PROMPT)
+        letters = DeadLetterFile(self.letters)
+        return StoredDeadLettersSink(HttpOutlet(sender, settings, letters), letters)
+
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        return list(self.endpoint.taken)
+
+    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
+        if not self.letters.exists():
+            return []
+        return [json.loads(line) for line in self.letters.read_text(encoding="utf-8").split("\n") if line]

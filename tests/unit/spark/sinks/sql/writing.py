@@ -1,0 +1,25 @@
+"""One batch by a SQL sink, and tables with odd names."""
+
+from __future__ import annotations
+
+from tailrace_schemas.change import Change
+from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.tables import table
+
+
+def named(partition: str, clustering: str, *regular: str) -> Table:
+    """The table `shop.t` with a text key of these names."""
+    columns = dict.fromkeys(regular or ("v",), "text")
+    return table({partition: "text"}, {clustering: "text"}, {"s": "text"}, columns, keyspace="shop")
+
+
+def write(database: Database, *changes: Change, table: str = "{keyspace}_{table}") -> Summary:
+    """One micro-batch through a sink of its own."""
+    sink = SqlSink(database.url, table)
+    try:
+        return sink.write([piece(changes)])
+    finally:
+        sink.close()
