@@ -19,10 +19,14 @@ STAMP := $(VENV)/.installed-$(HASH)
 RUNTIME := $(or $(wildcard $(STAMP)),$(VENV)/.runtime-$(HASH))
 # Compiled code for the tests, apart from the sources: the editable installation stays pure.
 COMPILED := build/compiled
-# Processes that share the integration tests, file by file; each has services of its own, some 3 GB in all.
+# Processes that share the unit tests.
 WORKERS ?= 2
+# Tests run on what users run: compiled code where a C compiler with Python's headers is, else the sources.
+AS_USERS_RUN = if $(BIN)/python tools/compilation.py; then \
+	  tools/compile.sh $(BIN)/python $(COMPILED); export PYTHONPATH=$(CURDIR)/$(COMPILED); \
+	else echo "Tests run on pure Python: no C compiler with Python's headers here." >&2; fi
 
-.PHONY: help demo quick test test-long check unit unit-compiled integration contracts docs bench bench-agent fuzz soak breakages record compiled dist installs sbom record-version generated clean
+.PHONY: help demo quick test test-all check types quick-unit unit spine contracts docs bench bench-agent fuzz soak breakages record compiled dist installs sbom record-version generated clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 24
@@ -38,23 +42,26 @@ $(VENV)/.runtime-$(HASH):
 demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")
 	@$(BIN)/tailrace demo $(ARGS)
 
-quick: $(STAMP) ## In two and a half minutes: style, types, unit tests; not those marked slow, compiled, integration, layers, words
+quick: $(STAMP) ## While you work: style, types, fast unit tests; not what is marked slow, layers, words, compiled code
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "not integration and not long and not slow" $(ARGS)
+	@$(call together,types quick-unit)
 
-# The integration tests mostly wait; the others have what they leave, and tell when each ends.
-test: $(STAMP) ## Everything that a change must pass: check, units pure and compiled, integration
-	@mkdir -p build; targets="check unit"; \
-	if $(BIN)/python tools/compilation.py > /dev/null; then targets="$$targets unit-compiled"; else \
-	  echo "The unit tests on compiled code are left out: no C compiler with Python's headers here." >&2; fi; \
-	jobs=; for target in $$targets; do \
+# Recipes side by side: what each prints follows when it has ended. The last one has the terminal, and the better priority.
+define together
+	mkdir -p build; jobs=; for target in $(1); do \
 	  { status=0; nice -n 19 $(MAKE) --no-print-directory $$target > build/$$target.log 2>&1 || status=$$?; \
 	    printf '\n%s\n' "$$(cat build/$$target.log)"; exit $$status; } & jobs="$$jobs $$!"; \
 	done; \
-	status=0; $(MAKE) --no-print-directory integration || status=$$?; \
+	status=0; $(if $(2),$(MAKE) --no-print-directory $(2) || status=$$?;) \
 	for job in $$jobs; do wait "$$job" || status=$$?; done; exit "$$status"
+endef
+
+test: $(STAMP) ## Everything that a change must pass: check, unit tests, a spine of integration tests
+	@$(call together,check unit,spine)
+
+test-all: $(STAMP) ## All tests there are, in parts, with a table at the end; hours (PARTS="kills page": these alone)
+	@$(AS_USERS_RUN); $(BIN)/python -m tests.parts $(PARTS)
 
 check: $(STAMP) ## Style, types, layers, words, generated files
 	$(BIN)/ruff check .
@@ -64,15 +71,17 @@ check: $(STAMP) ## Style, types, layers, words, generated files
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/generate.py --check
 
-unit: $(STAMP) ## The unit tests, on pure code
-	$(PYTEST) -q -m "not integration and not long"
+types: $(STAMP)
+	$(BIN)/mypy
 
-unit-compiled: $(STAMP) ## The unit tests that reach compiled modules, on compiled code
-	tools/compile.sh $(BIN)/python $(COMPILED)
-	PYTHONPATH=$(CURDIR)/$(COMPILED) $(PYTEST) -q --hot-path -m "not integration and not long"
+quick-unit: $(STAMP)
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal --part unit -m "not slow" $(ARGS)
 
-integration: $(STAMP) ## The tests against real Cassandra, Kafka and Spark, in two processes (WORKERS=2)
-	$(PYTEST) -q -n $(WORKERS) --dist loadfile --services -m "integration and not long"
+unit: $(STAMP) ## The unit tests
+	@$(AS_USERS_RUN); $(PYTEST) -q -n $(WORKERS) --dist worksteal --part unit $(ARGS)
+
+spine: $(STAMP) ## The integration tests of the gate, against real Cassandra, Kafka, PostgreSQL and Spark
+	@$(AS_USERS_RUN); $(PYTEST) -q --part spine $(ARGS)
 
 contracts: $(STAMP) ## Every sink held to its contract and to the oracle, on its real server; a table at the end
 	nice -n 5 $(PYTEST) -q -m contract $(ARGS)
@@ -80,11 +89,6 @@ contracts: $(STAMP) ## Every sink held to its contract and to the oracle, on its
 docs: $(STAMP) ## The site of docs/, into build/site: links and anchors checked, nothing loaded from elsewhere
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "Read it with: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
-
-# Such tests outlast the time after which faulthandler shows stacks, and it may crash a process whose threads run on.
-test-long: $(STAMP) ## The tests that take minutes each, and every property with ten times as many examples, other ones each time
-	$(PYTEST) -q -m long -o faulthandler_timeout=0
-	TAILRACE_TEST_PROPERTIES=long $(PYTEST) -q -n $(WORKERS) -m "hypothesis and not integration and not long"
 
 bench: $(STAMP) ## Measure compiled code, beside others that do the same where there are any
 	MYPYC_OPT_LEVEL=3 tools/compile.sh $(BIN)/python build/optimised

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.held import HOLDS, summary
+from tests.parts import PATTERNS, SPINE, SPINE_MARK, UNIT, may_have, part_of
 from tests.properties import load_profile
-from tests.service_files import needs_services
+from tests.times import Times
 
 load_profile()
 
@@ -22,30 +22,23 @@ LONG_SECONDS = 1200
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--hot-path`: only what compiled code can change. `--services`: only what may need services."""
-    parser.addoption("--hot-path", action="store_true", help="Only files of tests that reach compiled modules.")
-    parser.addoption("--services", action="store_true", help="Only files of tests that may need services.")
+    """`--part`: the tests of one part alone. `--times`: what each test costs."""
+    parser.addoption("--part", choices=[UNIT, SPINE, *PATTERNS], help="Only this part, see tests/parts.py.")
+    parser.addoption("--times", type=Path, help="Append what each test costs to this file, as JSON lines.")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Pass over the files that `--hot-path` or `--services` leaves out: to import all of them takes half a minute."""
-    if not collection_path.match("test_*.py"):
-        return None
-    is_left_out = (config.getoption("--hot-path") and collection_path not in _hot_path()) or (
-        config.getoption("--services") and not needs_services(collection_path)
-    )
+    """Pass over the files that have nothing of the part."""
+    part = config.getoption("--part")
+    is_left_out = part is not None and collection_path.match("test_*.py") and not may_have(collection_path, part)
     return is_left_out or None
-
-
-@cache
-def _hot_path() -> frozenset[Path]:
-    from tests.hot_path import files_of_tests
-
-    return files_of_tests()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """End at once where TAILRACE_TEST_SERVICES asks for what is not there: pytest-xdist's workers cannot say why."""
+    path = config.getoption("--times")
+    if path is not None and (hasattr(config, "workerinput") or not config.getoption("numprocesses", None)):
+        config.pluginmanager.register(Times(path))
     if os.environ.get("TAILRACE_TEST_SERVICES") and not hasattr(config, "workerinput"):
         from tests.services.choice import ChoiceError, choose
 
@@ -55,15 +48,27 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.exit(str(error), returncode=2)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`-m contract`: what holds sinks to their contracts. Long tests have a long limit."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--part` keeps that part, `-m contract` what holds sinks to their contracts. Long tests have a long limit."""
     for item in items:
-        if item.get_closest_marker("integration") is not None and not needs_services(item.path):
-            raise pytest.UsageError(f"{item.path}: mark it in the file or its conftest.py, else --services misses it")
         if item.get_closest_marker("long") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_SECONDS))
         if HOLDS in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.contract)
+
+    part = config.getoption("--part")
+    if part is not None:
+        left_out = [item for item in items if _part(item) != part]
+        items[:] = [item for item in items if _part(item) == part]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _part(item: pytest.Item) -> str:
+    marks = {mark.name for mark in item.iter_markers()}
+    is_spine = "spine" in marks
+    if is_spine and SPINE_MARK not in item.path.read_text("utf-8"):
+        raise pytest.UsageError(f"{item.path}: mark it in the file, else --part {SPINE} misses it")
+    return part_of(item.path, in_gate=is_spine or not marks & {"integration", "long"}, integration=is_spine)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

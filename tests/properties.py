@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: few and always the same in `make test`, many others in `make test-long`.
+"""How many examples a property is tried with: few and always the same in `make test`, many others in `make test-all`.
 
 TAILRACE_TEST_PROPERTIES=long chooses the latter.
 """

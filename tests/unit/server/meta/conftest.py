@@ -20,7 +20,7 @@ LEASE_SECONDS = 60.0
 @pytest.fixture(
     params=[
         "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.integration),
+        pytest.param("postgresql", marks=pytest.mark.slow),
         pytest.param("mysql", marks=pytest.mark.long),
     ]
 )

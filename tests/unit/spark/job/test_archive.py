@@ -12,7 +12,7 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.archive import write_archive
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_has_what_tasks_import(tmp_path: Path) -> None:
     file = tmp_path / "executors.tar.gz"
     made = write_archive(file, ["Pandas", "pyarrow"])  # numpy stays: it has tests and C headers in it

@@ -19,7 +19,7 @@ from tests.unit.spark.sinks.rabbitmq.published import Published
 @pytest.fixture(
     params=[
         "sqlite",
-        pytest.param("postgresql", marks=pytest.mark.integration),
+        pytest.param("postgresql", marks=pytest.mark.slow),
         pytest.param("mysql", marks=pytest.mark.long),
     ]
 )
@@ -30,7 +30,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 @pytest.fixture(
     params=[
-        pytest.param("postgresql", marks=pytest.mark.integration),
+        pytest.param("postgresql", marks=pytest.mark.slow),
         pytest.param("mysql", marks=pytest.mark.long),
     ]
 )

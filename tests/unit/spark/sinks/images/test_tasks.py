@@ -34,7 +34,7 @@ from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.slow
 
 CART = table(
     {"customer": "int"}, {"line": "int"}, {"note": "text"}, {"amount": "int", "tags": "set<text>"},
