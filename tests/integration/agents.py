@@ -30,7 +30,6 @@ from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
-from tailrace.local.process import wait_until
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.segments.directory import OWNER_MARK
 from tailrace.segments.open_segment import header_checksum
@@ -43,6 +42,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.integration.processes import PROGRAM, CommandProcess
+from tests.support.waiting import until
 
 BUSY_SECONDS: Final = 60.0
 """How long a client of a node waits for an answer: the node may share a busy machine."""
@@ -216,7 +216,7 @@ def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, p
                     return True
             return False
 
-        assert wait_until(seen, 60)
+        until(seen, "the marker in the log")
         publisher.start()
         publisher.commit(Resume(position, tuple(sorted({*_logged(cassandra, position), *capture.open_segments()}))))
 
@@ -241,7 +241,7 @@ def roll_over(session: Session, cassandra: LocalCassandra, keyspace: str) -> int
         return newest() > before
 
     before = newest()  # it was allocated ahead: what is written goes to the one before it, until that is full
-    assert wait_until(rolled, 60)
+    until(rolled, "another segment")
     return before - 1
 
 

@@ -9,7 +9,6 @@ from uuid import uuid4
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
-from tailrace.local.process import wait_until
 from tailrace_common.kafka import TopicReader
 from tailrace_common.kafka.end_offsets import PartitionEnds
 from tailrace_common.settings import TopicSettings
@@ -23,6 +22,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tailrace_schemas.topics import Internal, KafkaPartition, TopicPlan, internal_plan, table_plan, table_topic
 from tailrace_spark.batch.delivery import RecordKey
+from tests.support.waiting import until
 
 RING = Ring((Node("11111111-0000-0000-0000-000000000000", "dc1", tuple(range(-(2**63) + 1, 2**63, 2**60))),))
 GENERATION_AT = 1_000
@@ -115,7 +115,7 @@ class Feed:
             self._producer.flush(30)
             self._producer.abort_transaction(30)
         # Kafka answers before its mark is in every partition; until then nobody reads past the transaction's begin.
-        assert wait_until(lambda: self._are_marked(written), 30)
+        until(lambda: self._are_marked(written), "the transaction's marks")
 
     def _are_marked(self, written: Collection[KafkaPartition]) -> bool:
         try:
@@ -148,7 +148,7 @@ class Feed:
         self._admin.create_partitions(growth)[self.topic(table)].result(30)
         self._grown[self.topic(table)] = partitions
         # The producer asks again only after minutes, but for this.
-        assert wait_until(lambda: len(self._partitions(table)) == partitions, 30)
+        until(lambda: len(self._partitions(table)) == partitions, "the topic's partitions")
 
     def _partitions(self, table: Table) -> Collection[int]:
         partitions: Collection[int] = self._producer.list_topics(timeout=60).topics[self.topic(table)].partitions

@@ -24,7 +24,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
 
 from tailrace.local import LocalKafka
 from tailrace.local.kafka import KafkaSettings
-from tailrace.local.process import wait_until
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.offsets import OffsetsLostError
@@ -37,6 +36,7 @@ from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, Set
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, encode_progress, progress_key
 from tailrace_schemas.topics import Internal
+from tests.support.waiting import let_pass, until
 
 Config = dict[str, bool | int | float | str]
 HEADERS = ((TRACEPARENT, f"00-{'1' * 32}-{'2' * 16}-01".encode()),)
@@ -119,7 +119,7 @@ def go_on(desk: Desk, tenure: Tenure, upto: int, *, timeout: int = 10) -> None:
                 return False
             return True
 
-    assert wait_until(attempt, 90)
+    until(attempt, "a commit", 90)
 
 
 @pytest.mark.promise("agent.ended-transaction", "agent.kafka-stands-still")
@@ -132,9 +132,8 @@ def test_a_transaction_that_kafka_ended_is_done_again(desk: Desk) -> None:
             publisher.send(desk.record(number))
         publisher.commit(at(9))
         publisher.send(desk.record(10))
-        began = time.monotonic()
         # Kafka ends it a second after its limit at the latest; before, the commit would come through.
-        assert wait_until(lambda: time.monotonic() - began > 5, 10)
+        let_pass(5, "the transaction's limit")
         with pytest.raises(TailraceError, match="Kafka") as ended:
             publisher.commit(at(10))
         assert isinstance(ended.value, ServiceError)
@@ -212,10 +211,10 @@ def delete(desk: Desk, *, emptied: bool) -> None:
         empty(admin, topic)
         return
     admin.delete_topics([topic])[topic].result(30)
-    assert wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, 30)
+    until(lambda: topic not in admin.list_topics(timeout=60).topics, "the topic to be gone")
     KafkaTopics(desk.config, desk.options).ensure_internal(INTERNAL)
     # A broker hears of a topic a moment after it was made.
-    assert wait_until(lambda: topic in admin.list_topics(timeout=60).topics, 30)
+    until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic")
 
 
 def empty(admin: AdminClient, topic: str) -> None:
@@ -237,7 +236,7 @@ def empty(admin: AdminClient, topic: str) -> None:
         except KafkaException:  # the broker does not know the new policy yet
             return False
 
-    assert wait_until(deleted, 30)
+    until(deleted, "the deletion of the records")
     policy("compact")
 
 
@@ -294,7 +293,7 @@ def test_a_topic_that_takes_small_batches_only(desk: Desk) -> None:
             desk.topics.ensure_table(small)
             return desk.topics.limit(small) == 20000
 
-        assert wait_until(limited, 30)
+        until(limited, "the topic's new limit")
         with pytest.raises(ServiceError, match="smaller batches"):
             publisher.send(desk.record(0, small))
     with closing(desk.publisher()) as publisher:
@@ -322,7 +321,7 @@ def test_partitions_added_while_it_runs(desk: Desk) -> None:
             return "has 5 partitions, and had 3" in str(error)
         return False
 
-    assert wait_until(told, 30)
+    until(told, "the error about partitions")
 
 
 @pytest.mark.promise("agent.unfit-topics")
@@ -343,7 +342,7 @@ def test_a_topic_that_was_deleted_under_the_agent_is_said(desk: Desk, caplog: py
     """As a warning that names it, and once: it was made in silence, as a new table's is."""
     admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
     admin.delete_topics([desk.topic])[desk.topic].result(30)
-    assert wait_until(lambda: desk.topic not in desk.topics.survey()[0], 30)
+    until(lambda: desk.topic not in desk.topics.survey()[0], "the topic to be gone")
     assert desk.topics.ensure_table(desk.topic) == 3
     assert desk.topics.ensure_table(desk.topic) == 3
     # Not `record.message`: a record that no handler has formatted yet has none.

@@ -20,10 +20,10 @@ from typing import Any, Final, Self
 import httpx2
 
 from tailrace.local.ports import free_port
-from tailrace.local.process import Launch, wait_until
+from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
 from tailrace_common.java.find import java_home_for_spark
-from tailrace_schemas.errors import ServiceError
+from tests.support.waiting import until
 
 ADDRESS: Final = "127.0.0.1"
 PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -202,8 +202,12 @@ class SparkCluster:
             stack.callback(shutil.rmtree, self.directory)
             for machine in (self.master, *self.workers):
                 stack.enter_context(machine)
-            if not wait_until(lambda: self.alive() == len(self.workers), _REGISTER_SECONDS):
-                raise ServiceError(f"{self.url} has {self.alive()} of {len(self.workers)} workers: {self.master.log}")
+            until(
+                lambda: self.alive() == len(self.workers),
+                f"the workers of {self.url}",
+                _REGISTER_SECONDS,
+                state=self.alive,
+            )
             self._stack = stack.pop_all()
         return self
 

@@ -17,6 +17,7 @@ from cassandra.policies import ConstantReconnectionPolicy, FallthroughRetryPolic
 
 from tailrace.local import LocalCassandra
 from tests.integration.agents import BUSY_SECONDS
+from tests.support.waiting import until
 
 TABLES: Final = (
     "CREATE TABLE #.rows (p int, c int, s text STATIC, v text, n varint, tags set<text>, steps list<int>,"
@@ -91,6 +92,11 @@ class Load:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end()
+
+    def until(self, more: int) -> None:
+        """Wait until so many statements more were sent."""
+        goal = self.sent + more
+        until(lambda: self.sent >= goal, f"{more} more statements", 120, every=0.005)
 
     def end(self) -> None:
         """No more of it; what is on its way is waited for. Idempotent."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from pathlib import Path
 
 from tailrace.capture.wakeup import Signal
@@ -22,12 +21,9 @@ def test_a_signal_set_before_the_wait_is_not_lost_and_counts_once() -> None:
 
 
 def test_another_thread_ends_the_wait() -> None:
-    """Long before the limit."""
     wakeup = Signal()
-    began = time.monotonic()
     threading.Timer(0.01, wakeup.set).start()
     assert wakeup.wait(60) is True
-    assert time.monotonic() - began < 30
 
 
 def test_a_signal_handler_may_set_it_in_the_waiting_thread() -> None:
