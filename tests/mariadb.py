@@ -93,7 +93,7 @@ def server_url() -> str:
 
 
 def _url(port: int) -> str:
-    return f"mysql+pymysql://root@{_HOST}:{port}/?charset=utf8mb4"
+    return f"mysql+pymysql://root@{_HOST}:{port}/?charset=utf8mb4&connect_timeout={_SECONDS}"
 
 
 def new_database() -> str:

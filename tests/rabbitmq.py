@@ -110,7 +110,9 @@ class Rabbitmq:
         """A connection of pika's."""
         credentials = pika.PlainCredentials(USER, PASSWORD)
         return pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", self.port, credentials=credentials, heartbeat=0)
+            pika.ConnectionParameters(
+                "127.0.0.1", self.port, credentials=credentials, heartbeat=0, socket_timeout=60, stack_timeout=60
+            )
         )
 
     def kill(self) -> None:

@@ -137,7 +137,7 @@ class AgentProcess(CommandProcess):
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 def settings_for(
@@ -262,7 +262,7 @@ class Published:
 def published(kafka: LocalKafka, prefix: str, topic: str) -> list[Published]:
     """Every committed record of a topic, partition by partition, decoded by the published schemas."""
     config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
-    there = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics
+    there = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=60).topics
     if topic not in there:
         return []
     with SchemaReader(config, prefix) as schemas, TopicReader(config, topic, beginning=True) as reader:
@@ -276,13 +276,13 @@ def published(kafka: LocalKafka, prefix: str, topic: str) -> list[Published]:
 def appended(kafka: LocalKafka, topic: str) -> int:
     """How many records and marks of transactions a topic has, committed or not; 0 where it does not exist."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    there = admin.list_topics(timeout=30).topics
+    there = admin.list_topics(timeout=60).topics
     if topic not in there:
         return 0
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client types only some of itself
     ends = {TopicPartition(topic, number): latest for number in there[topic].partitions}
     found = admin.list_offsets(ends, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-    return sum(future.result(30).offset for future in found.values())
+    return sum(future.result(60).offset for future in found.values())
 
 
 def ints(records: Iterable[Published]) -> Counter[int]:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COPY = "_copy"
-_SETTLED_SECONDS = 8.0
+_SETTLED_SECONDS = 30.0
 _TTL_SECONDS = 3
 """By so much a TTL may differ: the clocks', and what a write takes."""
 

@@ -102,7 +102,7 @@ class Stage:
         admin, latest = AdminClient({"bootstrap.servers": self.kafka.bootstrap}), OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
         asked = {TopicPartition(self.topic, number): latest for number in range(3)}
         ends = [
-            sum(future.result(30).offset for future in admin.list_offsets(asked, isolation_level=level).values())
+            sum(future.result(60).offset for future in admin.list_offsets(asked, isolation_level=level).values())
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         ]
         committed, appended = ends
@@ -239,7 +239,7 @@ def test_topics_that_their_owner_makes(stage: Stage) -> None:
     assert stage.topic in {topic.topic for topic in made}
     admin = AdminClient({"bootstrap.servers": stage.kafka.bootstrap})
     for future in admin.create_topics(made).values():
-        future.result(30)
+        future.result(60)
     answer = CliRunner().invoke(complete(), ["topics", "plan", "-c", str(early.settings)])
     rows = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
     assert {row["state"] for row in rows} == {"there"}

@@ -165,7 +165,7 @@ def test_prometheus_reads_agent_and_stream_and_evaluates_all_rules(tmp_path: Pat
             assert ready["value"][1] == "0"
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 def answers(port: int) -> bool:

@@ -210,7 +210,7 @@ def delete(desk: Desk, *, emptied: bool) -> None:
     if emptied:
         empty(admin, topic)
         return
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(60)
     until(lambda: topic not in admin.list_topics(timeout=60).topics, "the topic to be gone")
     KafkaTopics(desk.config, desk.options).ensure_internal(INTERNAL)
     # A broker hears of a topic a moment after it was made.
@@ -224,7 +224,7 @@ def empty(admin: AdminClient, topic: str) -> None:
         entry = ConfigEntry("cleanup.policy", value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         for future in admin.incremental_alter_configs([resource]).values():
-            future.result(30)
+            future.result(60)
 
     policy("delete")
     partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
@@ -232,7 +232,7 @@ def empty(admin: AdminClient, topic: str) -> None:
 
     def deleted() -> bool:
         try:
-            return all(future.result(30) is not None for future in admin.delete_records(list(ends)).values())
+            return all(future.result(60) is not None for future in admin.delete_records(list(ends)).values())
         except KafkaException:  # the broker does not know the new policy yet
             return False
 
@@ -266,7 +266,7 @@ def test_a_deleted_topic_is_named(desk: Desk, timeout: int) -> None:
         publisher.send(desk.record(0, other))
         publisher.commit(at(0))
         admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
-        admin.delete_topics([other])[other].result(30)
+        admin.delete_topics([other])[other].result(60)
 
         def load() -> None:
             for number in range(1, 100):
@@ -287,7 +287,7 @@ def test_a_topic_that_takes_small_batches_only(desk: Desk) -> None:
         desk.topics.ensure_table(small)
         limit = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, small, incremental_configs=[limit])
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
         def limited() -> bool:  # a broker learns of a change a moment after the controller has confirmed it
             desk.topics.ensure_table(small)
@@ -312,7 +312,7 @@ def test_partitions_added_while_it_runs(desk: Desk) -> None:
     """Said with advice."""
     desk.topics.require_unchanged()
     admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
-    admin.create_partitions([NewPartitions(desk.topic, 5)])[desk.topic].result(30)
+    admin.create_partitions([NewPartitions(desk.topic, 5)])[desk.topic].result(60)
 
     def told() -> bool:
         try:
@@ -332,7 +332,7 @@ def test_a_lost_race_for_a_topic_is_success_unless_it_harms(desk: Desk) -> None:
         assert list(pool.map(lambda topics: topics.ensure_table(name), many)) == [3] * len(many)
     compacted = f"{desk.prefix}.ks.compacted"
     admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
-    admin.create_topics([NewTopic(compacted, 3, 1, config={"cleanup.policy": "compact"})])[compacted].result(30)
+    admin.create_topics([NewTopic(compacted, 3, 1, config={"cleanup.policy": "compact"})])[compacted].result(60)
     with pytest.raises(SettingsError, match=r"cleanup\.policy=compact; it needs delete"):
         desk.topics.ensure_table(compacted)
 
@@ -341,7 +341,7 @@ def test_a_lost_race_for_a_topic_is_success_unless_it_harms(desk: Desk) -> None:
 def test_a_topic_that_was_deleted_under_the_agent_is_said(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     """As a warning that names it, and once: it was made in silence, as a new table's is."""
     admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
-    admin.delete_topics([desk.topic])[desk.topic].result(30)
+    admin.delete_topics([desk.topic])[desk.topic].result(60)
     until(lambda: desk.topic not in desk.topics.survey()[0], "the topic to be gone")
     assert desk.topics.ensure_table(desk.topic) == 3
     assert desk.topics.ensure_table(desk.topic) == 3
@@ -409,7 +409,7 @@ def test_a_record_for_which_the_header_has_no_room_has_none(desk: Desk) -> None:
         publisher.commit(at(1))
     with closing(Consumer({**desk.config, "group.id": desk.prefix, "isolation.level": "read_committed"})) as consumer:
         consumer.assign([TopicPartition(desk.topic, 0, 0)])
-        messages = [message for _ in range(3) if (message := consumer.poll(30)) is not None]
+        messages = [message for _ in range(3) if (message := consumer.poll(60)) is not None]
     assert [len(message.value() or b"") for message in messages] == [1, len(largest), 1]
     assert [message.headers() for message in messages] == [list(HEADERS), None, list(HEADERS)]
 

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 def create_topic(kafka: LocalKafka, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     created: Future[None] = admin.create_topics([NewTopic(name, 1, 1)])[name]
-    created.result(30)
+    created.result(60)
 
 
 def produce(kafka: LocalKafka, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def consume(kafka: LocalKafka, topic: str, count: int) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() or b"" for message in consumer.consume(count, timeout=30)]
+        return [message.value() or b"" for message in consumer.consume(count, timeout=60)]
     finally:
         consumer.close()
 

@@ -153,7 +153,7 @@ class StreamTrial(Trial):
         copies, seen = self._marked * len(self.agents), 0
         admin = AdminClient({"bootstrap.servers": self._ground.kafka.bootstrap})
         until(
-            lambda: topic in admin.list_topics(timeout=30).topics,
+            lambda: topic in admin.list_topics(timeout=60).topics,
             f"the topic {topic}",
             SECONDS,
             state=lambda: self.agents[0].words(),
@@ -189,9 +189,9 @@ class StreamTrial(Trial):
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client types only some of itself
         places = {
             TopicPartition(name, number): latest
-            for name, topic in admin.list_topics(timeout=30).topics.items()
+            for name, topic in admin.list_topics(timeout=60).topics.items()
             if name.startswith(f"{self._name}.{self._name}")
             for number in topic.partitions
         }
         found = admin.list_offsets(places)
-        return {(place.topic, place.partition): future.result(30).offset for place, future in found.items()}
+        return {(place.topic, place.partition): future.result(60).offset for place, future in found.items()}

@@ -81,7 +81,7 @@ class SparkMachine(LocalService):
 
     def state(self) -> dict[str, Any]:
         """What its web page says in JSON."""
-        state: dict[str, Any] = httpx2.get(f"http://{ADDRESS}:{self.web_port}/json/", timeout=10).json()
+        state: dict[str, Any] = httpx2.get(f"http://{ADDRESS}:{self.web_port}/json/", timeout=60).json()
         return state
 
     def _launch(self, main: str, arguments: tuple[str, ...], ready_line: str) -> Launch:

@@ -146,12 +146,15 @@ class Load:
 def connect_again(cassandra: LocalCassandra) -> Cluster:
     """A driver that is back soon after a node was, and asks nothing a second time."""
     profile = ExecutionProfile(
-        load_balancing_policy=WhiteListRoundRobinPolicy([cassandra.address]), retry_policy=FallthroughRetryPolicy()
+        load_balancing_policy=WhiteListRoundRobinPolicy([cassandra.address]),
+        request_timeout=BUSY_SECONDS,
+        retry_policy=FallthroughRetryPolicy(),
     )
     return Cluster(
         [cassandra.address],
         port=cassandra.port,
         protocol_version=5,
+        connect_timeout=BUSY_SECONDS,
         control_connection_timeout=BUSY_SECONDS,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(0.3, max_attempts=None),

@@ -42,7 +42,7 @@ def without_commitlog(trial: Trial) -> Settings:
 def delete_topic(trial: Trial, topic: str) -> None:
     """Delete a topic, and wait until no broker has it."""
     admin = AdminClient({"bootstrap.servers": trial.kafka.bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(60)
     until(lambda: topic not in admin.list_topics(timeout=60).topics, "the topic's end")
 
 

@@ -64,7 +64,7 @@ class Ground:
         return Settings.model_validate({"kafka": kafka, "topics": {"prefix": self.prefix}, "stream": own})
 
     def delete(self) -> None:
-        self.admin.delete_topics([self.topic])[self.topic].result(30)
+        self.admin.delete_topics([self.topic])[self.topic].result(60)
         until(lambda: self.topic not in self.admin.list_topics(timeout=60).topics, f"the end of {self.topic}")
 
     def create_again(self) -> None:
@@ -77,7 +77,7 @@ class Ground:
         """
         everything = [TopicPartition(self.topic, number, -1) for number in range(self.feed.options.partitions)]
         deleted = self.admin.delete_records(everything)
-        return [deleted[partition].result(30).low_watermark for partition in everything]
+        return [deleted[partition].result(60).low_watermark for partition in everything]
 
     def drain(self, *, stops: bool) -> dict[str, Any]:
         """Stream what is there, then end; the status."""

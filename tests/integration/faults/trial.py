@@ -147,7 +147,7 @@ class Trial:
         return sum(appended(self.kafka, topic) for topic in self._topics())
 
     def _topics(self) -> list[str]:
-        topics = AdminClient({"bootstrap.servers": self.kafka.bootstrap}).list_topics(timeout=30).topics
+        topics = AdminClient({"bootstrap.servers": self.kafka.bootstrap}).list_topics(timeout=60).topics
         return sorted(name for name in topics if name.startswith(f"{self.prefix}.{self.keyspace}."))
 
     def verdict(self, last: int | None = None) -> Verdict:

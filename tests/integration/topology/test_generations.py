@@ -70,7 +70,7 @@ class Cluster:
         asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         admin = AdminClient({**self.config})
         for future in admin.incremental_alter_configs([asked]).values():
-            future.result(30)
+            future.result(60)
         until(lambda: self.topics.retentions() == [milliseconds], "the topic's retention", state=self.topics.retentions)
 
     def reader(self) -> GenerationReader:

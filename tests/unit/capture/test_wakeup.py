@@ -15,7 +15,7 @@ def test_a_signal_set_before_the_wait_is_not_lost_and_counts_once() -> None:
     wakeup = Signal()
     wakeup.set()
     wakeup.set()
-    assert wakeup.wait(30) is True
+    assert wakeup.wait(60) is True
     assert wakeup.wait(0) is False
     assert wakeup.wait(-1) is False
 

@@ -129,7 +129,7 @@ def test_start_waits_for_one_that_is_ending(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(Child.start, launch(tmp_path))
         first.stop()
-        child = second.result(30)
+        child = second.result(60)
     child.await_ready()
     child.stop()
 
@@ -160,7 +160,7 @@ def test_child_ends_when_its_parent_dies(tmp_path: Path, number: signal.Signals)
     with parent.stdout:
         pid = int(parent.stdout.readline())
     parent.send_signal(number)
-    assert parent.wait(30) == -number
+    assert parent.wait(60) == -number
     until(lambda: is_gone(pid), "the child's end")
     assert (tmp_path / "server.log").read_text().endswith("ending\n")
     assert not is_locked(tmp_path, "server")
@@ -240,4 +240,4 @@ def test_stop_from_another_thread_ends_a_start(tmp_path: Path) -> None:
         until(lambda: service.running, "the service")
         service.kill()
         with pytest.raises(ServiceError, match="ended at its start with signal SIGKILL"):
-            start.result(30)
+            start.result(60)
