@@ -215,11 +215,14 @@ def test_a_queue_that_is_full_now_and_then_keeps_the_order_of_a_key(
 
 def until_written(sink: ChangeLogSink, piece: Piece) -> None:
     """As the stream holds a batch."""
-    for _ in range(2000):
+
+    def is_written() -> bool:
         with suppress(ServiceError):
             sink.write([piece])
-            return
-    raise AssertionError("it is never taken")
+            return True
+        return False
+
+    until(is_written, "a server that takes the batch", every=0)
 
 
 @pytest.mark.promise("rabbitmq.unroutable")
