@@ -24,7 +24,7 @@ def until(
     state: Callable[[], object] | None = None,
     every: float = 0.05,
     clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], object] = time.sleep,
+    pause: Callable[[float], object] = time.sleep,  # noqa: TID251 - the one place
     load: Callable[[], float] = load_per_core,
 ) -> T:
     """What the condition gives, once that is true; it is asked every so many seconds.
