@@ -16,15 +16,11 @@ from tests.integration.agents import AgentProcess
 from tests.integration.dying_agent import Step
 from tests.integration.faults.load import Load
 from tests.integration.faults.trial import Trial, trial_on
+from tests.integration.streams import kills
 from tests.support.waiting import until
 
 _IN_TRANSACTION = (Step.CHANGE, Step.HISTORY, Step.CHANGES, Step.OFFSETS)
 """What was produced before the death at these is in Kafka, for nobody to see."""
-
-
-def kills(many: int) -> int:
-    """So many; or as many as TAILRACE_TEST_KILLS says, where a bug is to be shown and not its absence."""
-    return int(os.environ.get("TAILRACE_TEST_KILLS", many))
 
 
 def die_at(trial: Trial, load: Load, step: Step, nth: int) -> None:
