@@ -78,9 +78,7 @@ class Mortal:
         for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        until(
-            lambda: not any(_runs(process) for process in processes), f"PostgreSQL's end after kill -9 of {processes}"
-        )
+        until(lambda: not any(_runs(process) for process in processes), f"the end of {processes}")
 
     def start(self) -> None:
         """Start it again, at the same address; it recovers from its log."""

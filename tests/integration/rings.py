@@ -133,12 +133,7 @@ class LiveRing:
             hosts = self._hosts(keyspace)
             return [key for key in keys if len(hosts.get(key, ())) < copies]
 
-        until(
-            lambda: not missing(),
-            f"rows of {keyspace} that {copies} agents published",
-            120,
-            state=lambda: f"{len(missing())} of {len(keys)} are missing",
-        )
+        until(lambda: not missing(), f"{copies} times each row of {keyspace}", 120, state=missing)
 
     def require_each_copy_once(self, keys: Sequence[int]) -> None:
         """That each of these rows was published by as many hosts as have it, and nothing twice, each host in order."""
@@ -220,12 +215,7 @@ class Load:
     def until(self, more: int) -> None:
         """Wait for so many rows more."""
         goal = len(self.acknowledged) + more
-        until(
-            lambda: len(self.acknowledged) >= goal,
-            f"{more} more rows",
-            120,
-            state=lambda: (len(self.acknowledged), self.doubtful),
-        )
+        until(lambda: len(self.acknowledged) >= goal, f"{more} more rows", 120, state=lambda: self.doubtful)
 
 
 def holders(ranges: Ranges, token: int) -> frozenset[str]:

@@ -101,11 +101,7 @@ class StreamProcess(CommandProcess):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(60)
-        until(
-            lambda: not any(_runs(pid) for pid in found),
-            "the end of Spark's Java",
-            state=lambda: f"these run on: {found}",
-        )
+        until(lambda: not any(_runs(pid) for pid in found), f"the end of Spark's Java: {found}")
 
 
 def _section(name: str, values: Mapping[str, object]) -> str:

@@ -86,20 +86,12 @@ def test_a_node_that_joins_and_leaves(tmp_path: Path) -> None:
             until(lambda: not cluster.ring().normal, "a ring that changes")
             assert [len(node.tokens) for node in cluster.ring().nodes if not node.normal] == [0]
             started.result(90)
-            until(
-                lambda: len(cluster.ring().tokens) == 8 and cluster.ring().normal,
-                "a ring of two nodes",
-                state=cluster.ring,
-            )
+            until(lambda: len(cluster.ring().tokens) == 8 and cluster.ring().normal, "a ring of two nodes")
             left = pool.submit(two.nodetool, "decommission", "--force")
             until(lambda: not cluster.ring().normal, "a ring that changes")
             assert [len(node.tokens) for node in cluster.ring().nodes if not node.normal] == [4]
             left.result(90)
-            until(
-                lambda: len(cluster.ring().tokens) == 4 and cluster.ring().normal,
-                "a ring of one node",
-                state=cluster.ring,
-            )
+            until(lambda: len(cluster.ring().tokens) == 4 and cluster.ring().normal, "a ring of one node")
 
 
 def test_reads_every_kind_of_definition(cluster: LiveCluster, cassandra: LocalCassandra, keyspace_name: str) -> None:

@@ -77,11 +77,7 @@ def test_copies_have_one_digest(means: Means, tmp_path: Path, release: str) -> N
                 schema.follow(None)
             return [[event.digest.hex() for event in schema.events if event.keyspace == "ks"] for schema in schemas]
 
-        until(
-            lambda: all(len(found) == 13 for found in told()),
-            "13 events from each",
-            state=lambda: [s.events for s in schemas],
-        )
+        until(lambda: all(len(found) == 13 for found in told()), "13 events from each", state=told)
         first, second = told()
         assert first == second, [[(str(one), one.written, one.inferred) for one in s.events] for s in schemas]
         assert len(set(first)) == len(first)

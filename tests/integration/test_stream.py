@@ -403,9 +403,7 @@ def test_it_waits_for_topics_and_the_first_generation(
         commit = feed.announce_half()
         until(lambda: "Batch 0 waits for the generations: no valid generation" in status_of(spark), "another reason")
         assert not seen.is_set(), "without a generation nothing may be written"
-        until(
-            lambda: "no valid generation is published yet" in str(metrics.status()["blocked"]), "the same in the status"
-        )
+        until(lambda: "no valid generation is published yet" in str(metrics.status()["blocked"]), "its status")
         commit()
         assert seen.wait(60)
     finally:

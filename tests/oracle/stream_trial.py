@@ -152,12 +152,7 @@ class StreamTrial(Trial):
         topic = table_topic(self._name, self._home, "marks", self.marks.id)
         copies, seen = self._marked * len(self.agents), 0
         admin = AdminClient({"bootstrap.servers": self._ground.kafka.bootstrap})
-        until(
-            lambda: topic in admin.list_topics(timeout=60).topics,
-            f"the topic {topic}",
-            SECONDS,
-            state=lambda: self.agents[0].words(),
-        )
+        until(lambda: topic in admin.list_topics(timeout=60).topics, topic, SECONDS, state=self.agents[0].words)
         with TopicReader(config, topic, beginning=True) as reader:
 
             def published() -> bool:
@@ -165,7 +160,7 @@ class StreamTrial(Trial):
                 seen += sum(record.value is not None for _, record in reader.read_to_end())
                 return seen >= copies
 
-            until(published, f"{copies} records", SECONDS, state=lambda: self.agents[0].words())
+            until(published, f"{copies} records", SECONDS, state=self.agents[0].words)
         assert seen == copies, f"{seen} records of {self._marked} marks"
         self._until_written(self._ends())
 

@@ -202,12 +202,7 @@ class SparkCluster:
             stack.callback(shutil.rmtree, self.directory)
             for machine in (self.master, *self.workers):
                 stack.enter_context(machine)
-            until(
-                lambda: self.alive() == len(self.workers),
-                f"the workers of {self.url}",
-                _REGISTER_SECONDS,
-                state=self.alive,
-            )
+            until(lambda: self.alive() == len(self.workers), f"the workers of {self.url}", _REGISTER_SECONDS)
             self._stack = stack.pop_all()
         return self
 

@@ -111,12 +111,7 @@ class Place:
             kept = [replace(answer, rows=tuple(filter(keeps, answer.rows))) for answer in answers]
             return differences(kept, store)
 
-        until(
-            lambda: remaining() == [],
-            "equal tables",
-            seconds,
-            state=lambda: [str(difference) for difference in remaining()][:5],
-        )
+        until(lambda: remaining() == [], "equal tables", seconds, state=lambda: [*map(str, remaining())][:5])
 
 
 @contextmanager

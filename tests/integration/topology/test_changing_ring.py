@@ -44,11 +44,7 @@ def host_id(asked: LocalCassandra, node: LocalCassandra) -> str:
 def until_down(asked: LocalCassandra, node: LocalCassandra) -> None:
     """Wait until another node knows that this one does not answer."""
     down = rf"(?m)^DN +{re.escape(node.address)} "
-    until(
-        lambda: re.search(down, asked.nodetool("status")) is not None,
-        "a node that is down",
-        state=lambda: asked.nodetool("status"),
-    )
+    until(lambda: re.search(down, asked.nodetool("status")), "a dead node", state=lambda: asked.nodetool("status"))
 
 
 @pytest.mark.promise("ring.membership", "ring.same-replicas")

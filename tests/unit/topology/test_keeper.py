@@ -317,9 +317,7 @@ def test_the_thread_tells_what_fails_opens_the_topic_anew_and_goes_on(error: Exc
         until(lambda: "generations" in agent.health.degraded, "trouble with the generations")
         assert str(error) in agent.health.degraded["generations"]
         thread.stir()
-        until(
-            lambda: agent.health.ring is not None and agent.state() == (RingState.COVERED, NOW), "the ring's generation"
-        )
+        until(lambda: agent.health.ring is not None and agent.state() == (RingState.COVERED, NOW), "a generation")
         until(lambda: agent.health.degraded == {}, "the end of the trouble")
     assert agent.health.counts["generation_failures"] == 1
     assert [source.closed for source in opened] == [1, 1]
@@ -351,9 +349,7 @@ def test_an_append_that_fails_is_a_proposal_that_dies() -> None:
     with KeeperThread(agent.keeper, agent.open, agent.topic, agent.board) as thread:
         until(lambda: "Kafka went away" in agent.health.degraded.get("generations", ""), "trouble with Kafka")
         thread.stir()
-        until(
-            lambda: agent.health.ring is not None and agent.state() == (RingState.COVERED, NOW), "the ring's generation"
-        )
+        until(lambda: agent.health.ring is not None and agent.state() == (RingState.COVERED, NOW), "a generation")
     (first,) = agent.open().refresh()
     assert first.offset == 2
 
