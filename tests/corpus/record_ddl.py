@@ -19,10 +19,10 @@ from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import sections
 from tailrace.local import CassandraSettings, LocalCassandra
-from tailrace.local.process import wait_until
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.system_tables import system_tables
 from tests.integration.agents import cql
+from tests.support.waiting import until
 
 STATEMENTS: Final = (
     "CREATE KEYSPACE shop WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
@@ -90,11 +90,11 @@ def record(release: str, file: Path) -> None:
             kept = Path(directory) / "kept"
             kept.mkdir()
             log = _Log(node, kept)
-            assert wait_until(lambda: bool(log.read([])), 60)
+            until(lambda: bool(log.read([])), "the beginning of the log")
             for statement in STATEMENTS:
                 session.execute(statement)
                 lines.append({"statement": statement})
-                assert wait_until(lambda: bool(log.read(lines)), 60), statement
+                until(lambda: bool(log.read(lines)), f"the log's lines of {statement}")
     with gzip.GzipFile(file, "wb", mtime=0) as out:
         out.write("".join(json.dumps(line) + "\n" for line in lines).encode())
 

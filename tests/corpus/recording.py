@@ -20,7 +20,6 @@ from tailrace.cluster import LiveCluster
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra
-from tailrace.local.process import wait_until
 from tailrace.state.resume import Resume
 from tailrace_schemas.table import Table
 from tests.corpus.corpus import View, segment_id, write_corpus
@@ -28,6 +27,7 @@ from tests.corpus.release import Dialect, dialect_of
 from tests.corpus.schema import alterations, creations
 from tests.corpus.statements import Statements
 from tests.integration.agents import contact_of_node, cql
+from tests.support.waiting import until
 
 _LONG = 2000
 """From so many statements on the schema is altered twice, not once: that takes longer than all else."""
@@ -162,8 +162,7 @@ def _segments(node: LocalCassandra, keys: Keys, tables: Mapping[UUID, Table], ma
                         return True
             return False
 
-        if not wait_until(seen, _SECONDS):
-            raise TimeoutError(f"the last row does not appear in {node.cdc_raw}")
+        until(seen, f"the last row in {node.cdc_raw}", _SECONDS)
     return [node.cdc_raw / name for name in sorted(found, key=segment_id)]
 
 

@@ -30,7 +30,6 @@ from tailrace.cluster import Contact, LiveCluster
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
-from tailrace.local.process import wait_until
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.segments.directory import OWNER_MARK
 from tailrace.segments.open_segment import header_checksum
@@ -43,6 +42,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.integration.processes import PROGRAM, CommandProcess
+from tests.support.waiting import until
 
 BUSY_SECONDS: Final = 60.0
 """How long a client of a node waits for an answer: the node may share a busy machine."""
@@ -137,7 +137,7 @@ class AgentProcess(CommandProcess):
     def kill(self) -> None:
         """kill -9."""
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 def settings_for(
@@ -216,7 +216,7 @@ def start_here(session: Session, cassandra: LocalCassandra, kafka: LocalKafka, p
                     return True
             return False
 
-        assert wait_until(seen, 60)
+        until(seen, "the marker in the log")
         publisher.start()
         publisher.commit(Resume(position, tuple(sorted({*_logged(cassandra, position), *capture.open_segments()}))))
 
@@ -241,7 +241,7 @@ def roll_over(session: Session, cassandra: LocalCassandra, keyspace: str) -> int
         return newest() > before
 
     before = newest()  # it was allocated ahead: what is written goes to the one before it, until that is full
-    assert wait_until(rolled, 60)
+    until(rolled, "another segment")
     return before - 1
 
 
@@ -262,7 +262,7 @@ class Published:
 def published(kafka: LocalKafka, prefix: str, topic: str) -> list[Published]:
     """Every committed record of a topic, partition by partition, decoded by the published schemas."""
     config: dict[str, bool | int | float | str] = {"bootstrap.servers": kafka.bootstrap}
-    there = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics
+    there = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=60).topics
     if topic not in there:
         return []
     with SchemaReader(config, prefix) as schemas, TopicReader(config, topic, beginning=True) as reader:
@@ -276,13 +276,13 @@ def published(kafka: LocalKafka, prefix: str, topic: str) -> list[Published]:
 def appended(kafka: LocalKafka, topic: str) -> int:
     """How many records and marks of transactions a topic has, committed or not; 0 where it does not exist."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    there = admin.list_topics(timeout=30).topics
+    there = admin.list_topics(timeout=60).topics
     if topic not in there:
         return 0
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client types only some of itself
     ends = {TopicPartition(topic, number): latest for number in there[topic].partitions}
     found = admin.list_offsets(ends, isolation_level=IsolationLevel.READ_UNCOMMITTED)
-    return sum(future.result(30).offset for future in found.values())
+    return sum(future.result(60).offset for future in found.values())
 
 
 def ints(records: Iterable[Published]) -> Counter[int]:

@@ -12,7 +12,6 @@ from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace.segments.directory import list_segments
 from tailrace_common.kafka import TopicReader
 from tests.integration.agents import (
@@ -24,6 +23,7 @@ from tests.integration.agents import (
     settings_for,
     start_here,
 )
+from tests.support.waiting import until
 
 # Segments of 1 MiB: Cassandra refuses writes with cdc, or deletes, at so many of them.
 LIMIT = 24
@@ -68,7 +68,7 @@ class Bench:
     def write_as_room_is_made(self, session: Session, keys: range) -> None:
         """The same, a segment's worth at a time; each must be taken. Production fills its segments more slowly."""
         for start in range(keys.start, keys.stop, ROWS):
-            assert wait_until(lambda: self.used() < (LIMIT - 3) << 20, 60), "nobody makes room"
+            until(lambda: self.used() < (LIMIT - 3) << 20, "room in cdc_raw: nobody makes it")
             some = keys[start - keys.start : start - keys.start + ROWS]
             assert self.write(session, some) == list(some)
 

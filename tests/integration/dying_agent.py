@@ -66,7 +66,7 @@ class DyingProducer(Producer):
         self._changes = 0
         self._told = False
         if "transactional.id" in config[0]:
-            Death.flush = lambda: self.flush(30)
+            Death.flush = lambda: self.flush(60)
 
     def produce(self, topic: str, *record: Any, **more: Any) -> None:
         """Add a record, and die before or after it."""

@@ -9,7 +9,6 @@ from uuid import uuid4
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
-from tailrace.local.process import wait_until
 from tailrace_common.kafka import TopicReader
 from tailrace_common.kafka.end_offsets import PartitionEnds
 from tailrace_common.settings import TopicSettings
@@ -23,6 +22,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition
 from tailrace_schemas.topics import Internal, KafkaPartition, TopicPlan, internal_plan, table_plan, table_topic
 from tailrace_spark.batch.delivery import RecordKey
+from tests.support.waiting import until
 
 RING = Ring((Node("11111111-0000-0000-0000-000000000000", "dc1", tuple(range(-(2**63) + 1, 2**63, 2**60))),))
 GENERATION_AT = 1_000
@@ -41,7 +41,7 @@ class Feed:
         self.options = TopicSettings(prefix=prefix, partitions=2)
         self._config = {"bootstrap.servers": bootstrap}
         self._admin = AdminClient({**self._config})
-        self._ends = PartitionEnds(self._config, timeout=30)
+        self._ends = PartitionEnds(self._config, timeout=60)
         self._producer = Producer({**self._config, "transactional.id": f"{prefix}.feed", "message.max.bytes": 16 << 20})
         self._producer.init_transactions(30)
         self._plain = Producer({**self._config, "enable.idempotence": True})
@@ -79,7 +79,7 @@ class Feed:
     def _append(self, plan: TopicPlan, *records: tuple[bytes, bytes]) -> None:
         for key, value in records:
             self._plain.produce(plan.name, key=key, value=value, partition=0)
-        assert self._plain.flush(30) == 0
+        assert self._plain.flush(60) == 0
 
     def add(self, table: Table) -> Encoder:
         """Create a table's topic, and publish its schemas before anything that uses them."""
@@ -89,7 +89,7 @@ class Feed:
         plan = internal_plan(self.options, Internal.SCHEMAS)
         for key, value in schema_records(encoder, self.topic(table)):
             self._plain.produce(plan.name, key=key, value=value, partition=0)
-        assert self._plain.flush(30) == 0
+        assert self._plain.flush(60) == 0
         return encoder
 
     def publish(self, changes: Iterable[Change], *, commit: bool = True, at: int = 0) -> None:
@@ -112,10 +112,10 @@ class Feed:
             self._producer.commit_transaction(30)
             assert delivered == Counter({"None": published} if published else {})
         else:
-            self._producer.flush(30)
+            self._producer.flush(60)
             self._producer.abort_transaction(30)
         # Kafka answers before its mark is in every partition; until then nobody reads past the transaction's begin.
-        assert wait_until(lambda: self._are_marked(written), 30)
+        until(lambda: self._are_marked(written), "the transaction's marks")
 
     def _are_marked(self, written: Collection[KafkaPartition]) -> bool:
         try:
@@ -134,21 +134,21 @@ class Feed:
         """Records that are no changes."""
         for value in values:
             self._plain.produce(self.topic(table), value=value, partition=0)
-        assert self._plain.flush(30) == 0
+        assert self._plain.flush(60) == 0
 
     def end(self, table: Table, number: int) -> int:
         """Where a partition of a table's topic ends; marks of transactions included."""
         where = TopicPartition(self.topic(table), number)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
-        return int(self._admin.list_offsets({where: latest})[where].result(30).offset)
+        return int(self._admin.list_offsets({where: latest})[where].result(60).offset)
 
     def grow(self, table: Table, partitions: int) -> None:
         """Give a table's topic more partitions, which what is published from now on is spread over."""
         growth = [NewPartitions(self.topic(table), partitions)]
-        self._admin.create_partitions(growth)[self.topic(table)].result(30)
+        self._admin.create_partitions(growth)[self.topic(table)].result(60)
         self._grown[self.topic(table)] = partitions
         # The producer asks again only after minutes, but for this.
-        assert wait_until(lambda: len(self._partitions(table)) == partitions, 30)
+        until(lambda: len(self._partitions(table)) == partitions, "the topic's partitions")
 
     def _partitions(self, table: Table) -> Collection[int]:
         partitions: Collection[int] = self._producer.list_topics(timeout=60).topics[self.topic(table)].partitions
@@ -160,4 +160,4 @@ class Feed:
 
     def _create(self, plan: TopicPlan) -> None:
         topic = NewTopic(plan.name, plan.partitions, plan.replication(1), config=plan.settings(1))
-        self._admin.create_topics([topic])[plan.name].result(30)
+        self._admin.create_topics([topic])[plan.name].result(60)

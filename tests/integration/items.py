@@ -10,6 +10,7 @@ from typing import Self
 
 from tailrace_schemas.change import Change, Marker
 from tests.integration.feed import Feed
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -81,6 +82,11 @@ class Load:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._write, name="load")
         self.sent = 0
+
+    def until(self, more: int) -> None:
+        """Wait until so many changes more were sent."""
+        goal = self.sent + more
+        until(lambda: self.sent >= goal, f"{more} more changes", 120, every=0.005)
 
     def _write(self) -> None:
         while not self._over.wait(self._seconds):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from tailrace.local.process import wait_until
+from tests.support.waiting import text_of, until
 
 _ROOT: Final = Path(__file__).parents[2]
 PROGRAM = ("-c", "from tailrace.cli.main import run; run()")
@@ -51,16 +51,17 @@ class CommandProcess(ABC):
 
     def until(self, condition: Callable[[], bool], seconds: float | None = None) -> None:
         """Wait for the condition; fails with the log when it does not come, or the process ends first."""
-        met = False
 
-        def over() -> bool:
-            nonlocal met
-            met = condition()
-            return met or self.process.poll() is not None
+        def is_met() -> bool:
+            has_ended = self.process.poll() is not None
+            answer = condition()
+            assert answer or not has_ended, f"{text_of(condition)}: {self._state()}"
+            return answer
 
-        seconds = self.patience if seconds is None else seconds
-        wait_until(over, seconds)
-        assert met or condition(), f"not in {seconds:g} s; exit code {self.process.poll()}\n{self.words()}"
+        until(is_met, text_of(condition), self.patience if seconds is None else seconds, state=self._state)
+
+    def _state(self) -> str:
+        return f"exit code {self.process.poll()}\n{self.words()}"
 
     def words(self) -> str:
         """The end of its log."""
@@ -71,10 +72,11 @@ class CommandProcess(ABC):
         self.process.terminate()
         return self.process.wait(60)
 
-    def ended(self, seconds: float | None = None) -> int | None:
-        """Its exit code once it has ended by itself; None where it has not by then."""
-        wait_until(lambda: self.process.poll() is not None, self.patience if seconds is None else seconds)
-        return self.process.poll()
+    def ended(self, seconds: float | None = None) -> int:
+        """Its exit code once it has ended by itself."""
+        patience = self.patience if seconds is None else seconds
+        until(lambda: self.process.poll() is not None, f"the end of {self.log.stem}", patience, state=self.words)
+        return int(self.process.returncode)
 
     def __enter__(self) -> Self:
         return self.start()

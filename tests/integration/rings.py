@@ -19,7 +19,6 @@ from cassandra.query import SimpleStatement
 
 import tailrace_spark
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generation_records import PublishedGeneration
@@ -27,6 +26,7 @@ from tailrace_schemas.streams import Generation, StreamId
 from tailrace_schemas.topics import Internal, internal_topic
 from tests.integration.agents import AgentProcess, cql, create_keyspace, in_log_order, published, settings_for
 from tests.integration.processes import PROGRAM
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,12 @@ class LiveRing:
             later[:] = [int(timestamp or 0) for state, count, timestamp in said if (state, count) == ("covered", nodes)]
             return len(said) == len(later) == 1 and later[0] > after
 
-        assert wait_until(covered, 120), [(agent.status().get("ring"), agent.words()) for agent in self.agents]
+        until(
+            covered,
+            f"one generation for {nodes} nodes",
+            120,
+            state=lambda: [(agent.status().get("ring"), agent.words()) for agent in self.agents],
+        )
         return later[0]
 
     def until_published(self, keyspace: str, keys: Sequence[int], copies: int) -> None:
@@ -128,7 +133,7 @@ class LiveRing:
             hosts = self._hosts(keyspace)
             return [key for key in keys if len(hosts.get(key, ())) < copies]
 
-        assert wait_until(lambda: not missing(), 120), f"{keyspace}: {len(missing())} of {len(keys)} rows"
+        until(lambda: not missing(), f"{copies} times each row of {keyspace}", 120, state=missing)
 
     def require_each_copy_once(self, keys: Sequence[int]) -> None:
         """That each of these rows was published by as many hosts as have it, and nothing twice, each host in order."""
@@ -210,7 +215,7 @@ class Load:
     def until(self, more: int) -> None:
         """Wait for so many rows more."""
         goal = len(self.acknowledged) + more
-        assert wait_until(lambda: len(self.acknowledged) >= goal, 120), (len(self.acknowledged), self.doubtful)
+        until(lambda: len(self.acknowledged) >= goal, f"{more} more rows", 120, state=lambda: self.doubtful)
 
 
 def holders(ranges: Ranges, token: int) -> frozenset[str]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Self
 
 from tailrace.local import LocalKafka
-from tailrace.local.process import wait_until
 from tests.integration.processes import PROGRAM, CommandProcess, environment
 from tests.services.class_archive import quick_java_lines
+from tests.support.waiting import until
 
 
 class StreamProcess(CommandProcess):
@@ -101,7 +101,7 @@ class StreamProcess(CommandProcess):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(60)
-        assert wait_until(lambda: not any(_runs(pid) for pid in found), 60), f"Java runs on: {found}"
+        until(lambda: not any(_runs(pid) for pid in found), f"the end of Spark's Java: {found}")
 
 
 def _section(name: str, values: Mapping[str, object]) -> str:

@@ -144,7 +144,7 @@ def test_a_start_waits_for_a_dead_agent_s_open_transaction(bench: Bench) -> None
         dead.begin_transaction()
         for number in range(16):
             dead.produce(f"{bench.prefix}.offsets", partition=number, key=b"other/host", value=b"{}")
-        assert dead.flush(30) == 0
+        assert dead.flush(60) == 0
         bench.write(range(100))
         agent.until(lambda: agent.count("changes") >= 100)
         agent.kill()

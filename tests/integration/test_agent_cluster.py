@@ -14,11 +14,11 @@ from tailrace.cluster import MURMUR3, Contact, LiveCluster
 from tailrace.gossip import ring_of
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.local.ports import free_port
-from tailrace.local.process import wait_until
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
 from tests.integration.agents import cql, create_keyspace
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -83,15 +83,15 @@ def test_a_node_that_joins_and_leaves(tmp_path: Path) -> None:
             stack.callback(two.kill)
             assert cluster.ring().normal
             started = pool.submit(two.start)
-            assert wait_until(lambda: not cluster.ring().normal, 60)
+            until(lambda: not cluster.ring().normal, "a ring that changes")
             assert [len(node.tokens) for node in cluster.ring().nodes if not node.normal] == [0]
             started.result(90)
-            assert wait_until(lambda: len(cluster.ring().tokens) == 8 and cluster.ring().normal, 30)
+            until(lambda: len(cluster.ring().tokens) == 8 and cluster.ring().normal, "a ring of two nodes")
             left = pool.submit(two.nodetool, "decommission", "--force")
-            assert wait_until(lambda: not cluster.ring().normal, 60)
+            until(lambda: not cluster.ring().normal, "a ring that changes")
             assert [len(node.tokens) for node in cluster.ring().nodes if not node.normal] == [4]
             left.result(90)
-            assert wait_until(lambda: len(cluster.ring().tokens) == 4 and cluster.ring().normal, 30)
+            until(lambda: len(cluster.ring().tokens) == 4 and cluster.ring().normal, "a ring of one node")
 
 
 def test_reads_every_kind_of_definition(cluster: LiveCluster, cassandra: LocalCassandra, keyspace_name: str) -> None:
@@ -142,7 +142,7 @@ def test_hears_of_every_change(
         f"TABLE {name}.t DROPPED",
         f"KEYSPACE {name} DROPPED",
     }
-    assert wait_until(lambda: wanted <= set(events), 30), events
+    until(lambda: wanted <= set(events), "events of the node", state=lambda: events)
     assert during != before
 
 

@@ -14,9 +14,9 @@ from tailrace.capture.cdcraw import CdcRaw
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.local import CassandraSettings, LocalCassandra
-from tailrace.local.process import wait_until
 from tailrace.state.resume import Resume
 from tests.integration.agents import contact_of_node, cql
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -38,7 +38,7 @@ def test_rows_that_repair_brings_are_in_the_log_where_cdc_on_repair_says_so(enab
             for key in range(20):
                 session.execute(f"INSERT INTO k.t (k) VALUES ({key})")
             two.start()
-            assert wait_until(lambda: two.nodetool("status").count("UN ") == 2, 60)
+            until(lambda: two.nodetool("status").count("UN ") == 2, "two nodes that are up")
             two.nodetool("repair", "--full", "k")
             marker = SimpleStatement("INSERT INTO k.t (k) VALUES (99)", consistency_level=ConsistencyLevel.ALL)
             session.execute(marker)
@@ -67,5 +67,5 @@ def keys_in_the_log(node: LocalCassandra, last: int) -> dict[int, bool]:
                         )
             return last in found
 
-        assert wait_until(seen, 60)
+        until(seen, "the last row in the log")
     return found

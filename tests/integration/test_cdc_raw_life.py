@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace.segments.directory import list_segments
 from tests.integration.agents import (
     cql,
@@ -18,6 +17,7 @@ from tests.integration.agents import (
     ints,
 )
 from tests.integration.cdc_raw import LIMIT, ROWS, Bench
+from tests.support.waiting import until
 
 RECOUNT = {"cdc_free_space_check_interval": "20ms"}
 SMALL = CassandraSettings(cdc_total_mib=LIMIT, heap_mib=384, yaml=RECOUNT)
@@ -80,7 +80,7 @@ def test_a_full_cdc_raw_is_freed_and_writes_go_on(bench: Bench) -> None:
         with bench.agent(on_pressure="hold") as agent:
             agent.until_ready()
             more = range(10_000, 10_050)
-            assert wait_until(lambda: bench.write(session, more) == list(more), 60)
+            until(lambda: bench.write(session, more) == list(more), "writes that are taken again")
             agent.until(lambda: {*taken, *more} <= ints(bench.records()).keys())
             agent.until(lambda: agent.status()["cdc_raw"]["used_bytes"] < (LIMIT << 20) // 2)
             assert "headroom" not in agent.status()["degraded"]

@@ -16,12 +16,12 @@ import sqlalchemy as sa
 from cassandra import InvalidRequest
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tests import postgres
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.compiled import run
 from tests.integration.feed import Feed
 from tests.services.spark_cluster import SparkCluster, compiled_code
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -91,7 +91,7 @@ class Killing:
                             return len(killed) >= 3
                 return stream.poll() is not None
 
-            assert wait_until(killed_another, 300), log.read_text()
+            until(killed_another, "three killed executors, or the stream's end", 300, state=log.read_text)
             assert stream.wait(300) == 0, log.read_text()
         assert killed, log.read_text()
         assert "on executors" in log.read_text()

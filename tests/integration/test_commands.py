@@ -27,7 +27,6 @@ from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.history.records import HistoryRecord
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.state.resume import Resume
 from tailrace_common.settings import TopicSettings
@@ -45,6 +44,7 @@ from tests.integration.agents import (
     published,
     settings_for,
 )
+from tests.support.waiting import until
 from tests.unit.capture.segments import SegmentWriter
 
 _OVERRIDES = [name for name in os.environ if name.startswith("TAILRACE_")]
@@ -112,7 +112,7 @@ class Bench:
                     found.extend(entry.payload for entry in entries if self._is_ours(entry))
                 return len(found) >= self._written
 
-            assert wait_until(seen, 60)
+            until(seen, "all that was written in the log")
         assert len(found) == self._written
         return found[first:]
 

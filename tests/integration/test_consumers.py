@@ -50,7 +50,7 @@ def topic(
             producer = Producer({"bootstrap.servers": kafka.bootstrap})
             for schema_id, value in NONSENSE:
                 producer.produce(f"{prefix}.schemas", value, schema_id, 0)
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
     return name
 
 
@@ -69,7 +69,7 @@ def read(kafka: LocalKafka, topic: str, partitions: int) -> Iterator[tuple[bytes
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
     ended = 0
     while ended < partitions:
-        message = consumer.poll(30)
+        message = consumer.poll(60)
         assert message is not None
         if (error := message.error()) is None:
             yield message.key(), message.value()

@@ -12,13 +12,13 @@ import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_schemas.change import Change
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.kafka.outlet import KafkaOutlet, KafkaTarget
 from tests import postgres
 from tests.services.connect import LocalConnect, port_of
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Topic
 from tests.unit.tables import table
@@ -38,8 +38,7 @@ _SECONDS: Final = 120.0
 
 def await_equal(read: Callable[[], Any], wanted: Any) -> None:
     """Return once what is read is what is wanted; fail with what it is otherwise."""
-    wait_until(lambda: read() == wanted, _SECONDS)
-    assert read() == wanted
+    until(lambda: read() == wanted, f"{wanted}", _SECONDS, state=read)
 
 
 class Rows:

@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_common.kafka import TopicReader
 from tailrace_common.topics.progress import ProgressReader
 from tailrace_common.topics.schemas import SchemaReader
@@ -38,6 +36,7 @@ from tests.integration.agents import (
     settings_for,
     start_here,
 )
+from tests.support.waiting import until
 
 Config = dict[str, bool | int | float | str]
 
@@ -103,7 +102,7 @@ class Stage:
         admin, latest = AdminClient({"bootstrap.servers": self.kafka.bootstrap}), OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
         asked = {TopicPartition(self.topic, number): latest for number in range(3)}
         ends = [
-            sum(future.result(30).offset for future in admin.list_offsets(asked, isolation_level=level).values())
+            sum(future.result(60).offset for future in admin.list_offsets(asked, isolation_level=level).values())
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         ]
         committed, appended = ends
@@ -121,7 +120,7 @@ class Stage:
             agent.signal(signal.SIGCONT)
             return False
 
-        assert wait_until(frozen, 30)
+        until(frozen, "a transaction of the stopped agent")
 
 
 @pytest.fixture
@@ -149,7 +148,7 @@ def test_an_agent_stopped_for_longer_than_its_transaction_goes_on(stage: Stage) 
         agent.until_ready()
         with stage.load():
             stage.freeze(agent)
-            assert wait_until(lambda: not stage.in_a_transaction(), 30), "Kafka has not ended the transaction"
+            until(lambda: not stage.in_a_transaction(), "the end of the transaction by Kafka")
             agent.signal(signal.SIGCONT)
         agent.until(lambda: sum(stage.keys().values()) >= stage.written)
         assert agent.stop() == 0, agent.words()
@@ -205,13 +204,14 @@ def test_progress_never_runs_ahead_of_a_reader(stage: Stage) -> None:
                     looks.append((progress[0].position, frozenset(seen)))
                 return bool(progress) and progress[0].caught_up and len(seen) == stage.written
 
+            def has_moved() -> bool:
+                look()
+                return len({position for position, _ in looks}) > 10
+
             with stage.load():
-                began = time.monotonic()
-                while time.monotonic() - began < 5:
-                    look()
-            assert wait_until(look, 30)
+                until(has_moved, "progress that moves ten times")
+            until(look, "all that was written, and progress that has caught up")
         assert agent.stop() == 0
-    assert len({position for position, _ in looks}) > 5, "progress that hardly moves shows nothing"
     for position, known in looks:
         assert {place for place in seen if place <= position} <= known
     assert looks[-1][0] >= max(seen)
@@ -239,7 +239,7 @@ def test_topics_that_their_owner_makes(stage: Stage) -> None:
     assert stage.topic in {topic.topic for topic in made}
     admin = AdminClient({"bootstrap.servers": stage.kafka.bootstrap})
     for future in admin.create_topics(made).values():
-        future.result(30)
+        future.result(60)
     answer = CliRunner().invoke(complete(), ["topics", "plan", "-c", str(early.settings)])
     rows = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
     assert {row["state"] for row in rows} == {"there"}

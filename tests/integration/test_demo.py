@@ -13,8 +13,8 @@ import pytest
 
 from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra
-from tailrace.local.process import wait_until
 from tests.integration.agents import contact_of_node
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-c", "from tailrace.cli.main import run; run()", "demo")
@@ -84,7 +84,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     assert demo.returncode == 130, said
     assert b"ended, and everything that was started" in said
     # Spark's Java ends by itself when its Python is gone.
-    assert wait_until(lambda: not any(map(alive, started)), 60)
+    until(lambda: not any(map(alive, started)), "the end of all processes")
 
 
 @pytest.mark.long
@@ -105,13 +105,13 @@ def test_a_closed_terminal_ends_everything_and_leaves_nothing(tmp_path: Path) ->
     shown = b""
     while b"stream" not in shown:
         shown += os.read(ours, 4096)
-    assert wait_until(lambda: len(children(demo.pid)) >= 3, 60)
+    until(lambda: len(children(demo.pid)) >= 3, "three processes of the demo")
     started = children(demo.pid)
     assert len(list(tmp_path.iterdir())) == 1
     os.close(ours)
     assert demo.wait(60) == 130
     assert list(tmp_path.iterdir()) == []
-    assert wait_until(lambda: not any(map(alive, started)), 20)
+    until(lambda: not any(map(alive, started)), "the end of all processes")
 
 
 def test_the_script_of_the_compose_file_runs(cassandra: LocalCassandra) -> None:

@@ -31,9 +31,9 @@ from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.filtering import JUDGES, Judge, delivered
-from tests.integration.queries import until
 from tests.postgres import new_database
 from tests.support.shop import one_change
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import column, table
 
@@ -297,10 +297,10 @@ def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_hold
         running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
         running.start()
         try:
-            until(lambda: sum(one.records for one in batches) == 2)
+            until(lambda: sum(one.records for one in batches) == 2, "2 records")
             feed.publish([Log(EVENTS).insert((1,), (), 10, v=1), Log(LOGS).insert((1,), (), 10, v=1)])
             feed.publish([people.update((name,), (), 11, age=2) for name in ("ann", "bob")])
-            until(lambda: sum(one.records for one in batches) == 6)
+            until(lambda: sum(one.records for one in batches) == 6, "6 records")
         finally:
             stop.set()
             running.join(60)
@@ -343,7 +343,7 @@ def test_a_table_follows_the_rows_that_match_by_other_columns_than_the_keys(
             seen += len(changes)
             if number == 0:
                 running.start()
-            until(lambda total=seen: sum(one.records for one in batches) == total)  # type: ignore[misc]  # of a default
+            until(lambda total=seen: sum(one.records for one in batches) == total, f"{seen} records")  # type: ignore[misc]  # of a default
             with engine.connect() as connection:
                 rows = connection.execute(sa.text("SELECT name, age FROM shop_people")).all()
             expected = {name: age for name, age in _ages(rounds[: number + 1]).items() if 10 <= age <= 35}

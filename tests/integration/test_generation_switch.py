@@ -26,7 +26,8 @@ from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities
 from tests.integration.feed import Feed
-from tests.integration.queries import status_of, until
+from tests.integration.queries import status_of
+from tests.support.waiting import until
 from tests.unit.schemas.naive import naive_place, naive_shard
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -64,7 +65,6 @@ class Recording:
     def __init__(self, *, by_tasks: bool) -> None:
         self.batches: list[list[Assigned]] = []
         self.dies = False
-        self.taken = threading.Condition()
         self.capabilities = Capabilities(tasks=self if by_tasks else None)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
@@ -83,9 +83,7 @@ class Recording:
         return self._keep(tuple(change for detail in details for change in detail))
 
     def _keep(self, changes: Sequence[Assigned]) -> Summary:
-        with self.taken:
-            self.batches.append(list(changes))
-            self.taken.notify_all()
+        self.batches.append(list(changes))
         if self.dies and changes:
             self.dies = False
             raise RuntimeError("killed before the checkpoint")
@@ -96,8 +94,7 @@ class Recording:
 
     def until(self, count: int) -> None:
         """Wait until so many changes were delivered."""
-        with self.taken:
-            assert self.taken.wait_for(lambda: sum(map(len, self.batches)) >= count, 60)
+        until(lambda: sum(map(len, self.batches)) >= count, f"{count} changes")
 
 
 @dataclass(frozen=True)
@@ -226,7 +223,7 @@ def test_a_stream_that_dies_between_generations(
         generations, switch = first_and_second(spark, feed, sink, load)
         sink.dies = True
         load.write(generations[0].timestamp, switch, switch + 2 * FAR_MS)
-        until(lambda: bool(ended))
+        until(lambda: ended, "the end of the query")
     before = list(sink.batches)
     generations.append(feed.announce(switch + FAR_MS, switch))
     stop.clear()
@@ -248,9 +245,9 @@ def first_and_second(spark: SparkSession, feed: Feed, sink: Recording, load: Loa
     """
     began = now_ms() - FAR_MS
     load.write(began, now_ms())
-    until(lambda: status_of(spark).startswith("Batch 0 waits for the generations: "))
+    until(lambda: status_of(spark).startswith("Batch 0 waits for the generations: "), "the batch to wait")
     commit = feed.announce_half(began)
-    until(lambda: "no valid generation" in status_of(spark))
+    until(lambda: "no valid generation" in status_of(spark), "its reason")
     assert not sink.batches
     generations = [commit()]
     sink.until(len(load.written))

@@ -123,7 +123,7 @@ def headers_of(kafka: LocalKafka, topic: str) -> dict[str, bytes]:
     config = {"bootstrap.servers": kafka.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     with closing(Consumer({**config, "isolation.level": "read_committed"})) as consumer:
         consumer.subscribe([topic])
-        message = consumer.poll(30)
+        message = consumer.poll(60)
         assert message is not None
         headers: Any = message.headers()
         return dict(headers)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tailrace.local.ports import is_open
-from tailrace.local.process import is_locked, wait_until
+from tailrace.local.process import is_locked
+from tests.support.waiting import until
 
 TAILRACE = (sys.executable, "-c", "from tailrace.cli.main import run; run()", "local")
 
@@ -83,7 +84,7 @@ def test_up_prints_where_the_services_are_and_keeps_them_until_sigterm(up: Up) -
 def test_services_end_when_up_is_killed(up: Up) -> None:
     code, _ = up.end(signal.SIGKILL)
     assert code == -signal.SIGKILL
-    assert wait_until(lambda: up.running() == [], 60)
+    until(lambda: up.running() == [], "the end of all services", state=up.running)
     assert not any(is_open_at(service["address"]) for service in up.services)
 
 
@@ -104,7 +105,7 @@ def test_up_beside_a_dead_service_starts_it_again(tmp_path: Path) -> None:
     before = [json.loads(line) for line in local("up", "--detach", *place).stdout.splitlines()]
     try:
         os.kill(before[1]["pid"], signal.SIGKILL)
-        assert wait_until(lambda: not is_locked(tmp_path / "up" / "kafka", "kafka"), 60)
+        until(lambda: not is_locked(tmp_path / "up" / "kafka", "kafka"), "Kafka's directory to be free")
         again = [json.loads(line) for line in local("up", "--detach", *place).stdout.splitlines()]
         assert [(one["service"], one["state"]) for one in again] == [("cassandra", "running"), ("kafka", "running")]
         assert all(is_open_at(one["address"]) for one in again)

@@ -18,11 +18,11 @@ from examples.log_reader.descriptions import Descriptions
 from examples.log_reader.limits import Limit, behind_now, watermark
 from examples.log_reader.reader import LogRow, ProgressFile, Reader
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import open_sink
 from tests.integration.agents import AgentProcess, appended, cql, create_keyspace, settings_for, start_here
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -149,9 +149,9 @@ def test_a_restart_of_the_stream_loses_nothing_for_a_reader_of_the_watermark(
     complete = watermark(world.session, world.keyspace, "t_scylla_cdc_log", ConsistencyLevel.LOCAL_ONE)
     watcher = Watcher(world, complete, tmp_path / "watermark.json")
     with streaming(spark, world.settings):
-        assert wait_until(world.has_log, SECONDS), "no log table before the first change"
+        until(world.has_log, "a log table before the first change", SECONDS)
         world.write()
-        assert wait_until(lambda: len(watcher.read()) >= CHANGES, SECONDS)
+        until(lambda: len(watcher.read()) >= CHANGES, "all changes in the log table", SECONDS)
     stood_still = complete()
     world.write()
     hasty = Watcher(world, behind_now(-60, time.time), tmp_path / "hasty.json")
@@ -159,7 +159,7 @@ def test_a_restart_of_the_stream_loses_nothing_for_a_reader_of_the_watermark(
     assert sorted(watcher.read()) == list(range(CHANGES))
     assert complete() == stood_still
     with streaming(spark, world.settings):
-        assert wait_until(lambda: len(watcher.read()) >= 2 * CHANGES, SECONDS)
+        until(lambda: len(watcher.read()) >= 2 * CHANGES, "all changes in the log table", SECONDS)
     assert sorted(watcher.read()) == list(range(2 * CHANGES))
     assert len(hasty.read()) == CHANGES, f"the other reader has lost {CHANGES} of {CHANGES}"
 
@@ -176,15 +176,15 @@ def test_columns_come_with_all_that_belongs_to_them_and_go(world: World, spark: 
         return found == (own if wanted else set())
 
     with streaming(spark, world.settings):
-        assert wait_until(world.has_log, SECONDS)
+        until(world.has_log, "the log table", SECONDS)
         world.session.execute(f"ALTER TABLE {world.keyspace}.t ADD extra list<int>")
-        assert wait_until(lambda: are_all_there(True), SECONDS)
+        until(lambda: are_all_there(True), "all rows in the log", SECONDS)
         world.session.execute(f"UPDATE {world.keyspace}.t SET extra = [1] WHERE pk = 0")
         world.session.execute(f"ALTER TABLE {world.keyspace}.t DROP extra")
-        assert wait_until(lambda: are_all_there(False), SECONDS)
+        until(lambda: are_all_there(False), "the rows to be gone from the log", SECONDS)
         world.write()
         keys = f"SELECT pk FROM {world.keyspace}.t_scylla_cdc_log"
-        assert wait_until(lambda: len(list(world.session.execute(keys))) >= CHANGES + 1, SECONDS)
+        until(lambda: len(list(world.session.execute(keys))) >= CHANGES + 1, "the rows in the log table", SECONDS)
     assert seen == {frozenset(), frozenset(own)}, "columns were seen without those that belong to them"
     letters = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
     assert "tailrace_log_dead_letters" not in {name for (name,) in world.session.execute(letters, (world.keyspace,))}

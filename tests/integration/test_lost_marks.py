@@ -27,6 +27,7 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.integration.feed import Feed
 from tests.services.proxy import Proxy
+from tests.support.waiting import let_pass
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.tables import table
 
@@ -99,7 +100,7 @@ class Desk:
         """kill -9, and a start in which no mark arrives before the broker's partitions have a leader again."""
         self.proxy.refuse()
         self.kafka.kill()
-        time.sleep(TIMEOUT)  # so that the broker aborts by itself what is open
+        let_pass(TIMEOUT, "the time after which the broker aborts by itself what is open")
         self.kafka.start()
         self.proxy.flow()
 

@@ -19,8 +19,8 @@ from tailrace.local.ports import free_port
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
-from tests.integration.queries import until
 from tests.support.clock import ManualClock
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.integration,
@@ -155,17 +155,17 @@ def test_prometheus_reads_agent_and_stream_and_evaluates_all_rules(tmp_path: Pat
         with (tmp_path / "log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            until(lambda: answers(port) and healthy(port))
+            until(lambda: answers(port) and healthy(port), "a healthy Prometheus")
             targets = {
                 target["labels"]["job"]: target["health"] for target in ask(port, "/api/v1/targets")["activeTargets"]
             }
             assert targets == {"tailrace-agent": "up", "tailrace-stream": "up"}
-            until(lambda: ask(port, "/api/v1/query?query=tailrace_stream_blocked")["result"] != [])
+            until(lambda: ask(port, "/api/v1/query?query=tailrace_stream_blocked")["result"] != [], "the metric")
             [ready] = ask(port, "/api/v1/query?query=tailrace_ready")["result"]
             assert ready["value"][1] == "0"
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 def answers(port: int) -> bool:

@@ -15,7 +15,6 @@ import pytest
 from cassandra import ConsistencyLevel
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tests import mariadb, postgres
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import cql
@@ -25,6 +24,7 @@ from tests.oracle.kinds import finite_kinds_of, kinds_of, lasting_kinds_of
 from tests.oracle.stream_trial import StreamTrial
 from tests.oracle.trial import Ground
 from tests.services.choice import Means
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,12 +88,12 @@ class _NodeDown(StreamTrial):
         first, last = self._ground.nodes[0], self._ground.nodes[-1]
         over.wait(5)
         last.kill()
-        assert wait_until(lambda: bool(_hints(first)), 60), "no hints"
+        until(lambda: bool(_hints(first)), "hints")
         self._kill_one()
         last.start()
         self.kills["node"] += 1
         assert over.wait(600)
-        assert wait_until(lambda: not any(map(_hints, self._ground.nodes)), 120), "hints that nobody takes"
+        until(lambda: not any(map(_hints, self._ground.nodes)), "the hints to be taken", 120)
         self.mark()
 
 

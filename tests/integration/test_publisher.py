@@ -24,7 +24,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
 
 from tailrace.local import LocalKafka
 from tailrace.local.kafka import KafkaSettings
-from tailrace.local.process import wait_until
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.offsets import OffsetsLostError
@@ -37,6 +36,7 @@ from tailrace_schemas.errors import FencedError, RefusedError, ServiceError, Set
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, encode_progress, progress_key
 from tailrace_schemas.topics import Internal
+from tests.support.waiting import let_pass, until
 
 Config = dict[str, bool | int | float | str]
 HEADERS = ((TRACEPARENT, f"00-{'1' * 32}-{'2' * 16}-01".encode()),)
@@ -119,7 +119,7 @@ def go_on(desk: Desk, tenure: Tenure, upto: int, *, timeout: int = 10) -> None:
                 return False
             return True
 
-    assert wait_until(attempt, 90)
+    until(attempt, "a commit", 90)
 
 
 @pytest.mark.promise("agent.ended-transaction", "agent.kafka-stands-still")
@@ -132,9 +132,8 @@ def test_a_transaction_that_kafka_ended_is_done_again(desk: Desk) -> None:
             publisher.send(desk.record(number))
         publisher.commit(at(9))
         publisher.send(desk.record(10))
-        began = time.monotonic()
         # Kafka ends it a second after its limit at the latest; before, the commit would come through.
-        assert wait_until(lambda: time.monotonic() - began > 5, 10)
+        let_pass(5, "the transaction's limit")
         with pytest.raises(TailraceError, match="Kafka") as ended:
             publisher.commit(at(10))
         assert isinstance(ended.value, ServiceError)
@@ -211,11 +210,11 @@ def delete(desk: Desk, *, emptied: bool) -> None:
     if emptied:
         empty(admin, topic)
         return
-    admin.delete_topics([topic])[topic].result(30)
-    assert wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, 30)
+    admin.delete_topics([topic])[topic].result(60)
+    until(lambda: topic not in admin.list_topics(timeout=60).topics, "the topic to be gone")
     KafkaTopics(desk.config, desk.options).ensure_internal(INTERNAL)
     # A broker hears of a topic a moment after it was made.
-    assert wait_until(lambda: topic in admin.list_topics(timeout=60).topics, 30)
+    until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic")
 
 
 def empty(admin: AdminClient, topic: str) -> None:
@@ -225,7 +224,7 @@ def empty(admin: AdminClient, topic: str) -> None:
         entry = ConfigEntry("cleanup.policy", value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         for future in admin.incremental_alter_configs([resource]).values():
-            future.result(30)
+            future.result(60)
 
     policy("delete")
     partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions
@@ -233,11 +232,11 @@ def empty(admin: AdminClient, topic: str) -> None:
 
     def deleted() -> bool:
         try:
-            return all(future.result(30) is not None for future in admin.delete_records(list(ends)).values())
+            return all(future.result(60) is not None for future in admin.delete_records(list(ends)).values())
         except KafkaException:  # the broker does not know the new policy yet
             return False
 
-    assert wait_until(deleted, 30)
+    until(deleted, "the deletion of the records")
     policy("compact")
 
 
@@ -267,7 +266,7 @@ def test_a_deleted_topic_is_named(desk: Desk, timeout: int) -> None:
         publisher.send(desk.record(0, other))
         publisher.commit(at(0))
         admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
-        admin.delete_topics([other])[other].result(30)
+        admin.delete_topics([other])[other].result(60)
 
         def load() -> None:
             for number in range(1, 100):
@@ -288,13 +287,13 @@ def test_a_topic_that_takes_small_batches_only(desk: Desk) -> None:
         desk.topics.ensure_table(small)
         limit = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, small, incremental_configs=[limit])
-        admin.incremental_alter_configs([resource])[resource].result(30)
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
         def limited() -> bool:  # a broker learns of a change a moment after the controller has confirmed it
             desk.topics.ensure_table(small)
             return desk.topics.limit(small) == 20000
 
-        assert wait_until(limited, 30)
+        until(limited, "the topic's new limit")
         with pytest.raises(ServiceError, match="smaller batches"):
             publisher.send(desk.record(0, small))
     with closing(desk.publisher()) as publisher:
@@ -313,7 +312,7 @@ def test_partitions_added_while_it_runs(desk: Desk) -> None:
     """Said with advice."""
     desk.topics.require_unchanged()
     admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
-    admin.create_partitions([NewPartitions(desk.topic, 5)])[desk.topic].result(30)
+    admin.create_partitions([NewPartitions(desk.topic, 5)])[desk.topic].result(60)
 
     def told() -> bool:
         try:
@@ -322,7 +321,7 @@ def test_partitions_added_while_it_runs(desk: Desk) -> None:
             return "has 5 partitions, and had 3" in str(error)
         return False
 
-    assert wait_until(told, 30)
+    until(told, "the error about partitions")
 
 
 @pytest.mark.promise("agent.unfit-topics")
@@ -333,7 +332,7 @@ def test_a_lost_race_for_a_topic_is_success_unless_it_harms(desk: Desk) -> None:
         assert list(pool.map(lambda topics: topics.ensure_table(name), many)) == [3] * len(many)
     compacted = f"{desk.prefix}.ks.compacted"
     admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
-    admin.create_topics([NewTopic(compacted, 3, 1, config={"cleanup.policy": "compact"})])[compacted].result(30)
+    admin.create_topics([NewTopic(compacted, 3, 1, config={"cleanup.policy": "compact"})])[compacted].result(60)
     with pytest.raises(SettingsError, match=r"cleanup\.policy=compact; it needs delete"):
         desk.topics.ensure_table(compacted)
 
@@ -342,8 +341,8 @@ def test_a_lost_race_for_a_topic_is_success_unless_it_harms(desk: Desk) -> None:
 def test_a_topic_that_was_deleted_under_the_agent_is_said(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     """As a warning that names it, and once: it was made in silence, as a new table's is."""
     admin = AdminClient({"bootstrap.servers": desk.kafka.bootstrap})
-    admin.delete_topics([desk.topic])[desk.topic].result(30)
-    assert wait_until(lambda: desk.topic not in desk.topics.survey()[0], 30)
+    admin.delete_topics([desk.topic])[desk.topic].result(60)
+    until(lambda: desk.topic not in desk.topics.survey()[0], "the topic to be gone")
     assert desk.topics.ensure_table(desk.topic) == 3
     assert desk.topics.ensure_table(desk.topic) == 3
     # Not `record.message`: a record that no handler has formatted yet has none.
@@ -410,7 +409,7 @@ def test_a_record_for_which_the_header_has_no_room_has_none(desk: Desk) -> None:
         publisher.commit(at(1))
     with closing(Consumer({**desk.config, "group.id": desk.prefix, "isolation.level": "read_committed"})) as consumer:
         consumer.assign([TopicPartition(desk.topic, 0, 0)])
-        messages = [message for _ in range(3) if (message := consumer.poll(30)) is not None]
+        messages = [message for _ in range(3) if (message := consumer.poll(60)) is not None]
     assert [len(message.value() or b"") for message in messages] == [1, len(largest), 1]
     assert [message.headers() for message in messages] == [list(HEADERS), None, list(HEADERS)]
 

@@ -45,7 +45,7 @@ def test_too_large_and_deleted(
             assert "max.message.bytes" in agent.status()["degraded"]["parked"]
 
             # Deleted: what it had is its owner's loss, what comes is not.
-            admin.delete_topics([other])[other].result(30)
+            admin.delete_topics([other])[other].result(60)
             session.execute(f"INSERT INTO {keyspace_name}.other (k, v) VALUES (2, 0x00)")
             session.execute(insert, (3, b"x"))
             agent.until(lambda: ints(published(kafka, prefix, large)) == Counter([0, 2, 3]))
@@ -76,4 +76,4 @@ def _limit(admin: AdminClient, topic: str, size: int) -> None:
     )
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(60)

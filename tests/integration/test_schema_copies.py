@@ -14,13 +14,13 @@ from tailrace.capture.watch import Watch
 from tailrace.cluster import LiveCluster
 from tailrace.history.events import EventKind
 from tailrace.local import CassandraSettings, LocalCassandra
-from tailrace.local.process import wait_until
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.schema.live import LiveSchema
 from tailrace.segments.kept import KeptSegments
 from tailrace.state.resume import Resume
 from tests.integration.agents import contact_of_node, cql, create_keyspace
 from tests.services.choice import Means
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -77,7 +77,7 @@ def test_copies_have_one_digest(means: Means, tmp_path: Path, release: str) -> N
                 schema.follow(None)
             return [[event.digest.hex() for event in schema.events if event.keyspace == "ks"] for schema in schemas]
 
-        assert wait_until(lambda: all(len(found) == 13 for found in told()), 60), [s.events for s in schemas]
+        until(lambda: all(len(found) == 13 for found in told()), "13 events from each", state=told)
         first, second = told()
         assert first == second, [[(str(one), one.written, one.inferred) for one in s.events] for s in schemas]
         assert len(set(first)) == len(first)

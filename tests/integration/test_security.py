@@ -33,7 +33,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its __all__
 
 from tailrace.assembly.services import contact_of
 from tailrace.cluster import LiveCluster
-from tailrace.local.process import wait_until
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
 from tailrace.publish.record import Record
 from tailrace.state.resume import Resume
@@ -49,6 +48,7 @@ from tests.integration.agents import AgentProcess, ints, published
 from tests.integration.feed import Feed
 from tests.services.certificates import Authority, Issued
 from tests.services.secured import SecuredCassandra, SecuredKafka
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -248,7 +248,7 @@ def eventually(action: Callable[[], None]) -> None:
             return False
         return True
 
-    assert wait_until(succeeds, 30), errors[-1]
+    until(succeeds, f"success of {action}", state=lambda: errors[-1])
 
 
 @pytest.mark.parametrize("right", range(len(rights(AGENT, "p."))))
@@ -269,7 +269,7 @@ def test_every_right_to_kafka_is_needed(right: int, guarded: Guarded, prefix: st
             errors.append(str(error))
         return bool(errors)
 
-    assert wait_until(refused, 30)
+    until(refused, "a refusal")
     assert "authorization failed" in errors[0].lower()
     assert_no_secret(errors[0], guarded)
 
@@ -569,7 +569,7 @@ def streamed(environment: Mapping[str, str], directory: Path) -> tuple[int, str]
         return process.poll() is not None
 
     try:
-        assert wait_until(ended, 240), log.read_text()
+        until(ended, "the end of the command", 240, state=log.read_text)
     finally:
         process.kill()
         process.wait()

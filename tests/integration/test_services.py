@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tests.integration.agents import cql, create_keyspace
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 def create_topic(kafka: LocalKafka, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     created: Future[None] = admin.create_topics([NewTopic(name, 1, 1)])[name]
-    created.result(30)
+    created.result(60)
 
 
 def produce(kafka: LocalKafka, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": kafka.bootstrap})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def consume(kafka: LocalKafka, topic: str, count: int) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
-        return [message.value() or b"" for message in consumer.consume(count, timeout=30)]
+        return [message.value() or b"" for message in consumer.consume(count, timeout=60)]
     finally:
         consumer.close()
 
@@ -52,7 +52,7 @@ def test_cassandra_links_a_segment_with_changes_and_writes_its_index(
         session.execute(f"CREATE TABLE {keyspace_name}.t (k int PRIMARY KEY, v text) WITH cdc = true")
         before = indexes(cassandra)
         session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (1, 'one')")
-        assert wait_until(lambda: indexes(cassandra) != before, 30)
+        until(lambda: indexes(cassandra) != before, "another index")
         (row,) = session.execute("SELECT release_version FROM system.local")
         assert row.release_version == "5.0.9"
     # Finished segments stay in cdc_raw alone; of those that Cassandra has open, both names are one file.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, Final
 import pytest
 
 from tailrace.local import LocalKafka
-from tailrace.local.process import wait_until
 from tests.held import Record, hold
 from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
@@ -24,6 +22,7 @@ from tests.integration.items import ITEMS, LAST, Load, Source
 from tests.integration.streams import StreamProcess, has_workers, kill_all, kills
 from tests.integration.targets import TARGETS, Target
 from tests.integration.ways import Ground, Way
+from tests.support.waiting import until
 
 _STEPS: Final = (Step.NOTING, Step.NOTED, Step.READ, Step.WRITING, Step.COMMITTED)
 _TASK_STEPS: Final = (Step.TASKS, Step.PLANNED, Step.COMMITTED, Step.NOTED)
@@ -85,7 +84,7 @@ class Killed:
             running.until(lambda: self._target.arrived(sent + LAST) and self._equal())
             assert running.stop() == 0, running.words()
         # A row that had expired when it was written into Cassandra may show for another second.
-        assert wait_until(self._equal, 30)
+        until(self._equal, "an equal target")
         self._target.require(sent + LAST)
         return sent + LAST
 
@@ -110,7 +109,7 @@ def test_every_sink_outlives_kills(
                     trial.die_at(_STEPS[(number - number // 3) % len(_STEPS)], random.randrange(1, 4))
                 else:
                     with trial.stream() as running:
-                        time.sleep(random.uniform(2, 9))  # the time of its death is what is varied
+                        load.until(random.randrange(60, 300))
                         running.kill(**victims[number // 3 % 3])
                     trial.killed += 1
         told(capsys, target, "driver", trial.killed, trial.settle(load.sent))
@@ -133,7 +132,7 @@ def test_every_sink_outlives_kills_by_tasks(
                     continue
                 with trial.stream() as running:
                     running.until(partial(has_workers, running))
-                    time.sleep(random.uniform(0, 3))  # the time of the death is what is varied
+                    load.until(random.randrange(100))
                     if number % 3 == 1:
                         trial.kill_tasks(running)
                     else:

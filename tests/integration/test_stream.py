@@ -25,8 +25,9 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
 from tests.integration.feed import GENERATION_AT, Feed
-from tests.integration.queries import status_of, until
+from tests.integration.queries import status_of
 from tests.postgres import new_database
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -212,11 +213,11 @@ def test_a_running_stream_takes_a_definition_that_is_announced_again_for_the_new
     running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
     running.start()
     try:
-        until(lambda: sum(batch.records for batch in batches) == 2)
+        until(lambda: sum(batch.records for batch in batches) == 2, "2 records")
         assert "buyer" in database.columns("shop_orders")
         feed.add(ORDERS)
         feed.publish([LOG.insert(("c",), (1,), WRITTEN)])
-        until(lambda: sum(batch.records for batch in batches) == 3)
+        until(lambda: sum(batch.records for batch in batches) == 3, "3 records")
         assert "buyer" not in database.columns("shop_orders")
         assert database.select("SELECT customer FROM shop_orders ORDER BY 1") == [("a",), ("b",), ("c",)]
     finally:
@@ -350,14 +351,14 @@ def test_a_running_stream_reads_new_tables_and_tells_of_itself(
     running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
     running.start()
     try:
-        until(lambda: sum(batch.records for batch in batches) == len(history()) + 20)
+        until(lambda: sum(batch.records for batch in batches) == len(history()) + 20, "all records")
         [query] = spark.streams.active
         run, before = query.runId, len(batches)
         feed.publish([new.insert((number,), (), WRITTEN + number, v=1) for number in range(6)])
-        until(lambda: sum(batch.records for batch in batches[before:]) == 6, 20)
+        until(lambda: sum(batch.records for batch in batches[before:]) == 6, "6 records")
         assert len(database.select("SELECT * FROM shop_new")) == 6
         assert query.runId == run
-        until(lambda: query.recentProgress[-1]["batchId"] == batches[-1].batch)
+        until(lambda: query.recentProgress[-1]["batchId"] == batches[-1].batch, "the progress of the last batch")
         told = [one for one in query.recentProgress if one["batchId"] > batches[before - 1].batch]
         assert all("tailrace" in one["observedMetrics"] for one in told)
         observed = [one["observedMetrics"]["tailrace"].asDict() for one in told]
@@ -398,11 +399,11 @@ def test_it_waits_for_topics_and_the_first_generation(
     running.start()
     try:
         feed.publish([LOG.insert(("a",), (1,), WRITTEN, amount="1")])
-        until(lambda: "Batch 0 waits for the generations: Kafka: " in status_of(spark))
+        until(lambda: "Batch 0 waits for the generations: Kafka: " in status_of(spark), "Kafka's trouble")
         commit = feed.announce_half()
-        until(lambda: "Batch 0 waits for the generations: no valid generation" in status_of(spark))
+        until(lambda: "Batch 0 waits for the generations: no valid generation" in status_of(spark), "another reason")
         assert not seen.is_set(), "without a generation nothing may be written"
-        until(lambda: "no valid generation is published yet" in str(metrics.status()["blocked"]))
+        until(lambda: "no valid generation is published yet" in str(metrics.status()["blocked"]), "its status")
         commit()
         assert seen.wait(60)
     finally:

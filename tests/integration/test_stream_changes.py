@@ -20,8 +20,8 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import stream_for
 from tailrace_spark.streams import assign as assignment
 from tests.integration.feed import GENERATION_AT, Feed
-from tests.integration.queries import until
 from tests.services.class_archive import quick_java_lines
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -119,7 +119,7 @@ def test_a_task_holds_until_a_generation_is_valid(
     with ThreadPoolExecutor(1) as worker:
         commit = feed.announce_half()
         task = worker.submit(source)
-        until(lambda: "no valid generation yet: is an agent running?" in caplog.text)
+        until(lambda: "no valid generation yet: is an agent running?" in caplog.text, "the warning")
         assert not task.done()
         generation = commit()
         table = task.result(60)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -122,7 +121,7 @@ def test_many_times(trial: Trial, capsys: pytest.CaptureFixture[str]) -> None:
                 trial.die_at(steps[(number - number // 3) % len(steps)], random.randrange(1, 4))
             else:
                 with trial.stream() as stream:
-                    time.sleep(random.uniform(2, 9))  # the time of its death is what is varied
+                    load.until(random.randrange(400, 1800))
                     stream.kill(**victims[number // 3 % 3])
             with capsys.disabled():
                 sys.stdout.write(f"\r{number + 1} kills, {load.sent} changes")
@@ -149,7 +148,7 @@ def test_many_times_by_tasks(task_trial: Trial, capsys: pytest.CaptureFixture[st
                 continue
             with task_trial.stream() as stream:
                 stream.until(partial(has_workers, stream))
-                time.sleep(random.uniform(0, 3))  # the time of the death is what is varied
+                load.until(random.randrange(600))
                 if number % 3 == 1:
                     stream.kill()
                     killed += 1

@@ -13,13 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities, SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -192,7 +192,7 @@ class ProcessFollower:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
         self._process.wait(60)
-        assert wait_until(lambda: not _lives(self._process), 60)
+        until(lambda: not _lives(self._process), "the end of the stream's process")
 
 
 def _lives(process: subprocess.Popen[bytes] | None) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tailrace.demo.checkpoint import Checkpoint
 from tailrace.local import LocalCassandra
-from tailrace.local.process import wait_until
 from tailrace_common.kafka import TopicReader
 from tailrace_schemas.topics import table_topic
 from tests.integration.agents import AgentProcess, settings_for, start_here
@@ -24,6 +22,7 @@ from tests.oracle.comparison import Answer, Downstream
 from tests.oracle.following import Follower, Sections
 from tests.oracle.trial import SECONDS, Found, Ground, Trial, compared
 from tests.oracle.writing import Writer
+from tests.support.waiting import until
 
 MakeFollower = Callable[[Sections], Follower]
 """Makes a stream with these settings, and with the trial's databases for its sinks."""
@@ -153,7 +152,7 @@ class StreamTrial(Trial):
         topic = table_topic(self._name, self._home, "marks", self.marks.id)
         copies, seen = self._marked * len(self.agents), 0
         admin = AdminClient({"bootstrap.servers": self._ground.kafka.bootstrap})
-        assert wait_until(lambda: topic in admin.list_topics(timeout=30).topics, SECONDS), self.agents[0].words()
+        until(lambda: topic in admin.list_topics(timeout=60).topics, topic, SECONDS, state=self.agents[0].words)
         with TopicReader(config, topic, beginning=True) as reader:
 
             def published() -> bool:
@@ -161,26 +160,23 @@ class StreamTrial(Trial):
                 seen += sum(record.value is not None for _, record in reader.read_to_end())
                 return seen >= copies
 
-            assert wait_until(published, SECONDS), self.agents[0].words()
+            until(published, f"{copies} records", SECONDS, state=self.agents[0].words)
         assert seen == copies, f"{seen} records of {self._marked} marks"
         self._until_written(self._ends())
 
     def _until_written(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Wait until the stream has committed all up to these offsets; it has its time as long as it goes on."""
         checkpoint = Checkpoint(self._checkpoint)
-        there, moved = checkpoint.ends(), time.monotonic()
+        there = checkpoint.ends()
 
-        def written() -> bool:
-            nonlocal there, moved
+        def has_moved() -> bool:
             self.follower.check()
-            now = checkpoint.ends()
-            if now != there:
-                there, moved = now, time.monotonic()
-            return all(there.get(place, 0) >= end for place, end in ends.items()) or time.monotonic() - moved > SECONDS
+            return checkpoint.ends() != there
 
-        wait_until(written, 10 * SECONDS)
-        behind = {place: (there.get(place), end) for place, end in ends.items() if there.get(place, 0) < end}
-        assert not behind, f"the stream stands still before the topics' ends: {behind}\n{self.follower.words()}"
+        while behind := {place: (there.get(place), end) for place, end in ends.items() if there.get(place, 0) < end}:
+            what = f"progress of the stream, which is before the topics' ends: {behind}"
+            until(has_moved, what, SECONDS, state=self.follower.words)
+            there = checkpoint.ends()
 
     def _ends(self) -> dict[tuple[str, int], int]:
         """The offset behind the last record of every partition of the tables' topics."""
@@ -188,9 +184,9 @@ class StreamTrial(Trial):
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client types only some of itself
         places = {
             TopicPartition(name, number): latest
-            for name, topic in admin.list_topics(timeout=30).topics.items()
+            for name, topic in admin.list_topics(timeout=60).topics.items()
             if name.startswith(f"{self._name}.{self._name}")
             for number in topic.partitions
         }
         found = admin.list_offsets(places)
-        return {(place.topic, place.partition): future.result(30).offset for place, future in found.items()}
+        return {(place.topic, place.partition): future.result(60).offset for place, future in found.items()}

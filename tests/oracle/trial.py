@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -17,7 +17,6 @@ from cassandra.cluster import Session
 
 from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import contact_of_node, create_keyspace
 from tests.integration.faults.oracle import Links
@@ -25,6 +24,7 @@ from tests.oracle.comparison import Answer, Difference, Downstream, ask, differe
 from tests.oracle.direct import Recorded, changes_by_keyspace, replay
 from tests.oracle.program import Program
 from tests.oracle.writing import Source, Writer
+from tests.support.waiting import until
 
 SECONDS: Final = 300.0
 """How long anything that is waited for may make no progress."""
@@ -186,7 +186,7 @@ class Trial:
     def _ask(self, writers: Sequence[Writer]) -> dict[str, list[Answer]]:
         """What SELECT answers, once nothing is near its expiry."""
         due = max(writer.finished + (_NEAREST_EXPIRY if writer.expires else 0) for writer in writers)
-        wait_until(lambda: time.time() > due, _NEAREST_EXPIRY + 1)
+        until(lambda: time.time() > due, "what expires soon to have expired", _NEAREST_EXPIRY + 60)
         self._asked = time.time()
         return {writer.keyspace: ask(self._ground.reading, writer.present) for writer in writers}
 
@@ -199,7 +199,7 @@ class Trial:
     ) -> None:
         """The programs from the segments into other databases, in any order, a part of it twice."""
         tables = {id: table for writer in writers for id, table in writer.tables.items()}
-        assert wait_until(self._is_logged, SECONDS), "the mark does not come into the log"
+        until(self._is_logged, "the mark in the log", SECONDS)
         segments = [path for path in self.links.paths() if path.name not in skipped]
         changes = changes_by_keyspace(segments, tables, self._local)
         for one, writer in zip(found, writers, strict=True):
@@ -240,7 +240,8 @@ def compared(one: Found, answers: Sequence[Answer], database: Downstream) -> Ite
         told = differences(answers, database)
         return not told
 
-    wait_until(equal, _SWEEP_SECONDS if one.program.expires else 0)
+    with suppress(AssertionError):  # what differs is the result
+        until(equal, "an equal database", _SWEEP_SECONDS if one.program.expires else 0)
     yield from told
     for topic, reason in database.set_aside():
         if f".{one.keyspace}." in topic:

@@ -14,13 +14,13 @@ from cassandra import RequestExecutionException, RequestValidationException
 from cassandra.cluster import Session
 
 from tailrace.cluster import LiveCluster
-from tailrace.local.process import wait_until
 from tailrace_schemas.table import Table
 from tests.corpus.kinds import Kinds
 from tests.corpus.release import Dialect
 from tests.corpus.schema import alterations, few_creations
 from tests.corpus.statements import Pools, Statements
 from tests.oracle.program import Program, due, told
+from tests.support.waiting import until
 
 _DIALECT: Final = Dialect()
 _LAST_KINDS: Final = Kinds(finite=True)
@@ -131,7 +131,7 @@ class Writer:
         """One more write to each table: who follows the log knows a definition only by what was written under it."""
         for table in tables:
             last_word = Statements(Random(0), [table], _DIALECT, self._began, kinds=_LAST_KINDS).last_word()
-            assert wait_until(partial(self._is_taken, last_word), _SECONDS), f"no node takes {last_word}"
+            until(partial(self._is_taken, last_word), f"a node that takes {last_word}", _SECONDS)
         self.present = tuple(tables)
         self.finished = time.time()
 

@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.pages.blocks import Block, Command, commands, fits
+from tests.support.waiting import until
 
 PATIENCE: Final = 600.0
 """Seconds for a command, and for output to become what a page shows: machines are busy."""
@@ -69,18 +69,15 @@ class Terminal:
 
     def type(self, command: Command, where: str, *, patience: float = 0) -> None:
         """Types a command, again within so many seconds, until it ends well and prints what is expected."""
-        end = time.monotonic() + patience
-        while True:
+        said = ""
+
+        def is_right() -> bool:
+            nonlocal said
             code, printed, errors = self._typed(command.text)
-            is_fit = not command.output or any(fits(command.output, output) for output in (printed, errors))
-            if code == 0 and is_fit:
-                return
-            if time.monotonic() >= end:
-                raise AssertionError(
-                    f"{where}: {command.text}\nexit code {code}; it printed\n{printed}{errors}\n"
-                    f"and the page shows\n{command.output}\n{self.logs()}"
-                )
-            select.select([], [], [], 0.5)
+            said = f"exit code {code}; it printed\n{printed}{errors}\nand the page shows\n{command.output}"
+            return code == 0 and (not command.output or any(fits(command.output, out) for out in (printed, errors)))
+
+        until(is_right, f"{where}: {command.text}", patience, state=lambda: f"{said}\n{self.logs()}", every=0.5)
 
     def stop(self) -> None:
         """Ends what runs in the background, the last one first. In a background of its own, a test ignores SIGINT."""

@@ -7,7 +7,6 @@ same as those of child processes. Needs an engine on this machine.
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.kafka import cluster_id
 from tailrace.local.ports import is_open
 from tailrace.local.process import Launch, Running, start_failure
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -88,14 +88,14 @@ class Contained:
     def await_ready(self) -> None:
         """As Child.await_ready."""
         launch = self._launch
-        deadline = time.monotonic() + launch.start_seconds
+
+        def is_ready() -> bool:
+            if not self.running:
+                raise start_failure(launch, "ended at its start")
+            return launch.ready_line.encode() in self._keep_log() and is_open(launch.address, launch.port)
+
         try:
-            while launch.ready_line.encode() not in self._keep_log() or not is_open(launch.address, launch.port):
-                if not self.running:
-                    raise start_failure(launch, "ended at its start")
-                if time.monotonic() > deadline:
-                    raise start_failure(launch, f"was not ready after {launch.start_seconds:.0f} s")
-                time.sleep(0.1)
+            until(is_ready, f"{launch.name} to be ready", launch.start_seconds)
         except BaseException:
             self.kill()
             raise

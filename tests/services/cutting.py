@@ -60,7 +60,7 @@ class CuttingProxy(LoopbackServer):
 
     def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, Any, bytes]:
         """What the server answers: status, headers, body."""
-        connection = HTTPConnection(self._target.hostname or "", self._target.port, timeout=30)
+        connection = HTTPConnection(self._target.hostname or "", self._target.port, timeout=60)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()

@@ -14,7 +14,7 @@ from typing import Final, Self
 from tailrace.local.ports import free_port
 
 _BYTES: Final = 1 << 16
-_SECONDS: Final = 10.0
+_SECONDS: Final = 60.0
 
 
 class Proxy:

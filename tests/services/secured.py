@@ -57,7 +57,7 @@ class SecuredKafka:
         """Add permissions."""
         admin = self.admin
         for future in admin.create_acls(bindings).values():
-            future.result(30)
+            future.result(60)
 
     def forbid(self, bindings: list[AclBinding]) -> None:
         """Take permissions back."""
@@ -70,7 +70,7 @@ class SecuredKafka:
             for one in bindings
         ]  # fmt: skip
         for future in admin.delete_acls(filters).values():
-            future.result(30)
+            future.result(60)
 
     def set_password(self, user: str, password: str) -> None:
         """A user's password for SCRAM-SHA-512; the user is made, where there is none."""
@@ -78,7 +78,7 @@ class SecuredKafka:
         kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted: list[Any] = [UserScramCredentialUpsertion(user, kind, password.encode())]
         for future in admin.alter_user_scram_credentials(wanted).values():
-            future.result(30)
+            future.result(60)
 
     def __enter__(self) -> Self:
         self.broker.start()

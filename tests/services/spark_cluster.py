@@ -20,10 +20,10 @@ from typing import Any, Final, Self
 import httpx2
 
 from tailrace.local.ports import free_port
-from tailrace.local.process import Launch, wait_until
+from tailrace.local.process import Launch
 from tailrace.local.service import LocalService
 from tailrace_common.java.find import java_home_for_spark
-from tailrace_schemas.errors import ServiceError
+from tests.support.waiting import until
 
 ADDRESS: Final = "127.0.0.1"
 PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -81,7 +81,7 @@ class SparkMachine(LocalService):
 
     def state(self) -> dict[str, Any]:
         """What its web page says in JSON."""
-        state: dict[str, Any] = httpx2.get(f"http://{ADDRESS}:{self.web_port}/json/", timeout=10).json()
+        state: dict[str, Any] = httpx2.get(f"http://{ADDRESS}:{self.web_port}/json/", timeout=60).json()
         return state
 
     def _launch(self, main: str, arguments: tuple[str, ...], ready_line: str) -> Launch:
@@ -202,8 +202,7 @@ class SparkCluster:
             stack.callback(shutil.rmtree, self.directory)
             for machine in (self.master, *self.workers):
                 stack.enter_context(machine)
-            if not wait_until(lambda: self.alive() == len(self.workers), _REGISTER_SECONDS):
-                raise ServiceError(f"{self.url} has {self.alive()} of {len(self.workers)} workers: {self.master.log}")
+            until(lambda: self.alive() == len(self.workers), f"the workers of {self.url}", _REGISTER_SECONDS)
             self._stack = stack.pop_all()
         return self
 

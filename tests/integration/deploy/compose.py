@@ -22,10 +22,10 @@ from uuid import uuid4
 
 import yaml
 
-from tailrace.local.process import wait_until
 from tests.integration.deploy.podman import CONFIGURATION, ROOT, Podman
 from tests.integration.deploy.sandbox import sandbox
 from tests.integration.deploy.tools import run
+from tests.support.waiting import text_of, until
 
 FILE: Final = ROOT / "docker-compose.yml"
 _LOG = logging.getLogger("tailrace.test")
@@ -115,7 +115,7 @@ class Compose:
 
     def wait(self, service: str, condition: Callable[[], bool], every: float = 1.0) -> None:
         """Wait for a condition; fails with the container's log. `every` is in seconds."""
-        assert wait_until(condition, _SECONDS, every), f"{service}\n{self.log(service)}"
+        until(condition, f"{service}: {text_of(condition)}", _SECONDS, state=lambda: self.log(service), every=every)
 
     def _settle(self, service: str) -> None:
         """Wait until it is healthy, or has ended where it is a job."""

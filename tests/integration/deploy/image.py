@@ -6,8 +6,8 @@ import urllib.request
 from collections.abc import Callable
 
 from tailrace.local import LocalCassandra
-from tailrace.local.process import wait_until
 from tests.integration.deploy.podman import Container
+from tests.support.waiting import text_of, until
 
 USER = 999
 ELSEWHERE = "127.0.0.2"
@@ -31,6 +31,11 @@ def answers(url: str) -> bool:
 
 def wait(container: Container, condition: Callable[[], bool], seconds: float = 600) -> None:
     """Wait for the condition; fails with the container's log where it does not come, or the container ends."""
-    met = wait_until(lambda: condition() or container.ended(), seconds)
-    assert met, container.log()[-6000:]
-    assert condition(), container.log()[-6000:]
+
+    def is_met() -> bool:
+        has_ended = container.ended()
+        answer = condition()
+        assert answer or not has_ended, container.log()[-6000:]
+        return answer
+
+    until(is_met, text_of(condition), seconds, state=lambda: container.log()[-6000:])

@@ -21,12 +21,12 @@ import pytest
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
-from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for
 from tests.integration.deploy.image import ELSEWHERE, USER, answers, open_to_the_image, wait
 from tests.integration.deploy.podman import ROOT, Podman
 from tests.integration.feed import Feed
 from tests.services.spark_cluster import SparkCluster, compiled_code, java_module_options
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -170,7 +170,7 @@ def test_an_executor_of_the_image_works_for_a_driver_elsewhere(
                 command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "PYTHONPATH": paths}
             )
         try:
-            assert wait_until(lambda: _listens(driver_port) or driver.poll() is not None, 300), log.read_text()
+            until(lambda: _listens(driver_port) or driver.poll() is not None, "the driver", 300, state=log.read_text)
             with podman.container(stream_image, "executor", options=options) as executor:
                 shown, _ = driver.communicate(timeout=900)
                 assert driver.returncode == 0, log.read_text()[-3000:] + executor.log()[-3000:]

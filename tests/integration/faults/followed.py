@@ -17,6 +17,7 @@ from tailrace_schemas.errors import TailraceError
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -48,6 +49,10 @@ class Followed:
             return {row[0] for row in database.select("SELECT id FROM shop_rows")} if named else set()
         finally:
             engine.dispose()
+
+    def until(self, ids: set[int]) -> None:
+        """Wait until the file has these rows."""
+        until(lambda: self.ids() == ids, f"{len(ids)} rows at the sink", 120, state=self.ids)
 
     def ends(self) -> list[int]:
         return [self.feed.end(ROWS, number) for number in range(self.feed.options.partitions)]

@@ -17,6 +17,7 @@ from cassandra.policies import ConstantReconnectionPolicy, FallthroughRetryPolic
 
 from tailrace.local import LocalCassandra
 from tests.integration.agents import BUSY_SECONDS
+from tests.support.waiting import until
 
 TABLES: Final = (
     "CREATE TABLE #.rows (p int, c int, s text STATIC, v text, n varint, tags set<text>, steps list<int>,"
@@ -92,6 +93,11 @@ class Load:
     ) -> None:
         self.end()
 
+    def until(self, more: int) -> None:
+        """Wait until so many statements more were sent."""
+        goal = self.sent + more
+        until(lambda: self.sent >= goal, f"{more} more statements", 120, every=0.005)
+
     def end(self) -> None:
         """No more of it; what is on its way is waited for. Idempotent."""
         self._over.set()
@@ -140,12 +146,15 @@ class Load:
 def connect_again(cassandra: LocalCassandra) -> Cluster:
     """A driver that is back soon after a node was, and asks nothing a second time."""
     profile = ExecutionProfile(
-        load_balancing_policy=WhiteListRoundRobinPolicy([cassandra.address]), retry_policy=FallthroughRetryPolicy()
+        load_balancing_policy=WhiteListRoundRobinPolicy([cassandra.address]),
+        request_timeout=BUSY_SECONDS,
+        retry_policy=FallthroughRetryPolicy(),
     )
     return Cluster(
         [cassandra.address],
         port=cassandra.port,
         protocol_version=5,
+        connect_timeout=BUSY_SECONDS,
         control_connection_timeout=BUSY_SECONDS,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         reconnection_policy=ConstantReconnectionPolicy(0.3, max_attempts=None),

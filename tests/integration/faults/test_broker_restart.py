@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tailrace.local import KafkaSettings, LocalKafka
-from tailrace.local.process import wait_until
 from tests.integration.faults.followed import Followed
 
 if TYPE_CHECKING:
@@ -22,11 +21,11 @@ def test_a_stream_goes_on_after_its_broker_restarted(spark: SparkSession, prefix
         followed = Followed(spark, kafka, prefix, tmp_path)
         followed.insert(0)
         with followed.running() as errors:
-            assert wait_until(lambda: followed.ids() == {0}, 120)
+            followed.until({0})
             for number in (1, 2):
                 kafka.kill()
                 kafka.start()
                 followed.insert(number)
-                assert wait_until(lambda: followed.ids() == set(range(number + 1)), 120)  # noqa: B023 - called at once
+                followed.until(set(range(number + 1)))
         assert errors == []
         followed.feed.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from tailrace.local.process import wait_until
 from tailrace_schemas.errors import FencedError
 from tests.integration.faults.followed import Followed
 
@@ -14,14 +13,14 @@ from tests.integration.faults.followed import Followed
 def test_a_second_stream_with_one_checkpoint_is_refused_and_the_first_goes_on(followed: Followed) -> None:
     with followed.running() as errors:
         followed.insert(10)
-        assert wait_until(lambda: followed.ids() == set(range(11)), 120)
+        followed.until(set(range(11)))
         with pytest.raises((FencedError, PySparkException)) as refused:
             followed.drain()
         # Within one session Spark refuses the second query's name; between processes nobody but the lock refuses.
         assert isinstance(refused.value, FencedError)
         assert "another stream runs with it" in str(refused.value)
         followed.insert(11)
-        assert wait_until(lambda: followed.ids() == set(range(12)), 120)
+        followed.until(set(range(12)))
     assert errors == []
     followed.insert(12)
     followed.drain()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tests.integration.agents import (
     AgentProcess,
     cql,
@@ -26,6 +24,7 @@ from tests.integration.agents import (
     start_here,
 )
 from tests.integration.faults.trial import Settings, Trial, until_more
+from tests.support.waiting import let_pass, until
 
 
 def impatient(trial: Trial) -> Settings:
@@ -93,7 +92,7 @@ def test_a_kafka_that_stands_still(trial: Trial, seconds: float) -> None:
         until_more(agent)
         os.kill(trial.kafka.pid, signal.SIGSTOP)
         try:
-            time.sleep(seconds)  # the length of the pause is what is tried
+            let_pass(seconds, "the pause, whose length is what is tried")
         finally:
             os.kill(trial.kafka.pid, signal.SIGCONT)
         until_more(agent)
@@ -202,7 +201,7 @@ def end_tracking(node: LocalCassandra, keyspace: str, end: str) -> str:
             session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text) WITH cdc = true")
             session.execute(f"INSERT INTO {keyspace}.instant (k) VALUES (2)")
             before = roll_over(session, node, keyspace)  # no other table with cdc stands in the segment behind it
-            assert wait_until(partial(_is_flushed, node, before), 30)
+            until(partial(_is_flushed, node, before), "the index of a complete segment")
             for key in range(100):
                 session.execute(f"INSERT INTO {table} (k, v) VALUES ({key}, 'v')")
             session.execute(end.format(table))
@@ -249,4 +248,4 @@ def crash_cassandra(trial: Trial) -> None:
     """kill -9, and a start; returns when it is written to again."""
     trial.cassandra.kill()
     trial.cassandra.start()
-    assert wait_until(trial.is_answered, 60)
+    until(trial.is_answered, "Cassandra's answer to the load")

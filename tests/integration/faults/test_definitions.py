@@ -54,7 +54,7 @@ def limit(admin: AdminClient, topic: str, size: int) -> None:
     entry = ConfigEntry("max.message.bytes", str(size), source=source, incremental_operation=operation)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(30)
+        future.result(60)
 
 
 @pytest.mark.promise("agent.large-definition-old-topics")

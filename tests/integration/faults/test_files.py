@@ -17,10 +17,10 @@ from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import Section, sections
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess, cql, ints
 from tests.integration.cdc_raw import Bench
 from tests.integration.faults.trial import Trial, finished, number, until_more
+from tests.support.waiting import until
 
 LOG_BYTES: Final = 4_000_000
 """More than the agent's log, debug lines included, has in these tests; a loop writes it in a second."""
@@ -128,7 +128,7 @@ def test_damaged_segments(trial: Trial) -> None:
             """Segments that the agent cannot have open, without the newest."""
             return [path for path in finished(trial) if path.name not in there][:-1]
 
-        assert wait_until(lambda: len(untouched()) >= 2 * len(DAMAGES), 120)
+        until(lambda: len(untouched()) >= 2 * len(DAMAGES), "enough segments to damage", 120)
         load.end()
         paths = untouched()
         good = stack.enter_context(damaged(dict(zip(paths[::2], DAMAGES, strict=False))))

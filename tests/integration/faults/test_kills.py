@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -16,14 +16,11 @@ from tests.integration.agents import AgentProcess
 from tests.integration.dying_agent import Step
 from tests.integration.faults.load import Load
 from tests.integration.faults.trial import Trial, trial_on
+from tests.integration.streams import kills
+from tests.support.waiting import until
 
 _IN_TRANSACTION = (Step.CHANGE, Step.HISTORY, Step.CHANGES, Step.OFFSETS)
 """What was produced before the death at these is in Kafka, for nobody to see."""
-
-
-def kills(many: int) -> int:
-    """So many; or as many as TAILRACE_TEST_KILLS says, where a bug is to be shown and not its absence."""
-    return int(os.environ.get("TAILRACE_TEST_KILLS", many))
 
 
 def die_at(trial: Trial, load: Load, step: Step, nth: int) -> None:
@@ -39,19 +36,18 @@ def die_at(trial: Trial, load: Load, step: Step, nth: int) -> None:
         assert trial.appended() > there, f"nothing was in Kafka {step}: this shows nothing"
 
 
-def die_after(agent: AgentProcess, seconds: float) -> None:
-    """An agent that is ended so long after its start, wherever it is then."""
+def die_after(agent: AgentProcess, load: Load, statements: int) -> None:
+    """An agent that is ended so many statements after its start, wherever it is then."""
     with agent:
-        time.sleep(seconds)  # the time of its death is what is varied
+        load.until(statements)
         agent.kill()
 
 
 def until_released(trial: Trial) -> None:
     """Return in the very moment in which a segment has gone from cdc_raw, or after a while without one."""
     there = set(os.listdir(trial.cassandra.cdc_raw))
-    deadline = time.monotonic() + 10
-    while there <= set(os.listdir(trial.cassandra.cdc_raw)) and time.monotonic() < deadline:
-        time.sleep(0.0005)  # what is tried is the moment; a wait for a condition is too coarse
+    with suppress(AssertionError):
+        until(lambda: not there <= set(os.listdir(trial.cassandra.cdc_raw)), "a released segment", 10, every=0.0005)
 
 
 @pytest.mark.promise("agent.every-change", "agent.exactly-once", "agent.killed", "others.killed-streaming")
@@ -61,7 +57,7 @@ def test_at_every_step_of_the_loop_and_at_any_time(trial: Trial) -> None:
     trial.until_segments(2)
     for step in tuple(Step)[::2]:  # at all of them `test_two_hundred_times`, and in memory the unit tests
         die_at(trial, load, step, random.randrange(1, 3))
-    die_after(trial.agent(), random.uniform(1, 2.5))
+    die_after(trial.agent(), load, random.randrange(250, 625))
     load.end()
     with trial.agent() as agent:
         verdict = trial.settle(agent)
@@ -77,7 +73,7 @@ def test_two_hundred_times(trial: Trial, capsys: pytest.CaptureFixture[str]) -> 
     trial.until_segments(4)
     for kill in range(kills(200) // 2):
         die_at(trial, load, random.choice(list(Step)), random.randrange(1, 4))
-        die_after(trial.agent(), random.uniform(0, 5))
+        die_after(trial.agent(), load, random.randrange(300))
         with capsys.disabled():
             sys.stdout.write(f"\r{2 * (kill + 1)} kills, {load.sent} statements")
     load.end()

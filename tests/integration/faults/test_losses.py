@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra
-from tailrace.local.process import wait_until
 from tailrace.segments.directory import list_segments
 from tests.integration.agents import AgentProcess, roll_over
 from tests.integration.faults.trial import Settings, Trial, until_more
+from tests.support.waiting import until
 
 
 def delete_segment(cassandra: LocalCassandra, segment: int) -> None:
@@ -22,7 +22,10 @@ def delete_segment(cassandra: LocalCassandra, segment: int) -> None:
         (one,) = (files for files in list_segments(cassandra.cdc_raw).segments if files.id == segment)
         return tuple(path for path in (one.log, one.index) if path is not None)
 
-    assert wait_until(lambda: any(b"COMPLETED" in path.read_bytes() for path in files() if path.suffix == ".idx"), 60)
+    until(
+        lambda: any(b"COMPLETED" in path.read_bytes() for path in files() if path.suffix == ".idx"),
+        "a complete segment",
+    )
     for path in files():
         path.unlink()
 
@@ -39,8 +42,8 @@ def without_commitlog(trial: Trial) -> Settings:
 def delete_topic(trial: Trial, topic: str) -> None:
     """Delete a topic, and wait until no broker has it."""
     admin = AdminClient({"bootstrap.servers": trial.kafka.bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
-    assert wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, 30)
+    admin.delete_topics([topic])[topic].result(60)
+    until(lambda: topic not in admin.list_topics(timeout=60).topics, "the topic's end")
 
 
 def losses_of(agent: AgentProcess) -> dict[str, str]:

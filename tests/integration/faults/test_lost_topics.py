@@ -15,7 +15,6 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import DataLossError, ServiceError
 from tailrace_schemas.table import Table
@@ -24,6 +23,7 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess
+from tests.support.waiting import text_of, until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -64,9 +64,8 @@ class Ground:
         return Settings.model_validate({"kafka": kafka, "topics": {"prefix": self.prefix}, "stream": own})
 
     def delete(self) -> None:
-        self.admin.delete_topics([self.topic])[self.topic].result(30)
-        is_deleted = wait_until(lambda: self.topic not in self.admin.list_topics(timeout=60).topics, 30)
-        assert is_deleted, self.topic
+        self.admin.delete_topics([self.topic])[self.topic].result(60)
+        until(lambda: self.topic not in self.admin.list_topics(timeout=60).topics, f"the end of {self.topic}")
 
     def create_again(self) -> None:
         self.feed.make_again(LOST)
@@ -78,7 +77,7 @@ class Ground:
         """
         everything = [TopicPartition(self.topic, number, -1) for number in range(self.feed.options.partitions)]
         deleted = self.admin.delete_records(everything)
-        return [deleted[partition].result(30).low_watermark for partition in everything]
+        return [deleted[partition].result(60).low_watermark for partition in everything]
 
     def drain(self, *, stops: bool) -> dict[str, Any]:
         """Stream what is there, then end; the status."""
@@ -124,8 +123,13 @@ class Running:
             raise self.error
 
     def until(self, condition: Callable[[], bool]) -> None:
-        assert wait_until(lambda: condition() or not self.thread.is_alive(), 180)
-        assert condition(), f"the stream ended: {self.error}"
+        def is_met() -> bool:
+            has_ended = not self.thread.is_alive()
+            answer = condition()
+            assert answer or not has_ended, f"the stream ended: {self.error}"
+            return answer
+
+        until(is_met, text_of(condition), 180)
 
 
 @pytest.fixture

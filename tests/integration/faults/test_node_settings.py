@@ -15,10 +15,10 @@ from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.cluster import Contact, LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.cassandra import CassandraSettings
-from tailrace.local.process import wait_until
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tests.integration.agents import AgentProcess, ints, published, settings_for
+from tests.support.waiting import until
 
 GUARDED: Final = {
     "authenticator": "PasswordAuthenticator",
@@ -66,7 +66,7 @@ def test_a_node_without_cdc_and_a_role_without_rights(
 ) -> None:
     """Not ready and named, each until it is mended: the agent then goes on by itself. A flag that is set while the
     node has CDC off is not stored, and has to be set again."""
-    assert wait_until(lambda: is_open(node), 60)
+    until(lambda: is_open(node), "CQL clients to be let in")
     replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
     execute(
         node,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.local.process import wait_until
 from tailrace_schemas.errors import DataLossError
 from tests.integration.faults.followed import Followed
+from tests.support.waiting import until
 
 
 @pytest.mark.promise("stream.restored-sink")
@@ -56,10 +56,10 @@ def test_a_database_restored_from_an_older_backup_stops_the_stream_until_losses_
 def test_a_database_deleted_under_a_running_stream_stops_it(followed: Followed) -> None:
     with followed.running() as errors:
         followed.insert(10)
-        assert wait_until(lambda: followed.ids() == set(range(11)), 120)
+        followed.until(set(range(11)))
         followed.delete()
         followed.insert(11)
-        assert wait_until(lambda: bool(errors), 120), followed.ids()
+        until(lambda: bool(errors), "the stream's error", 120, state=followed.ids)
     assert isinstance(errors[0], DataLossError), errors
     assert "the sink has nothing of this stream" in str(errors[0])
 

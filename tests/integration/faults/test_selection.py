@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tailrace.cli.checks.cassandra import check_cassandra
-from tailrace.local.process import wait_until
 from tailrace_common.settings import load_settings
 from tests.integration.agents import AgentProcess, ints
 from tests.integration.faults.trial import Trial, finished, number
 from tests.integration.processes import PROGRAM
+from tests.support.waiting import until
 
 
 def selecting(trial: Trial, **tables: object) -> dict[str, dict[str, object]]:
@@ -46,7 +46,7 @@ def test_a_pattern_that_matches_nothing_loses_nothing(trial: Trial) -> None:
     load.end()
     last = trial.mark()
     with trial.agent("mistyped", selecting(trial, include=[mistyped])) as agent:
-        assert wait_until(lambda: bool(finished(trial)), 60)
+        until(lambda: bool(finished(trial)), "a segment that Cassandra writes no more")
 
         def status() -> dict[str, Any]:
             return agent.status()
@@ -61,7 +61,7 @@ def test_a_pattern_that_matches_nothing_loses_nothing(trial: Trial) -> None:
         def parked() -> bool:
             return bool(status()["gauges"].get("parked_now", 0) > last - first)
 
-        assert wait_until(parked, 60), agent.words()
+        until(parked, "parked mutations", state=agent.words)
         segments = {number(path) for path in finished(trial)} & parked_segments(agent)
         assert segments
         rows = failing(agent)

@@ -14,10 +14,10 @@ from typing import Final
 import pytest
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tests.integration.agents import AgentProcess
 from tests.integration.faults.load import Load
 from tests.integration.faults.trial import Settings, Trial, trial_on, until_more
+from tests.support.waiting import until
 
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -75,9 +75,9 @@ def test_cdc_raw_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str
         until_more(agent)
         agent.signal(signal.SIGSTOP)
         refused = load.refused
-        assert wait_until(lambda: load.refused >= refused + 100, 60), "it never was full: this shows nothing"
+        until(lambda: load.refused >= refused + 100, "refused writes: it never was full, this shows nothing")
         agent.signal(signal.SIGCONT)
-        assert wait_until(lambda: flows(load), 60), "writes are refused still"
+        until_it_flows(load)
         load.end()
         trial.settle(agent)
 
@@ -101,11 +101,11 @@ def test_a_spool_that_is_full(kafka: LocalKafka, prefix: str, keyspace_name: str
             os.kill(kafka.pid, signal.SIGSTOP)
             try:
                 refused = load.refused
-                assert wait_until(lambda: load.refused >= refused + 50, 60), "it never was full: this shows nothing"
+                until(lambda: load.refused >= refused + 50, "refused writes: it never was full, this shows nothing")
                 agent.until(lambda: "agent.spool_directory" in json.dumps(agent.status().get("degraded", {})))
             finally:
                 os.kill(kafka.pid, signal.SIGCONT)
-            assert wait_until(lambda: flows(load), 60), "writes are refused still"
+            until_it_flows(load)
             load.end()
             trial.settle(agent)
         assert [path.name for path in place.rglob("*") if path.suffix in (".log", ".idx", ".partial")] == []
@@ -118,7 +118,14 @@ def holding(trial: Trial) -> Settings:
     return settings
 
 
-def flows(load: Load) -> bool:
-    """Whether of the next 150 statements none is refused."""
-    refused, sent = load.refused, load.sent
-    return wait_until(lambda: load.sent >= sent + 150, 30) and load.refused == refused
+def until_it_flows(load: Load) -> None:
+    """Wait for 150 statements of which none is refused."""
+    sent, refused = load.sent, load.refused
+
+    def flows() -> bool:
+        nonlocal sent, refused
+        if load.refused != refused:
+            sent, refused = load.sent, load.refused
+        return load.sent >= sent + 150
+
+    until(flows, "150 writes in a row that are taken: writes are refused still")

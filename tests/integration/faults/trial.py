@@ -15,7 +15,6 @@ from confluent_kafka.admin import AdminClient
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.descriptor import parse_name
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_schemas.table import Table
 from tests.integration import dying_agent
 from tests.integration.agents import (
@@ -31,6 +30,7 @@ from tests.integration.agents import (
 from tests.integration.dying_agent import Step
 from tests.integration.faults.load import TABLES, UNANSWERED, Load, connect_again
 from tests.integration.faults.oracle import Links, Script, Verdict, compare, facts_in, logged
+from tests.support.waiting import until
 
 Settings = dict[str, dict[str, object]]
 
@@ -129,7 +129,7 @@ class Trial:
     def until_segments(self, count: int, seconds: float = 60) -> None:
         """Wait until the log has begun so many more segments."""
         there = len(self.links.paths())
-        assert wait_until(lambda: len(self.links.paths()) >= there + count, seconds)
+        until(lambda: len(self.links.paths()) >= there + count, f"{count} more segments", seconds)
 
     # -- what came of it
 
@@ -147,7 +147,7 @@ class Trial:
         return sum(appended(self.kafka, topic) for topic in self._topics())
 
     def _topics(self) -> list[str]:
-        topics = AdminClient({"bootstrap.servers": self.kafka.bootstrap}).list_topics(timeout=30).topics
+        topics = AdminClient({"bootstrap.servers": self.kafka.bootstrap}).list_topics(timeout=60).topics
         return sorted(name for name in topics if name.startswith(f"{self.prefix}.{self.keyspace}."))
 
     def verdict(self, last: int | None = None) -> Verdict:

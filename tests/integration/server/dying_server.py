@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import tailrace_server.meta.subscriptions
 from tailrace.cli.main import run
-from tailrace.local.process import wait_until
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.worker.run import StreamRun
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges
 from tests.integration.dying import Death, die
+from tests.support.waiting import until
 
 
 class Step(StrEnum):
@@ -68,7 +68,7 @@ class Moments(Death):
                 self.step = None
                 if self.waits:
                     NEXT.replace(REACHED)
-                    wait_until(lambda: not REACHED.exists(), WAIT_SECONDS)
+                    until(lambda: not REACHED.exists(), "whoever kills somebody here", WAIT_SECONDS)
                 else:
                     die()
 

@@ -18,8 +18,8 @@ from tailrace_server.meta.database import MetaDatabase
 from tests.integration.feed import Feed
 from tests.integration.items import Load, Source
 from tests.integration.server.dying_server import Step
+from tests.integration.server.kills import SECONDS, Waiting, finish
 from tests.integration.server.servers import LEASE_SECONDS, Site
-from tests.integration.server.waiting import SECONDS, Waiting, finish
 from tests.mortal import Mortal
 from tests.support.meta_database import before, missing
 from tests.unit.spark.sinks.contract import Database

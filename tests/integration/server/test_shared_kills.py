@@ -12,9 +12,9 @@ import pytest
 from tailrace_server.operations.asking import Asked
 from tests import postgres
 from tests.integration.server.dying_server import Step
+from tests.integration.server.kills import Waiting
 from tests.integration.server.servers import ServerProcess, Site
 from tests.integration.server.snapshots import site_of, tables
-from tests.integration.server.waiting import Waiting
 from tests.integration.snapshot.following import Place, Writes
 from tests.oracle.comparison import Downstream, Row
 

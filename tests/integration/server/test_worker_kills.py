@@ -15,9 +15,9 @@ from tests.integration.feed import Feed
 from tests.integration.items import Load, Source
 from tests.integration.server import dying_server
 from tests.integration.server.dying_server import Step
+from tests.integration.server.kills import Waiting, finish
 from tests.integration.server.servers import Site
 from tests.integration.server.snapshots import site_of, tables, until
-from tests.integration.server.waiting import Waiting, finish
 from tests.integration.snapshot.following import Place, Writes
 from tests.mortal import Mortal
 from tests.oracle.comparison import Downstream

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ from tailrace.local import LocalKafka
 from tests import postgres
 from tests.integration.feed import Feed
 from tests.integration.items import Load, Source, is_through, rows
-from tests.integration.server.servers import LEASE_SECONDS, Site
+from tests.integration.server.servers import Site
 from tests.unit.spark.sinks.contract import Database
 
 DOWN = "postgresql://nobody:secret@127.0.0.1:1/nothing"
@@ -47,9 +46,7 @@ def test_another_worker_takes_over_and_a_sick_sink_harms_nobody(
             second = stack.enter_context(site.server("second"))
             second.until(lambda: len(site.owners() - {None}) == 2)  # they share
             first.kill()
-            began = time.monotonic()
             second.until(lambda: {str(owner).split(":")[1] for owner in site.owners()} == {str(second.process.pid)})
-            assert time.monotonic() - began < LEASE_SECONDS + 10
         feed.publish(source.last())
         for database in stores.values():
             second.until(lambda database=database: is_through(database))  # type: ignore[misc]  # mypy cannot infer it

@@ -16,7 +16,6 @@ from typing import Any
 from cassandra.cluster import Session
 
 from tailrace.local import LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Op
 from tailrace_schemas.tokens import partition as partition_of
@@ -24,6 +23,7 @@ from tailrace_spark.snapshot.record_reader import SnapshotRecords
 from tests.integration.agents import Published, published
 from tests.integration.processes import PROGRAM
 from tests.services.class_archive import quick_java_lines
+from tests.support.waiting import until
 
 ROWS = 3000
 
@@ -86,7 +86,7 @@ def kill_in_the_middle(command: Command, settings: Settings) -> str:
             changes = sum(entry.changes for ranges in records.ranges.values() for entry in ranges.values())
             return changes > 200 or command.process.poll() is not None
 
-        assert wait_until(some_is_out, 120), command.words()
+        until(some_is_out, "some rows of the snapshot", 120, state=command.words)
         assert command.process.poll() is None, command.words()
         command.process.kill()
         command.process.wait()

@@ -16,7 +16,6 @@ from cassandra.concurrent import execute_concurrent_with_args
 
 from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_common.settings import Settings
 from tailrace_schemas.table import Table
 from tailrace_spark.job.stream import Stream
@@ -25,6 +24,7 @@ from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
 from tests.integration.agents import AgentProcess, contact_of_node, cql, create_keyspace, settings_for, start_here
 from tests.integration.processes import PROGRAM
 from tests.oracle.comparison import Difference, Followed, Row, ask, differences
+from tests.support.waiting import text_of, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,7 +111,7 @@ class Place:
             kept = [replace(answer, rows=tuple(filter(keeps, answer.rows))) for answer in answers]
             return differences(kept, store)
 
-        assert wait_until(lambda: remaining() == [], seconds), [str(difference) for difference in remaining()][:5]
+        until(lambda: remaining() == [], "equal tables", seconds, state=lambda: [*map(str, remaining())][:5])
 
 
 @contextmanager
@@ -219,10 +219,13 @@ class Running:
 
     def until(self, met: Callable[[Snapshots], bool], seconds: float = 120) -> Snapshots:
         """Wait for the progress of its snapshots."""
-        over = wait_until(lambda: self.failure is not None or met(self.snapshots), seconds)
-        if self.failure is not None:
-            raise self.failure
-        assert over, self.snapshots
+
+        def is_met() -> bool:
+            if self.failure is not None:
+                raise self.failure
+            return met(self.snapshots)
+
+        until(is_met, text_of(met), seconds, state=lambda: self.snapshots)
         return self.snapshots
 
     def until_done(self, count: int = 1, seconds: float = 120) -> list[TableSnapshot]:

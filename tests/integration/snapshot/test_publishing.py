@@ -74,7 +74,7 @@ def raw_records(kafka: LocalKafka, topic: str) -> list[Any]:
         records: list[Any] = []
         at_end: set[int | None] = set()
         while len(at_end) < len(partitions):
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             assert message is not None
             if message.error() is not None:
                 at_end.add(message.partition())

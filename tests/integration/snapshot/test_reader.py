@@ -7,12 +7,12 @@ import io
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -23,9 +23,11 @@ from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, T
 
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace_schemas.avro import decode, entry_from_record
-from tailrace_spark.snapshot import change_schemas, register
+from tailrace_spark.snapshot import change_schemas, register, table_reading
+from tailrace_spark.snapshot.source import SnapshotSource
 from tests.integration.agents import cql, create_keyspace
 from tests.services.choice import Means
+from tests.support.clock import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,9 +62,11 @@ class Source:
     elements: bool
 
     def frame(self, table: str, **options: object) -> DataFrame:
-        reader = self.spark.read.format("tailrace-snapshot").option("contact_points", self.node.address)
-        options = {"port": self.node.port, "ranges": 4, "consistency": "ONE", **options}
-        return reader.options(**{name: str(value) for name, value in options.items()}).load(f"{self.keyspace}.{table}")
+        return self.spark.read.format("tailrace-snapshot").options(**self.options(table, **options)).load()
+
+    def options(self, table: str, **options: object) -> dict[str, str]:
+        node = {"contact_points": self.node.address, "port": self.node.port, "ranges": 4, "consistency": "ONE"}
+        return {name: str(value) for name, value in {**node, "path": f"{self.keyspace}.{table}", **options}.items()}
 
     def rows(self, table: str, **options: object) -> list[dict[str, Any]]:
         rows = [row.asDict(recursive=True) for row in self.frame(table, **options).collect()]
@@ -265,17 +269,20 @@ def test_a_wide_partition_comes_in_many_pages_and_estimates_cut_what_is_flushed(
 
 
 @pytest.mark.promise("snapshot.limits")
-def test_no_more_rows_a_second_are_read_than_asked_for(source: Source) -> None:
+def test_no_more_rows_a_second_are_read_than_asked_for(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    monkeypatch.setattr(table_reading, "time", SimpleNamespace(monotonic=clock, sleep=clock.wait))
     source.run("CREATE TABLE KS.r (k int PRIMARY KEY)")
     insert = source.session.prepare(f"INSERT INTO {source.keyspace}.r (k) VALUES (?)")
     for future in [source.session.execute_async(insert, (number,)) for number in range(3000)]:
         future.result()
-    began = time.monotonic()
-    frame = source.frame("r", rows_per_second=600, concurrent_ranges=2)
-    assert frame.rdd.getNumPartitions() == 2
-    assert frame.count() == 3000
-    # A task does not wait before its first page; a page has the rows of a second at most.
-    assert time.monotonic() - began > 3000 / 600 - 1
+    table = SnapshotSource(source.options("r", rows_per_second=600, concurrent_ranges=2))
+    reader = table.reader(table.schema())
+    tasks = reader.partitions()
+    assert len(tasks) == 2
+    assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 3000
+    # Here one comes after the other. None waits before its first page; a page has the rows of a second at most.
+    assert 3000 / 300 - 2 <= clock.now <= 3000 / 300
 
 
 def test_no_secret_is_in_the_plan_in_the_log_or_in_an_error(source: Source, tmp_path: Path, caplog: Any) -> None:

@@ -17,7 +17,6 @@ import pytest
 from typer.testing import CliRunner
 
 import tailrace_spark.job.snapshot_run
-from tailrace.local.process import wait_until
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.cli.snapshot import app
@@ -36,6 +35,7 @@ from tests.integration.snapshot.following import KEYS, Place, Writes, done, runn
 from tests.oracle.comparison import Downstream, Followed, ask, differences
 from tests.oracle.stores import DeltaTables
 from tests.postgres import new_database
+from tests.support.waiting import until
 
 NEVER = 1e9
 """A time in 2001: nothing has expired yet."""
@@ -164,7 +164,7 @@ def test_commands_read_a_partition_a_range_and_rows_by_a_condition_of_a_stream_t
         command(place, sections, "start", name)
         command(place, sections, "pause", name)
         stream.until(lambda value: len(value.tables) == 4)
-        assert wait_until(lambda: stream.snapshots.tables[3].state in (State.PAUSED, State.DONE), 60)
+        until(lambda: stream.snapshots.tables[3].state in (State.PAUSED, State.DONE), "a paused snapshot")
         if stream.snapshots.tables[3].state is State.PAUSED:
             command(place, sections, "resume", name)
         stream.until(done)

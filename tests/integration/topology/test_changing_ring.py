@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tests.integration.agents import cql
 from tests.integration.rings import NODE, LiveRing, Load, Ranges, judge_streams
 from tests.services.choice import Means
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def host_id(asked: LocalCassandra, node: LocalCassandra) -> str:
 def until_down(asked: LocalCassandra, node: LocalCassandra) -> None:
     """Wait until another node knows that this one does not answer."""
     down = rf"(?m)^DN +{re.escape(node.address)} "
-    assert wait_until(lambda: re.search(down, asked.nodetool("status")) is not None, 60), asked.nodetool("status")
+    until(lambda: re.search(down, asked.nodetool("status")), "a dead node", state=lambda: asked.nodetool("status"))
 
 
 @pytest.mark.promise("ring.membership", "ring.same-replicas")
@@ -71,7 +71,7 @@ def test_every_change_of_the_ring_is_one_generation(
             """One more generation for so many nodes; rows are written while it operates."""
             timestamp = ring.until_covered(nodes, after=max(replicas, default=0))
             _LOG.info("%s: generation %d after %d rows", words, timestamp, len(load.acknowledged))
-            assert wait_until(lambda: time.time() * 1000 > timestamp, 60)
+            until(lambda: time.time() * 1000 > timestamp, "the generation's time")
             replicas[timestamp] = ring.replicas()
             load.until(ROWS)
 

@@ -23,7 +23,6 @@ from typer.testing import CliRunner, Result
 
 from tailrace.cli.main import complete
 from tailrace.local import LocalKafka
-from tailrace.local.process import wait_until
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
@@ -39,6 +38,7 @@ from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
 from tests.proposing import publish, take_first_step
 from tests.support.clock import ManualClock
+from tests.support.waiting import until
 
 PROPOSERS = 6
 RING = Ring(tuple(Node(f"host-{n}", "dc1", tuple(range(n - 10**6, 10**6, 7_919))) for n in range(3)))
@@ -55,7 +55,7 @@ class Cluster:
         self._opened = opened
         self.topics = KafkaTopics(self.config, TopicSettings(prefix=prefix))
         self.topics.ensure_internal([Internal.GENERATIONS])
-        assert wait_until(lambda: self._problems() == [], 30), self._problems()
+        until(lambda: self._problems() == [], "no problems with the generations", state=self._problems)
 
     def _problems(self) -> list[str]:
         """Of the topic, which a busy broker does not know at once when it has made it."""
@@ -70,8 +70,8 @@ class Cluster:
         asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         admin = AdminClient({**self.config})
         for future in admin.incremental_alter_configs([asked]).values():
-            future.result(30)
-        assert wait_until(lambda: self.topics.retentions() == [milliseconds], 30)
+            future.result(60)
+        until(lambda: self.topics.retentions() == [milliseconds], "the topic's retention", state=self.topics.retentions)
 
     def reader(self) -> GenerationReader:
         """A reader that nobody has used yet."""
@@ -184,7 +184,7 @@ def test_generations_of_which_no_change_is_kept_go_for_every_reader(cluster: Clu
     keeper, reader = RingKeeper(parts), cluster.reader()
     run_appending(keeper.step(reader), log)
     assert len(reader.published) == 2, "the second does not operate yet"
-    assert wait_until(lambda: time.time() * 1000 > timestamp + 2, 30)
+    until(lambda: time.time() * 1000 > timestamp + 2, "a later time than the generation's")
     table = f"{cluster.prefix}.ks.t"
     cluster.topics.ensure_table(table)
     run_appending(keeper.step(reader), log)

@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 
 from tailrace.local import LocalKafka
-from tailrace.local.process import wait_until
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.ring import RingHealth, RingState
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
@@ -27,6 +26,7 @@ from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS
 from tailrace_schemas.topics import Internal, internal_topic
+from tests.support.waiting import until
 
 AGENTS = 3
 DELAYS = Delays(0.5, 0.2)
@@ -70,7 +70,7 @@ class Agent:
     @property
     def ring(self) -> RingHealth:
         """What it tells."""
-        assert wait_until(lambda: self.board.now.ring is not None, 30), self.board.now
+        until(lambda: self.board.now.ring is not None, "the agent's ring", state=lambda: self.board.now)
         assert self.board.now.ring is not None
         return self.board.now.ring
 
@@ -109,7 +109,9 @@ class Cluster:
 
     def until_covered(self, count: int, agents: list[Agent]) -> tuple[PublishedGeneration, ...]:
         """Wait until those agents say that the latest of so many generations is their ring's."""
-        assert wait_until(lambda: len(self.published()) >= count, 30), [a.ring for a in self.agents]
+        until(
+            lambda: len(self.published()) >= count, f"{count} generations", state=lambda: [a.ring for a in self.agents]
+        )
         published = self.published()
         assert len(published) == count
         latest = published[-1].timestamp
@@ -117,7 +119,7 @@ class Cluster:
         def covered() -> bool:
             return all((a.ring.state, a.ring.generation) == (RingState.COVERED, latest) for a in agents)
 
-        assert wait_until(covered, 30), [a.ring for a in agents]
+        until(covered, "the latest generation at all agents", state=lambda: [a.ring for a in agents])
         return published
 
 
@@ -137,7 +139,7 @@ def test_each_ring_has_one_generation_whoever_notices_and_whoever_dies(cluster: 
     one.log.left = 1
     for agent in (one, two, three):
         agent.sees(JOINING)
-    assert wait_until(lambda: {agent.ring.state for agent in cluster.agents} == {RingState.CHANGING}, 30)
+    until(lambda: {agent.ring.state for agent in cluster.agents} == {RingState.CHANGING}, "a ring that changes")
     assert one.ring.waits_for == "host-3 to finish joining, leaving or moving"
     assert len(cluster.published()) == 1
     for agent in (one, two, three):

@@ -16,7 +16,6 @@ from cassandra.cluster import Session
 
 from tailrace.cluster import LiveCluster
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace.topology.mirror import Mirror
 from tailrace.topology.mirror_plan import MirrorOptions
 from tailrace.topology.mirror_store import CqlStore
@@ -26,6 +25,7 @@ from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tests.integration.agents import AgentProcess, contact_of_node, cql, settings_for
 from tests.services.choice import Means
+from tests.support.waiting import until
 from tests.unit.topology.mirror_memory import published
 
 BEGIN = 1_760_000_000_484
@@ -202,7 +202,7 @@ def test_agents_on_two_nodes_make_the_same_tables(means: Means, tmp_path: Path, 
         second = replace(small, address="127.0.0.2", storage_port=one.storage_port, seeds=(one.address,))
         two = stack.enter_context(LocalCassandra(tmp_path / "two", second))
         live = [stack.enter_context(closing(LiveCluster(contact_of_node(node)))) for node in (one, two)]
-        assert wait_until(lambda: len(live[0].ring().nodes) == len(live[1].ring().nodes) == len(live), 120)
+        until(lambda: len(live[0].ring().nodes) == len(live[1].ring().nodes) == len(live), "a ring of all nodes", 120)
         generations = published(live[0].ring(), live[0].ring(), begin=BEGIN, apart=APART)
         together = threading.Barrier(len(live))
         mirrors = [Mirror(CqlStore(cluster, "mirror"), MirrorOptions(v1=True)) for cluster in live]
@@ -216,18 +216,18 @@ def test_agents_on_two_nodes_make_the_same_tables(means: Means, tmp_path: Path, 
             return True
 
         mirrors[0].store.create_keyspace({live[0].local().datacenter: 2})
-        assert wait_until(lambda: live[0].schema_version() == live[1].schema_version(), 60)
+        until(lambda: live[0].schema_version() == live[1].schema_version(), "one version of the schema")
 
         def run(mirror: Mirror) -> bool:
             for table in MirrorTable:
                 together.wait(60)
                 mirror.store.create_table(table, IdForm.BLOB)
-            return wait_until(lambda: is_done(mirror), 120)
+            return until(lambda: is_done(mirror), "the mirror's tables", 120)
 
         with ThreadPoolExecutor(len(live)) as pool:
             assert list(pool.map(run, mirrors)) == [True, True]
         ids = "SELECT table_name, id FROM system_schema.tables WHERE keyspace_name = 'mirror'"
-        assert wait_until(lambda: live[0].schema_version() == live[1].schema_version(), 60)
+        until(lambda: live[0].schema_version() == live[1].schema_version(), "one version of the schema")
         first, other = ({row["table_name"]: row["id"] for row in cluster.execute(ids)} for cluster in live)
         assert first == other
         assert set(first) == set(MirrorTable)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tailrace.local import LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_schemas.streams import LEEWAY_MS
 from tests.integration.rings import RING_DELAY_SECONDS, LiveRing, Load, judge_streams
 from tests.services.choice import Means
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def test_a_fourth_node_joins_under_load(
             ring.add_agent(joined)
             second = ring.until_covered(4)
             _LOG.info("generation %d follows %d, announced after %d rows", second, first, len(load.acknowledged))
-            assert wait_until(lambda: time.time() * 1000 > second, 60)
+            until(lambda: time.time() * 1000 > second, "the generation's second")
             load.until(300)
             after = ring.replicas()
         assert ring.until_covered(4) == second

@@ -10,12 +10,12 @@ import pytest
 from tailrace.assembly.cdc_raw import Care, exit_code, release_of
 from tailrace.assembly.node_settings import NodeSettings
 from tailrace.commitlog.encryption import NO_KEYS
-from tailrace.local.process import wait_until
 from tailrace.ops.health import HealthBoard
 from tailrace.retention.release import DELETED, KEPT
 from tailrace.state.resume import Resume
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.position import Position
+from tests.support.waiting import until
 from tests.unit.capture.segments import SegmentWriter
 
 NODE = {"cdc_total_space": "1MiB", "commitlog_segment_size": "1MiB", "cdc_block_writes": "true"}
@@ -55,7 +55,7 @@ def test_cdc_raw_is_looked_after_while_nothing_else_moves(tmp_path: Path) -> Non
     health = board()
     care = Care(settings_of(tmp_path).agent, "h", health, lambda: NodeSettings(NODE))
     with closing(care.begin()):
-        assert wait_until(lambda: health.now.counts.get("spooled") == 2, 30)
+        until(lambda: health.now.counts.get("spooled") == 2, "two spooled segments", state=lambda: health.now)
     assert sorted(path.name for path in (tmp_path / "spool" / "h" / "1").glob("*.log")) == [
         "CommitLog-7-5.log",
         "CommitLog-7-6.log",

@@ -80,7 +80,7 @@ def test_a_newer_agent_comes_in_beside_the_older_that_kafka_fences(tmp_path: Pat
     older = own(tmp_path, replace(OURS, pid=1))
     with own(tmp_path, OURS, wait=at_once, poll_seconds=0.01) as newer:
         older.close()
-        newer.join(30)
+        newer.join(60)
         assert read_owner(tmp_path) == OURS
         assert is_running(tmp_path)
     assert not is_running(tmp_path)
@@ -97,7 +97,7 @@ def test_a_newer_agent_ends_when_another_one_was_faster(tmp_path: Path) -> None:
     older = own(tmp_path, OURS)
     with own(tmp_path, OURS, lost=lost, wait=at_once, poll_seconds=0.01):
         (tmp_path / OWNER_MARK).write_text((tmp_path / OWNER_MARK).read_text().replace("shop", "audit"))
-        assert told.wait(30)
+        assert told.wait(60)
     older.close()
     assert 'topics.prefix = "audit"' in words[0]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from pathlib import Path
 
 from tailrace.capture.wakeup import Signal
@@ -16,18 +15,15 @@ def test_a_signal_set_before_the_wait_is_not_lost_and_counts_once() -> None:
     wakeup = Signal()
     wakeup.set()
     wakeup.set()
-    assert wakeup.wait(30) is True
+    assert wakeup.wait(60) is True
     assert wakeup.wait(0) is False
     assert wakeup.wait(-1) is False
 
 
 def test_another_thread_ends_the_wait() -> None:
-    """Long before the limit."""
     wakeup = Signal()
-    began = time.monotonic()
     threading.Timer(0.01, wakeup.set).start()
     assert wakeup.wait(60) is True
-    assert time.monotonic() - began < 30
 
 
 def test_a_signal_handler_may_set_it_in_the_waiting_thread() -> None:

@@ -55,7 +55,7 @@ def descriptors(number: int) -> Iterator[None]:
 
 
 def read(port: int, path: str = "/health/live") -> int:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
         status: int = answer.status
         return status
 
@@ -68,7 +68,7 @@ def test_its_end_does_not_wait_until_it_looks_for_it(monkeypatch: pytest.MonkeyP
     assert read(server.port) == HTTPStatus.OK
     closing = threading.Thread(target=server.close, daemon=True)
     closing.start()
-    closing.join(30)
+    closing.join(60)
     assert not closing.is_alive()
 
 
@@ -88,7 +88,7 @@ def test_idle_connections_take_no_descriptor_from_the_process() -> None:
         assert child.stdout is not None
         port = int(child.stdout.readline())
         for _ in range(IDLE):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
         assert read(port) == HTTPStatus.OK
         child.stdin.write("\n")
         child.stdin.flush()
@@ -101,7 +101,7 @@ def test_the_oldest_connection_makes_room() -> None:
     with WebServer(answered, "127.0.0.1", 0, setting="s") as server, ExitStack() as stack:
         before = threading.active_count()
         idle = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
             for _ in range(MOST_CONNECTIONS)
         ]
         assert read(server.port) == HTTPStatus.OK
@@ -114,7 +114,7 @@ def test_a_silent_connection_ends() -> None:
     """In the middle of a request, too."""
     with WebServer(answered, "127.0.0.1", 0, setting="s", request_seconds=0.05) as server:
         for sent in (b"", b"GET /x HTTP/1.0\r\nAccept: "):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
                 connection.sendall(sent)
                 assert connection.recv(1) == b""
 
@@ -134,10 +134,10 @@ def test_an_answer_that_takes_long_holds_up_no_other_for_good() -> None:
 
     with WebServer(slow, "127.0.0.1", 0, setting="s") as server, ExitStack() as stack:
         for _ in range(MOST_CONNECTIONS):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
             connection.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
-            assert begun.acquire(timeout=30)
-        turned_away = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            assert begun.acquire(timeout=60)
+        turned_away = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
         assert turned_away.recv(1) == b""
         over.set()
         assert read(server.port) == HTTPStatus.OK
@@ -158,7 +158,7 @@ def test_a_default_port_that_is_taken_is_done_without(caplog: pytest.LogCaptureF
         with serving(listen, 0, default=first.port):
             pass
         port = first.port
-    with serving(listen, port, default=port), urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=10) as answer:
+    with serving(listen, port, default=port), urllib.request.urlopen(f"http://127.0.0.1:{port}", timeout=60) as answer:
         assert answer.read() == b"here"
 
 
@@ -176,6 +176,6 @@ def test_an_address_that_is_not_this_machines_ends_the_process() -> None:
 def test_it_listens_on_ipv6() -> None:
     with (
         WebServer(answered, "::1", 0, setting="s") as server,
-        urllib.request.urlopen(f"http://[::1]:{server.port}", timeout=10) as answer,
+        urllib.request.urlopen(f"http://[::1]:{server.port}", timeout=60) as answer,
     ):
         assert answer.read() == b"here"

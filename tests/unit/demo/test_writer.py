@@ -58,7 +58,7 @@ def test_one_statement_until_it_is_told_to_go(going: bool) -> None:
     writer = Writer(source.execute, fast(Amount(changes=5)), lambda: 0.0)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(writer.run, 1, 10**15, nothing)
-        assert source.first.wait(10)
+        assert source.first.wait(60)
         assert len(source.statements) == 1
         if going:
             writer.go()

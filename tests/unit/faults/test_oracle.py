@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace.local.process import wait_until
 from tailrace_schemas.change import Cell, Change, Marker, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.position import Position
 from tests.integration.faults.oracle import Fact, Links, Script, Verdict, compare, fact_of, logged
+from tests.support.waiting import until
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.mutations import EPOCH, deletion, mutation
 from tests.unit.tables import table
@@ -141,7 +141,7 @@ def test_links_outlive_what_they_were_made_of(tmp_path: Path) -> None:
     with Links(commitlog, tmp_path / "links") as links:
         (commitlog / "other.txt").touch()
         later = SegmentWriter(tmp_path, 10)
-        assert wait_until((tmp_path / "links" / later.commitlog.name).exists, 10)
+        until((tmp_path / "links" / later.commitlog.name).exists, "a link of the later segment")
         later.commitlog.unlink()
         last = SegmentWriter(tmp_path, 7)
         names = [path.name for path in links.paths()]

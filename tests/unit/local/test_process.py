@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Final
 
 import pytest
 
-from tailrace.local.process import Child, directory_lock, is_locked, run_to_end, tail, wait_until
+from tailrace.local.process import Child, directory_lock, is_locked, run_to_end, tail
 from tailrace_schemas.errors import ServiceError
+from tests.support.waiting import until
 from tests.unit.local.servers import FAILING, SERVER, WITH_A_CHILD, StandIn, launch, started
 
 
@@ -31,10 +33,7 @@ def is_gone(pid: int) -> bool:
 def pid_of_child(child: Child) -> int:
     """The process id that WITH_A_CHILD's own child logs, once its whole line is in the log."""
     log = child.launch.log
-    assert wait_until(lambda: _CHILD.search(log.read_text()) is not None, 30)
-    line = _CHILD.search(log.read_text())
-    assert line is not None
-    return int(line[1])
+    return int(until(lambda: _CHILD.search(log.read_text()), "the child's line in the log")[1])
 
 
 _CHILD: Final = re.compile(r"^child (\d+)\n", re.MULTILINE)
@@ -130,16 +129,25 @@ def test_start_waits_for_one_that_is_ending(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(Child.start, launch(tmp_path))
         first.stop()
-        child = second.result(30)
+        child = second.result(60)
     child.await_ready()
     child.stop()
+
+
+_ANSWERING: Final = SERVER.replace(
+    "with socket", 'signal.signal(signal.SIGWINCH, lambda *_: print("lives", flush=True))\nwith socket'
+)
 
 
 def test_child_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
     """The kernel's death signal belongs to a thread, and that one has to live as long as the process."""
     with ThreadPoolExecutor(1) as pool:
-        child = pool.submit(started, tmp_path).result(30)
-    assert not wait_until(lambda: not child.running, 0.3)
+        child = pool.submit(started, tmp_path, code=_ANSWERING).result()
+        thread = Path(f"/proc/self/task/{pool.submit(threading.get_native_id).result()}")
+    until(lambda: not thread.exists(), "the thread's end, of which the kernel has told its children")
+    os.kill(child.pid, signal.SIGWINCH)  # a SIGTERM would come first
+    until(lambda: "lives" in child.launch.log.read_text() or not child.running, "the child's answer")
+    assert child.running
     child.stop()
     assert child.launch.log.read_text().endswith("ending\n")
 
@@ -152,8 +160,8 @@ def test_child_ends_when_its_parent_dies(tmp_path: Path, number: signal.Signals)
     with parent.stdout:
         pid = int(parent.stdout.readline())
     parent.send_signal(number)
-    assert parent.wait(30) == -number
-    assert wait_until(lambda: is_gone(pid), 30)
+    assert parent.wait(60) == -number
+    until(lambda: is_gone(pid), "the child's end")
     assert (tmp_path / "server.log").read_text().endswith("ending\n")
     assert not is_locked(tmp_path, "server")
 
@@ -171,7 +179,7 @@ signal.pause()
 def test_child_ends_when_its_parent_exits(tmp_path: Path) -> None:
     program = _PARENT.replace("signal.pause()", "")
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, timeout=60)
-    assert wait_until(lambda: is_gone(int(done.stdout)), 30)
+    until(lambda: is_gone(int(done.stdout)), "the child's end")
 
 
 def test_guard_runs_nothing_for_a_parent_that_is_gone(tmp_path: Path) -> None:
@@ -229,7 +237,7 @@ def test_stop_from_another_thread_ends_a_start(tmp_path: Path) -> None:
     service = StandIn(tmp_path, SERVER.replace("print(ready, flush=True)", "print('not yet', flush=True)"))
     with ThreadPoolExecutor(1) as pool:
         start = pool.submit(service.start)
-        assert wait_until(lambda: service.running, 30)
+        until(lambda: service.running, "the service")
         service.kill()
         with pytest.raises(ServiceError, match="ended at its start with signal SIGKILL"):
-            start.result(30)
+            start.result(60)

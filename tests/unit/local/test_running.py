@@ -58,5 +58,5 @@ def test_directory_has_one_keeper(tmp_path: Path) -> None:
 def test_end_stops_the_keeper_even_while_it_starts(tmp_path: Path) -> None:
     with keeper(tmp_path) as process:
         assert end(tmp_path) is True
-        assert process.wait(30) == -15
+        assert process.wait(60) == -15
     assert end(tmp_path) is False

@@ -14,12 +14,12 @@ from tailrace.local.services import await_all
 from tailrace_schemas.errors import ServiceError
 from tests.unit.local.servers import SERVER, StandIn
 
-# Ready at once, and then dead: its last words are the reason.
+# Ready, and dead once that was seen: its last words are the reason.
 DYING = """
-import socket, sys, time
-with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
     print(sys.argv[2], flush=True)
-    time.sleep(0.3)
+    server.accept()
 print("java.lang.OutOfMemoryError", flush=True)
 sys.exit(3)
 """

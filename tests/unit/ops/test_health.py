@@ -55,7 +55,7 @@ def server(board: HealthBoard) -> Iterator[HealthServer]:
 def get(server: HealthServer, path: str) -> tuple[int, object]:
     """Status code and JSON body."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=60) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -169,7 +169,7 @@ def test_threads_that_count_at_once_lose_nothing(board: HealthBoard) -> None:
 
 def text(server: HealthServer, path: str, accept: str = "*/*") -> tuple[str, str]:
     """Content type and content."""
-    with closing(HTTPConnection("127.0.0.1", server.port, timeout=10)) as connection:
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
         connection.request("GET", path, headers={"Accept": accept})
         answer = connection.getresponse()
         assert answer.status == 200

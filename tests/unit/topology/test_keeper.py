@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -23,6 +23,7 @@ from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring, RingError
 from tailrace_schemas.streams import Mark
 from tests.support.clock import ManualClock
+from tests.support.waiting import until
 from tests.unit.topology.memory import NOW, MemorySource, MemoryTopic
 
 A, B = Node("a", "dc1", (1, 5)), Node("b", "dc1", (3,))
@@ -303,16 +304,6 @@ class Loud(MemorySource):
         self.closed += 1
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread, at most a minute."""
-    beat = threading.Event()
-    for _ in range(6000):
-        if condition():
-            return
-        beat.wait(0.01)
-    raise AssertionError("it does not come")
-
-
 @pytest.mark.promise("ring.changes-go-on")
 @pytest.mark.parametrize("error", [ServiceError("Kafka is away"), RuntimeError("a defect")])
 def test_the_thread_tells_what_fails_opens_the_topic_anew_and_goes_on(error: Exception) -> None:
@@ -323,11 +314,11 @@ def test_the_thread_tells_what_fails_opens_the_topic_anew_and_goes_on(error: Exc
         return GenerationReader(opened[-1])
 
     with KeeperThread(agent.keeper, open_reader, agent.topic, agent.board) as thread:
-        until(lambda: "generations" in agent.health.degraded)
+        until(lambda: "generations" in agent.health.degraded, "trouble with the generations")
         assert str(error) in agent.health.degraded["generations"]
         thread.stir()
-        until(lambda: agent.health.ring is not None and agent.state() == (RingState.COVERED, NOW))
-        until(lambda: agent.health.degraded == {})
+        until(lambda: agent.health.ring is not None and agent.state() == (RingState.COVERED, NOW), "a generation")
+        until(lambda: agent.health.degraded == {}, "the end of the trouble")
     assert agent.health.counts["generation_failures"] == 1
     assert [source.closed for source in opened] == [1, 1]
 
@@ -341,9 +332,9 @@ def test_a_topic_that_cannot_be_opened_is_told_too() -> None:
         return agent.open()
 
     with KeeperThread(agent.keeper, open_reader, agent.topic, agent.board) as thread:
-        until(lambda: "no such file" in agent.health.degraded.get("generations", ""))
+        until(lambda: "no such file" in agent.health.degraded.get("generations", ""), "trouble with the file")
         thread.stir(False)
-        until(lambda: agent.health.ring is not None)
+        until(lambda: agent.health.ring is not None, "the ring")
 
 
 def test_an_append_that_fails_is_a_proposal_that_dies() -> None:
@@ -356,9 +347,9 @@ def test_an_append_that_fails_is_a_proposal_that_dies() -> None:
 
     agent.topic.before = fail
     with KeeperThread(agent.keeper, agent.open, agent.topic, agent.board) as thread:
-        until(lambda: "Kafka went away" in agent.health.degraded.get("generations", ""))
+        until(lambda: "Kafka went away" in agent.health.degraded.get("generations", ""), "trouble with Kafka")
         thread.stir()
-        until(lambda: agent.health.ring is not None and agent.state() == (RingState.COVERED, NOW))
+        until(lambda: agent.health.ring is not None and agent.state() == (RingState.COVERED, NOW), "a generation")
     (first,) = agent.open().refresh()
     assert first.offset == 2
 
@@ -370,15 +361,15 @@ def test_an_event_ends_the_wait_and_a_changed_ring_begins_anew() -> None:
         return agent.health.ring is not None and words in agent.health.ring.waits_for
 
     with KeeperThread(agent.keeper, agent.open, agent.topic, agent.board) as thread:
-        until(lambda: waits_for("nothing"))
+        until(lambda: waits_for("nothing"), "a ring that waits for nothing")
         agent.ring = NEW
         thread.stir(False)
-        until(lambda: waits_for("30 s"))
+        until(lambda: waits_for("30 s"), "30 s to wait")
         agent.clock.now += 20
         thread.stir(False)
-        until(lambda: waits_for("10 s"))
+        until(lambda: waits_for("10 s"), "10 s to wait")
         thread.stir()
-        until(lambda: waits_for("30 s"))
+        until(lambda: waits_for("30 s"), "30 s to wait")
 
 
 @pytest.mark.promise("ring.changes-go-on")

@@ -19,7 +19,7 @@ producer = Producer(
 producer.init_transactions(30)
 producer.begin_transaction()
 producer.produce(topic, value="never committed", partition=int(partition))
-producer.flush(30)
+producer.flush(60)
 sys.stdout.write("open\n")
 sys.stdout.flush()
 threading.Event().wait()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from tailrace.local import KafkaSettings, LocalKafka
-from tailrace.local.process import wait_until
 from tailrace_common.kafka.end_offsets import PartitionEnds
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_schemas.errors import ServiceError
+from tests.support.waiting import until
 
 
 def test_it_answers_again_after_its_broker_restarted(tmp_path: Path) -> None:
@@ -24,8 +24,8 @@ def test_it_answers_again_after_its_broker_restarted(tmp_path: Path) -> None:
             except ServiceError:
                 return False
 
-        assert wait_until(answers, 60)
+        until(answers, "the end of the topic")
         for _ in range(3):
             kafka.kill()
             kafka.start()
-            assert wait_until(answers, 60)
+            until(answers, "the same end after a crash")

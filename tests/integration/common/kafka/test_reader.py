@@ -32,9 +32,9 @@ def topic(config: dict[str, str], prefix: str) -> Iterator[str]:
     """An empty topic of two partitions."""
     admin = AdminClient({**config})
     name = f"{prefix}.reading"
-    admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])[name].result(30)
+    admin.create_topics([NewTopic(name, num_partitions=2, replication_factor=1)])[name].result(60)
     yield name
-    admin.delete_topics([name])[name].result(30)
+    admin.delete_topics([name])[name].result(60)
 
 
 class Writer:
@@ -59,7 +59,7 @@ class Writer:
         self._producer.begin_transaction()
         for value in values:
             self._producer.produce(self._topic, value=value, key="k", partition=1)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(60) == 0
 
     def commit(self) -> None:
         """Commit what is open."""
@@ -69,7 +69,7 @@ class Writer:
         """Values without a transaction."""
         for value in values:
             self._plain.produce(self._topic, value=value, key="k", partition=partition)
-        assert self._plain.flush(30) == 0
+        assert self._plain.flush(60) == 0
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_reader_goes_on_where_it_was(config: dict[str, str], topic: str, write
         assert reader.next_offset == 4
         assert reader.poll(0) is None
         writer.transaction("b", "c")
-        first = reader.poll(10)
+        first = reader.poll(60)
         assert first is not None
         assert first.value == b"b"
         assert _values(reader.read_to_end()) == ["c"]
@@ -130,7 +130,7 @@ def test_an_open_transaction_is_waited_for_until_it_ends(config: dict[str, str],
     writer.outside("a")
     writer.open("b")
     writer.outside("c")
-    with ThreadPoolExecutor(1) as elsewhere, PartitionReader(config, topic, 1, timeout=30) as reader:
+    with ThreadPoolExecutor(1) as elsewhere, PartitionReader(config, topic, 1, timeout=60) as reader:
         reading = reader.read_to_end()
         assert next(reading).value == b"a"
         rest = elsewhere.submit(lambda: _values(reading))
@@ -149,7 +149,7 @@ def test_what_stands_behind_an_open_transaction_is_not_taken_for_absent(
     writer.outside("b")
     # To a read_committed reader the partition looks empty now; that must not be taken for its end.
     assert _last_stable_offset(config, topic) == 0
-    with ThreadPoolExecutor(1) as elsewhere, PartitionReader(config, topic, 1, timeout=30) as reader:
+    with ThreadPoolExecutor(1) as elsewhere, PartitionReader(config, topic, 1, timeout=60) as reader:
         reading = elsewhere.submit(lambda: _values(reader.read_to_end()))
         writer.commit()
         assert reading.result(60) == ["a", "b"]
@@ -178,7 +178,7 @@ def test_a_producer_killed_inside_a_transaction_hides_nothing(
         killed.send_signal(signal.SIGKILL)
     writer.outside("behind it")
     writer.transaction("and this")
-    assert _values(read_to_end(config, topic, 1, timeout=40)) == ["behind it", "and this"]
+    assert _values(read_to_end(config, topic, 1, timeout=60)) == ["behind it", "and this"]
 
 
 def _last_stable_offset(config: dict[str, str], topic: str) -> int:
@@ -200,14 +200,14 @@ def test_a_missing_topic_or_partition_is_named(config: dict[str, str], topic: st
 def test_a_topic_made_anew_is_noticed(config: dict[str, str], prefix: str) -> None:
     admin = AdminClient({**config})
     name = f"{prefix}.anew"
-    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(30)
+    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(60)
     producer = Producer(config)
     producer.produce(name, value="a", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     with PartitionReader(config, name, 0, timeout=60) as reader:
         assert _values(reader.read_to_end()) == ["a"]
-        admin.delete_topics([name])[name].result(30)
-        admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(30)
+        admin.delete_topics([name])[name].result(60)
+        admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=1)])[name].result(60)
         with pytest.raises(ServiceError, match=r"ends at offset 0, but was read up to 1 before"):
             list(reader.read_to_end())
 
@@ -222,7 +222,7 @@ def test_a_partition_whose_beginning_was_deleted(config: dict[str, str], topic: 
     writer.outside("a", "b", "c", "d")
     admin = AdminClient({**config})
     (deleted,) = admin.delete_records([TopicPartition(topic, 1, 3)]).values()
-    assert deleted.result(30).low_watermark == 3
+    assert deleted.result(60).low_watermark == 3
     assert [record.value for record in read_to_end(config, topic, 1)] == [b"d"]
 
 
@@ -232,7 +232,7 @@ def _of_topic(records: Iterator[tuple[int, Record]]) -> list[tuple[int, str]]:
 
 def test_a_whole_topic_is_read_to_its_end(config: dict[str, str], topic: str, writer: Writer) -> None:
     """Every partition, across control records, and behind a transaction that is open when the reading begins."""
-    with TopicReader(config, topic, beginning=True, timeout=30) as reader:
+    with TopicReader(config, topic, beginning=True, timeout=60) as reader:
         assert _of_topic(reader.read_to_end()) == []
         writer.transaction("a")
         writer.transaction("lost", commit=False)
@@ -267,5 +267,5 @@ def test_ends_are_of_what_is_committed_and_there(config: dict[str, str], topic: 
     writer.outside("two", "three", partition=0)
     writer.open("four")
     known = {(topic, 0): 2, (topic, 1): 1}
-    assert PartitionEnds(config, timeout=30).of([*known, (topic, 2), (f"{topic}s", 0)]) == known
+    assert PartitionEnds(config, timeout=60).of([*known, (topic, 2), (f"{topic}s", 0)]) == known
     writer.commit()

@@ -21,7 +21,7 @@ def test_both_signals_interrupt(number: signal.Signals, before: str) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "waits\n"
     process.send_signal(number)
-    rest, _ = process.communicate(timeout=30)
+    rest, _ = process.communicate(timeout=60)
     assert (process.returncode, rest) == (0, "interrupted\n")
 
 
@@ -59,7 +59,7 @@ def test_a_closed_terminal_interrupts_once_and_nothing_that_is_said_fails() -> N
         assert said.readline() == "waits\n"
         os.close(ours)
         assert said.read() == "cleaned up\n"
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
 
 
 _HANGING = """

@@ -27,7 +27,7 @@ def operations(served: Served) -> Iterator[RemoteOperations]:
 
 def ask(served: Served, role: Role | None, method: str, path: str, body: object = None) -> httpx2.Response:
     headers = {} if role is None else {"Authorization": f"Bearer {served.keys[role]}"}
-    return httpx2.request(method, served.url + path, headers=headers, json=body, timeout=10)
+    return httpx2.request(method, served.url + path, headers=headers, json=body, timeout=60)
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_every_route_asks_for_a_key_with_its_role(served: Served, method: str, p
     bodies = {"POST": BODY if path == "/v1/subscriptions" else {}, "PUT": BODY, "PATCH": {"where": "id > 1"}}
     assert ask(served, Role.ADMIN, "POST", "/v1/subscriptions", BODY).status_code == 201
     assert ask(served, None, method, path, bodies.get(method)).status_code == 401
-    wrong = httpx2.request(method, served.url + path, headers={"Authorization": "Bearer wrong"}, timeout=10)
+    wrong = httpx2.request(method, served.url + path, headers={"Authorization": "Bearer wrong"}, timeout=60)
     assert wrong.status_code == 401
     for role in Role:
         status = ask(served, role, method, path, bodies.get(method)).status_code
@@ -60,10 +60,10 @@ def test_every_route_asks_for_a_key_with_its_role(served: Served, method: str, p
 
 
 def test_every_route_of_the_description_is_tested(served: Served) -> None:
-    described = httpx2.get(f"{served.url}/openapi.json", timeout=10).json()
+    described = httpx2.get(f"{served.url}/openapi.json", timeout=60).json()
     routes = {(method, path) for path, methods in described["paths"].items() for method in methods}
     assert len(routes) == 13  # those above, /health, /metrics, and /v1/sql, whose rights are its statement's
-    assert httpx2.get(f"{served.url}/docs", timeout=10).status_code == 404
+    assert httpx2.get(f"{served.url}/docs", timeout=60).status_code == 404
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_a_large_body_is_not_read(served: Served) -> None:
             yield b" " * 1000
 
     headers = {"Authorization": f"Bearer {served.keys[Role.ADMIN]}", "Content-Type": "application/json"}
-    answer = httpx2.post(f"{served.url}/v1/subscriptions", content=chunks(), headers=headers, timeout=10)
+    answer = httpx2.post(f"{served.url}/v1/subscriptions", content=chunks(), headers=headers, timeout=60)
     assert answer.status_code == 413
 
 
@@ -150,4 +150,4 @@ def test_a_server_that_is_not_there() -> None:
 
 
 def test_health_needs_no_key(served: Served) -> None:
-    assert httpx2.get(f"{served.url}/health", timeout=10).json() == {"ready": True}
+    assert httpx2.get(f"{served.url}/health", timeout=60).json() == {"ready": True}

@@ -45,7 +45,7 @@ def token(issuer: Issuer, role: str, **more: Any) -> str:
 
 def ask(served: Served, bearer: str, method: str, path: str, body: object = None) -> httpx2.Response:
     headers = {"Authorization": f"Bearer {bearer}"}
-    return httpx2.request(method, served.url + path, headers=headers, json=body, timeout=10)
+    return httpx2.request(method, served.url + path, headers=headers, json=body, timeout=60)
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def test_statements_over_http(served: Served) -> None:
     def send(role: Role | None, statement: str, **values: str) -> httpx2.Response:
         headers = {} if role is None else {"Authorization": f"Bearer {served.keys[role]}"}
         body = {"statement": statement, "values": values}
-        return httpx2.post(f"{served.url}/v1/sql", json=body, headers=headers, timeout=10)
+        return httpx2.post(f"{served.url}/v1/sql", json=body, headers=headers, timeout=60)
 
     create = "CREATE SUBSCRIPTION warehouse ON shop.orders INTO sql OPTIONS (url = :url)"
     url = f"postgresql://u:{SECRET}@host/d"

@@ -130,7 +130,7 @@ def browser(served: Served) -> Iterator[NewBrowser]:
     opened: list[httpx2.Client] = []
 
     def new(role: Role | None = None) -> Browser:
-        client = httpx2.Client(follow_redirects=True, timeout=20)
+        client = httpx2.Client(follow_redirects=True, timeout=60)
         opened.append(client)
         started = Browser(served.url, client)
         if role is not None:

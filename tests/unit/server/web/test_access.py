@@ -126,12 +126,15 @@ def test_without_authentication_the_api_too_is_for_this_machines_pages_alone(tmp
     with serving(tmp_path / "open", authentication=False) as served:
         served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink=SINK))
         pause = f"{served.url}/v1{ONE}/pause"
-        assert httpx2.post(pause, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
-        assert httpx2.post(pause, headers={"Origin": "https://evil.example"}).status_code == 403
-        assert httpx2.get(f"{served.url}/v1/subscriptions", headers={"Host": "evil.example"}).status_code == 403
+        assert httpx2.post(pause, headers={"Sec-Fetch-Site": "cross-site"}, timeout=60).status_code == 403
+        assert httpx2.post(pause, headers={"Origin": "https://evil.example"}, timeout=60).status_code == 403
+        assert (
+            httpx2.get(f"{served.url}/v1/subscriptions", headers={"Host": "evil.example"}, timeout=60).status_code
+            == 403
+        )
         assert state(served) == "active"
-        assert httpx2.post(pause).status_code == 200
-        with httpx2.Client(base_url=served.url, follow_redirects=True) as client:
+        assert httpx2.post(pause, timeout=60).status_code == 200
+        with httpx2.Client(base_url=served.url, follow_redirects=True, timeout=60) as client:
             page = client.get(ONE).text
             assert "Sign out" not in page
             assert client.post(f"{ONE}/resume", data={"token": "wrong"}).status_code == 403
@@ -181,12 +184,12 @@ def test_signing_in_and_out(served: Served, browser: NewBrowser) -> None:
 @pytest.mark.parametrize("cookie", ["", "x", "gAAAAA", "x" * 5000, "{}", "\u00e9"])
 def test_a_cookie_that_is_none_is_a_stranger(served: Served, cookie: str) -> None:
     headers = {b"Cookie": f"{COOKIE}={cookie}".encode("latin-1")}
-    assert httpx2.get(f"{served.url}{ONE}", headers=headers).status_code == 303
+    assert httpx2.get(f"{served.url}{ONE}", headers=headers, timeout=60).status_code == 303
 
 
 def test_a_sealed_text_of_another_kind_is_no_session(served: Served) -> None:
     sealed = Sealer(served.site.settings.server.key_file).seal('{"type": "sql"}')
-    assert httpx2.get(f"{served.url}{ONE}", cookies={COOKIE: sealed}).status_code == 303
+    assert httpx2.get(f"{served.url}{ONE}", cookies={COOKIE: sealed}, timeout=60).status_code == 303
 
 
 @pytest.mark.slow
@@ -225,7 +228,7 @@ def test_a_page_says_that_one_asks_too_often(tmp_path: Path) -> None:
     (tmp_path / "limited").mkdir()
     with (
         serving(tmp_path / "limited", requests_per_second=0.5, requests_burst=3) as served,
-        httpx2.Client(timeout=20) as client,
+        httpx2.Client(timeout=60) as client,
     ):
         browser = Browser(served.url, client)
         browser.get("/login")

@@ -206,7 +206,7 @@ def test_nobody_is_signed_in_by_an_answer_to_somebody_else(
     address = provider.authorize(asked).removeprefix(served.url)
     kept = dict(again.client.cookies)
     assert again.get(address).status_code == 200
-    repeated = httpx2.get(served.url + address, cookies=kept)
+    repeated = httpx2.get(served.url + address, cookies=kept, timeout=60)
     assert (repeated.status_code, provider.refusals[-1]) == (401, "code")
 
 
@@ -258,11 +258,11 @@ def test_sessions_of_another_client_end_and_so_do_all_without_one(
         folder = tmp_path / str(number)
         folder.mkdir()
         with serving(folder, key_file=key_file, **section) as other:
-            assert httpx2.get(f"{other.url}/audit", cookies=cookies).status_code == status
+            assert httpx2.get(f"{other.url}/audit", cookies=cookies, timeout=60).status_code == status
             if not section:
-                assert httpx2.get(f"{other.url}/login/oidc").status_code == 404
-                assert httpx2.get(f"{other.url}/login/callback").status_code == 404
-                assert "/login/oidc" not in httpx2.get(f"{other.url}/login").text
+                assert httpx2.get(f"{other.url}/login/oidc", timeout=60).status_code == 404
+                assert httpx2.get(f"{other.url}/login/callback", timeout=60).status_code == 404
+                assert "/login/oidc" not in httpx2.get(f"{other.url}/login", timeout=60).text
 
 
 @pytest.mark.slow
@@ -271,7 +271,7 @@ def test_a_public_client_has_pkce_alone(provider: Provider, tmp_path: Path) -> N
     port = free_port("127.0.0.1")
     with (
         serving(tmp_path, port=port, oidc=oidc(provider, port, client_secret=None)),
-        httpx2.Client(follow_redirects=True) as client,
+        httpx2.Client(follow_redirects=True, timeout=60) as client,
     ):
         somebody = Browser(f"http://localhost:{port}", client)
         assert sign_in(somebody, "/subscriptions").url.path == "/subscriptions"
@@ -282,7 +282,7 @@ def test_a_wrong_secret_is_said_and_not_shown(provider: Provider, tmp_path: Path
     port = free_port("127.0.0.1")
     with (
         serving(tmp_path, port=port, oidc=oidc(provider, port, client_secret=WRONG)),
-        httpx2.Client(follow_redirects=True) as client,
+        httpx2.Client(follow_redirects=True, timeout=60) as client,
     ):
         somebody = Browser(f"http://localhost:{port}", client)
         answer = sign_in(somebody, "/subscriptions")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tailrace_server.worker.application_run import ApplicationRun
 from tailrace_server.worker.messages import Order, Status
 from tailrace_server.worker.run import Failure
 from tailrace_server.worker.worker import Pace, Worker
+from tests.support.waiting import until
 from tests.unit.server.requests import CLUSTER, SECRET, request
 
 LEASE = 60.0
@@ -95,12 +95,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
         site.worker.close()
 
 
-def until(run: ApplicationRun, *, works: bool) -> None:
+def until_it(run: ApplicationRun, *, works: bool) -> None:
     """Wait until a run works, or has ended."""
-    deadline = time.monotonic() + SECONDS
-    while not (run.works if works else run.ended):
-        assert time.monotonic() < deadline, run.failure
-        run.wait(0.05)
+    until(lambda: run.works if works else run.ended, "work" if works else "the end", SECONDS, state=lambda: run.failure)
 
 
 @pytest.mark.promise("subscription.own-application", "subscription.secrets")
@@ -109,7 +106,7 @@ def test_it_is_told_its_claim_and_no_secret(site: Site, monkeypatch: pytest.Monk
     identity = site.subscribe()
     site.worker.beat()
     [run] = site.runs
-    until(run, works=True)
+    until_it(run, works=True)
     record = site.seen.read_text()
     assert f'"subscription": {identity}, "owner": "w", "token": {run.claim.token}' in record
     assert "shop.orders/a" in record
@@ -123,10 +120,10 @@ def test_it_ends_with_its_subscription_and_is_released(site: Site, operation: tr
     identity = site.subscribe()
     site.worker.beat()
     [run] = site.runs
-    until(run, works=True)
+    until_it(run, works=True)
     site.subscriptions.change(identity, "end", "test", operation)
     site.worker.beat()
-    until(run, works=False)
+    until_it(run, works=False)
     site.worker.beat()
     assert (run.failure, site.worker.running, site.subscriptions.get(identity).owner) == (None, 0, None)
 
@@ -148,7 +145,7 @@ def test_one_that_dies_is_started_again_with_growing_pauses_under_a_new_token(si
     tokens = []
     for starts, pause in enumerate((1, 2, 4), 1):
         assert len(site.runs) == starts
-        until(site.runs[-1], works=False)
+        until_it(site.runs[-1], works=False)
         tokens.append(site.runs[-1].claim.token)
         site.worker.beat()
         stored = site.subscriptions.get(identity)
@@ -188,7 +185,7 @@ def test_what_it_says_at_its_end_is_kept(site: Site, how: str, state: State, rea
     identity = site.subscribe()
     site.how = how
     site.worker.beat()
-    until(site.runs[0], works=False)
+    until_it(site.runs[0], works=False)
     site.worker.beat()
     stored = site.subscriptions.get(identity)
     assert (stored.state, stored.reason) == (state, reason)

@@ -38,7 +38,7 @@ def test_the_next_is_made_while_one_is_used() -> None:
 
     found = prefetched(items())
     assert next(found) == 1
-    assert second.wait(30)
+    assert second.wait(60)
     assert list(found) == [2]
 
 

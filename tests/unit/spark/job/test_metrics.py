@@ -33,7 +33,7 @@ REPLAY = "`tailrace sink-letters list local` says why, or the place that docs/si
 
 
 def read(server: MetricsServer) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     samples = (line.rpartition(" ") for line in lines if not line.startswith(("#", "process_")))
     return {name: float(value) for name, _, value in samples if not name.partition("{")[0].endswith("_created")}
@@ -46,7 +46,7 @@ def test_every_metric_is_documented() -> None:
     metrics.watch(lambda: PROGRESS, lambda places: dict.fromkeys(places, 9))
     with (
         MetricsServer(metrics, "127.0.0.1", 0) as server,
-        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer,
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=60) as answer,
     ):
         names = re.findall(r"^# TYPE (\w+) ", answer.read().decode(), re.MULTILINE)
     assert sorted([*listed, *process_metrics()]) == sorted(name for name in names if not name.endswith("_created"))
@@ -131,7 +131,7 @@ def test_probes() -> None:
         codes = []
         for path in ("live", "ready"):
             try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/health/{path}", timeout=10) as answer:
+                with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/health/{path}", timeout=60) as answer:
                     codes.append(answer.status)
             except urllib.error.HTTPError as error:
                 codes.append(error.code)
@@ -153,7 +153,7 @@ def test_probes() -> None:
 def test_nothing_else_is_answered() -> None:
     with MetricsServer(StreamMetrics(), "127.0.0.1", 0) as server:
         with pytest.raises(urllib.error.HTTPError) as raised:
-            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/stats", timeout=10)
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/stats", timeout=60)
         with raised.value as answer:
             assert (answer.code, answer.read()) == (404, b"paths: /, /health/live, /health/ready, /status, /metrics\n")
 
@@ -166,7 +166,7 @@ def test_the_root_is_the_status() -> None:
 def status(metrics: StreamMetrics, path: str = "/status") -> dict[str, Any]:
     with (
         MetricsServer(metrics, "127.0.0.1", 0) as server,
-        urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer,
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=60) as answer,
     ):
         found: dict[str, Any] = json.loads(answer.read())
         return found

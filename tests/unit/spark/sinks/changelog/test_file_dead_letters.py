@@ -107,8 +107,8 @@ def test_what_filters_leave_out_goes(posted: Posted, sink: StoredDeadLettersSink
 @pytest.mark.promise("sinks.dead-letters")
 def test_a_sink_that_is_not_there_keeps_what_was_not_sent(posted: Posted, sink: StoredDeadLettersSink) -> None:
     posted.endpoint.answer = lambda request: TAKEN if request.number < 3 else (503, {}, b"")
-    with pytest.raises(ServiceError):
-        list(replay_letters(sink, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2))
+    with closing(posted.sink(retry_seconds=0.01)) as impatient, pytest.raises(ServiceError):
+        list(replay_letters(impatient, partial(pieces, schemas=SCHEMAS), nowhere, per_batch=2))
     assert len(list(all_letters(sink))) == 4
     posted.endpoint.answer = lambda _: TAKEN
     assert sum(

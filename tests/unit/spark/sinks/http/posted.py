@@ -27,7 +27,7 @@ class Posted:
     def __init__(self, directory: Path, **settings: object) -> None:
         self.endpoint = Endpoint()
         self.letters = directory / "letters.jsonl"
-        given = {"batch_records": 3, "retry_seconds": 0.2, "breaker_failures": 1000, **settings}
+        given = {"batch_records": 3, "retry_seconds": 60, "breaker_failures": 1000, **settings}
         self.settings = HttpSinkSettings.model_validate({"url": self.endpoint.url, **given})
 
     def open(self, dies_after: int | None = None) -> Sink:

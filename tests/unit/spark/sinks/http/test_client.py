@@ -47,7 +47,7 @@ def address() -> Iterator[str]:
 
 @pytest.mark.parametrize("pause", PAUSES)
 def test_an_answer_without_an_end_counts_by_its_status(address: str, pause: str) -> None:
-    settings = HttpSinkSettings(url=address, timeout_seconds=0.2)
+    settings = HttpSinkSettings(url=address, timeout_seconds=1)
     with closing(HttpSender("there", settings)) as sender:
         sender.reach(f"{address}/{pause}/405")
         sender.send(f"{address}/{pause}/200", b"{}", "1")

@@ -159,7 +159,7 @@ def test_lanes_work_at_once_and_no_more_than_are_set(posted: Callable[..., Poste
 
     def answer(_: Request) -> Answer:
         if first.acquire(blocking=False):
-            barrier.wait(10)
+            barrier.wait(60)
         return TAKEN
 
     one.endpoint.answer = answer

@@ -17,6 +17,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tests import java_sources, opensearch
 from tests.support.shop import ORDERS, PLAIN, WIDE_COLUMNS, WIDER
+from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
@@ -184,11 +185,14 @@ def test_a_server_killed_in_the_middle_of_a_batch(tmp_path: Path) -> None:
 
 def until_written(sink: OpensearchSink, changes: Sequence[Change]) -> None:
     """As the stream holds a batch: a server that has just begun has not all shards yet."""
-    for _ in range(200):
+
+    def is_written() -> bool:
         with suppress(ServiceError):
             sink.write([piece(changes)])
-            return
-    raise AssertionError("it is never taken")
+            return True
+        return False
+
+    until(is_written, "a server that takes the batch")
 
 
 @pytest.mark.promise("opensearch.two-writers")

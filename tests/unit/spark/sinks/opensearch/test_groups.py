@@ -159,7 +159,7 @@ def test_so_many_requests_are_under_way_at_once(proxy: SearchProxy) -> None:
 
     def answer(asked: Asked) -> Answer:
         if "_bulk" in asked.path and first.acquire(blocking=False):
-            meeting.wait(10)
+            meeting.wait(60)
         return "pass"
 
     proxy.answer = answer
@@ -182,7 +182,7 @@ def test_an_error_is_told_when_no_request_is_under_way(proxy: SearchProxy) -> No
         if "_bulk" not in asked.path:
             return "pass"
         if b'"id":1,' in asked.body:
-            under_way.wait(10)
+            under_way.wait(60)
             return 403, {}, b'{"error": "no"}'
         under_way.set()
         early.append(told.wait(0.5))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
@@ -27,7 +26,6 @@ from tests.unit.spark.sinks.rabbitmq.amqp_proxy import FrameProxy
 LOG = Log(PLAIN)
 _numbers = count()
 _openings = count()
-_SECONDS = 30
 
 
 class Published:
@@ -140,11 +138,3 @@ def write(one: Published, piece: Piece) -> Summary:
     with closing(one.sink()) as sink:
         summary: Summary = sink.write([piece])
     return summary
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + _SECONDS
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)

@@ -16,6 +16,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.registry import open_sink
 from tests import rabbitmq
+from tests.support.waiting import until
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
     ChangeLogContract,
@@ -26,7 +27,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     require_order,
 )
 from tests.unit.spark.sinks.pages import example, write_by_page
-from tests.unit.spark.sinks.rabbitmq.published import LOG, Published, changes, truncation, until, write
+from tests.unit.spark.sinks.rabbitmq.published import LOG, Published, changes, truncation, write
 
 pytestmark = pytest.mark.skipif(rabbitmq.missing() is not None, reason=str(rabbitmq.missing()))
 
@@ -214,11 +215,14 @@ def test_a_queue_that_is_full_now_and_then_keeps_the_order_of_a_key(
 
 def until_written(sink: ChangeLogSink, piece: Piece) -> None:
     """As the stream holds a batch."""
-    for _ in range(2000):
+
+    def is_written() -> bool:
         with suppress(ServiceError):
             sink.write([piece])
-            return
-    raise AssertionError("it is never taken")
+            return True
+        return False
+
+    until(is_written, "a server that takes the batch", every=0)
 
 
 @pytest.mark.promise("rabbitmq.unroutable")
@@ -298,7 +302,7 @@ def test_a_connection_lost_between_batches_costs_nothing(published: Callable[...
         sink.write([topic.piece(*changes(2))])
         proxy.cut()
         client = sink._outlet._client
-        until(lambda: client._session.failed)
+        until(lambda: client._session.failed, "the session's failure")
         assert sink.write([topic.piece(*changes(2))]) == Summary(2, 2, 0)
     assert proxy.taken == 2
 
@@ -311,7 +315,7 @@ def test_an_idle_connection_stays(published: Callable[..., Published]) -> None:
     topic = Topic()
     with closing(sink):
         sink.write([topic.piece(*changes(2))])
-        until(lambda: proxy.heartbeats >= 6)
+        until(lambda: proxy.heartbeats >= 6, "six heartbeats")
         assert sink.write([topic.piece(*changes(2))]) == Summary(2, 2, 0)
     assert proxy.taken == 1
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from tests.support.waiting import until
 from tests.unit.spark.sinks.contract import Database
 
 WAITING = {
@@ -13,9 +12,7 @@ WAITING = {
 SECONDS = 60
 
 
-def until(database: Database, query: str) -> None:
+def until_counted(database: Database, query: str) -> None:
     """Wait until a query counts something."""
-    ends = time.monotonic() + SECONDS
-    while not database.select(query)[0][0]:
-        assert time.monotonic() < ends, query
-        time.sleep(0.2)  # InnoDB shows the same to whoever asks more often than each 0.1 s
+    every = 0.2  # InnoDB shows the same to whoever asks more often than each 0.1 s
+    until(lambda: database.select(query)[0][0], query, SECONDS, every=every)

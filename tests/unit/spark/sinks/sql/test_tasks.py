@@ -26,7 +26,7 @@ from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.spark.sinks.in_tasks import SECONDS, interrupted
-from tests.unit.spark.sinks.sql.locks import WAITING, until
+from tests.unit.spark.sinks.sql.locks import WAITING, until_counted
 
 STREAM = "0d4f8c0f5e0b4dd0a7d4f3f0a1b2c3d4"
 FIRST: KafkaPartition = ("t.shop.plain", 0)
@@ -68,7 +68,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(server_database: Database) 
         with interrupted(as_of_another_process(task, "zombie"), FIRST, *rows, then=last) as end:
             begun = threading.Event()
             repeated = pool.submit(task.write, FIRST, noted(begun, *rows, last))
-            until(server_database, WAITING["postgresql"])
+            until_counted(server_database, WAITING["postgresql"])
             assert not begun.is_set(), "the second attempt reads beside the first"
             assert end().summary == Summary(30, 30)
             assert repeated.result(SECONDS).summary == Summary(30, 0)
@@ -85,7 +85,7 @@ def test_a_plan_waits_for_tasks_of_the_one_before_and_then_they_write_no_more(se
         task = planned(dead)
         with interrupted(task, FIRST, old, then=piece([])) as end, ThreadPoolExecutor(1) as pool:
             plan = pool.submit(planned, restarted)
-            until(server_database, WAITING["postgresql"])
+            until_counted(server_database, WAITING["postgresql"])
             assert not plan.done()
             assert end().summary == Summary(1, 1)
             newer = plan.result(SECONDS)
@@ -205,7 +205,9 @@ def test_a_worker_that_serves_many_databases_has_connections_to_the_last_ones() 
             planned(sink).write(FIRST, [piece([LOG.insert((1,), (), 5, v="a", w=1)])])
     names = ", ".join(f"'{sa.make_url(url).database}'" for url in urls[:-MOST_OPEN])
     server = Database(server_url(), sa.create_engine(server_url()))
-    until(server, f"SELECT count(*) = 0 FROM pg_stat_activity WHERE datname IN ({names})")  # they end a moment later
+    until_counted(
+        server, f"SELECT count(*) = 0 FROM pg_stat_activity WHERE datname IN ({names})"
+    )  # they end a moment later
     last = sa.make_url(urls[-1]).database
     assert server.select(f"SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = '{last}'") == [(True,)]
     server.engine.dispose()

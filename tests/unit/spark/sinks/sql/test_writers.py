@@ -12,7 +12,7 @@ from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.sql.locks import SECONDS, WAITING, until
+from tests.unit.spark.sinks.sql.locks import SECONDS, WAITING, until_counted
 
 
 def test_a_row_that_another_writer_puts_meanwhile_is_merged(database: Database) -> None:
@@ -29,13 +29,16 @@ def test_a_row_that_another_writer_puts_meanwhile_is_merged(database: Database) 
 
     writing = threading.Thread(target=first.write, args=(pieces(),))
     writing.start()
-    until(database, "SELECT count(*) FROM " + {"postgresql": "pg_stat_activity WHERE state = 'idle in transaction'",
-          "mysql": "information_schema.innodb_trx"}[database.dialect])  # fmt: skip
+    idle = {
+        "postgresql": "pg_stat_activity WHERE state = 'idle in transaction'",
+        "mysql": "information_schema.innodb_trx",
+    }
+    until_counted(database, f"SELECT count(*) FROM {idle[database.dialect]}")
     found: list[Summary] = []
     merging = threading.Thread(target=lambda: found.append(second.write([piece([log.update((1,), (), 2, v="b")])])))
     merging.start()
     try:
-        until(database, WAITING[database.dialect])
+        until_counted(database, WAITING[database.dialect])
     finally:
         asked.set()
         for thread in (writing, merging):

@@ -1,4 +1,4 @@
-"""A server that waits at steps while others are killed, and the end of such a test."""
+"""A server that waits at steps while others are killed, and how such a test ends."""
 
 from __future__ import annotations
 
