@@ -47,10 +47,10 @@ quick: $(STAMP) ## While you work: style, types, fast unit tests; not what is ma
 	$(BIN)/ruff format --check .
 	@$(call together,types quick-unit)
 
-# Recipes side by side: what each prints follows when it has ended. The last one has the terminal, and the better priority.
+# Recipes side by side: the last one has the terminal, what the others print follows when they have ended.
 define together
 	mkdir -p build; jobs=; for target in $(1); do \
-	  { status=0; nice -n 19 $(MAKE) --no-print-directory $$target > build/$$target.log 2>&1 || status=$$?; \
+	  { status=0; $(MAKE) --no-print-directory $$target > build/$$target.log 2>&1 || status=$$?; \
 	    printf '\n%s\n' "$$(cat build/$$target.log)"; exit $$status; } & jobs="$$jobs $$!"; \
 	done; \
 	status=0; $(if $(2),$(MAKE) --no-print-directory $(2) || status=$$?;) \

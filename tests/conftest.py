@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _part(item: pytest.Item) -> str:
     marks = {mark.name for mark in item.iter_markers()}
-    is_spine = "spine" in marks
+    is_spine = "spine" in marks and "long" not in marks
     if is_spine and SPINE_MARK not in item.path.read_text("utf-8"):
         raise pytest.UsageError(f"{item.path}: mark it in the file, else --part {SPINE} misses it")
     return part_of(item.path, in_gate=is_spine or not marks & {"integration", "long"}, integration=is_spine)

@@ -88,6 +88,7 @@ def bench(
         yield Bench(session, cassandra, kafka, prefix, keyspace_name, tmp_path)
 
 
+@pytest.mark.spine
 @pytest.mark.promise("agent.partition-by-token", "others.no-fault")
 def test_every_change_arrives_once_where_its_token_says(bench: Bench) -> None:
     """A table created with cdc = true, and written at once while the agent runs."""
@@ -108,6 +109,7 @@ def test_every_change_arrives_once_where_its_token_says(bench: Bench) -> None:
         assert record.change.op is Op.INSERT
 
 
+@pytest.mark.spine
 def test_a_table_switched_on_later_is_published_from_there_on(bench: Bench) -> None:
     """ALTER ... cdc = true after the agent's start, a write at once; off again, a write at once."""
     bench.create(cdc=False)

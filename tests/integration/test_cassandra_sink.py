@@ -278,6 +278,7 @@ EXPIRED = (
 """What has expired when it is written."""
 
 
+@pytest.mark.spine
 @pytest.mark.promise("cassandra.select")
 @pytest.mark.parametrize("by_tasks", [False, True], ids=["driver", "tasks"])
 @pytest.mark.parametrize("more", [(), pytest.param(EXPIRED, marks=pytest.mark.long)], ids=["lasting", "expired"])

@@ -282,6 +282,7 @@ def _has_no_bytes(cell: Cell) -> bool:
     return cell.column.name[2:] in ("tinyint", "smallint") and cell.value in lengths
 
 
+@pytest.mark.spine
 @pytest.mark.promise("stream.execution")
 def test_tasks_write_what_topics_have(
     spark: SparkSession, kafka: LocalKafka, prefix: str, copy: Copy, tmp_path: Path

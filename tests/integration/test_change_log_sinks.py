@@ -59,6 +59,7 @@ def endpoint() -> Iterator[Endpoint]:
     endpoint.close()
 
 
+@pytest.mark.spine
 @pytest.mark.promise("change-logs.replay")
 def test_topics_go_out_through_every_change_log_sink(
     spark: SparkSession,

@@ -53,6 +53,7 @@ class TestKafka(ChangeLogContract):
         return lambda: Topics(kafka)
 
 
+@pytest.mark.spine
 def test_a_batch_and_how_far_it_is_are_one_transaction(topics: Topics) -> None:
     """Of what comes again, and of a transaction whose end the sink did not see, readers find each change once."""
     first, second, third = batches(Topic())

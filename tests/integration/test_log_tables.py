@@ -326,6 +326,7 @@ class Killed(Exception):
     """The reader's end, in the middle of a window."""
 
 
+@pytest.mark.spine
 @pytest.mark.promise("log-tables.whole-change")
 def test_a_reader_of_scylladbs_kind_replicates_a_table(
     logged: Logged, cassandra: LocalCassandra, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -53,7 +53,7 @@ def programs(
 ) -> list[Recorded]:
     """So many programs of so many statements, recorded; and more of them until a filter tells rows apart."""
     number, statements = request.param
-    seed = secrets.randbits(32)
+    seed = 20 if request.param == FEW else secrets.randbits(32)
     sys.stderr.write(f"seeds from {seed} on, {statements} statements each\n")
     with cql(cassandra) as session:
         nodes = Nodes(nodes=(cassandra,), kafka=kafka, session=session, reading=session)
@@ -189,6 +189,7 @@ def _held(way: Way[Any], record_property: Record) -> None:
     hold(record_property, way.sink, "oracle", way.server())
 
 
+@pytest.mark.spine
 @pytest.mark.promise("sinks.select")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("way", _params(MERGING))

@@ -122,6 +122,7 @@ def go_on(desk: Desk, tenure: Tenure, upto: int, *, timeout: int = 10) -> None:
     until(attempt, "a commit", 90)
 
 
+@pytest.mark.spine
 @pytest.mark.promise("agent.ended-transaction", "agent.kafka-stands-still")
 def test_a_transaction_that_kafka_ended_is_done_again(desk: Desk) -> None:
     """Open for longer than its limit: an error, not a fence; a new producer goes on, nothing is lost or twice."""
@@ -141,6 +142,7 @@ def test_a_transaction_that_kafka_ended_is_done_again(desk: Desk) -> None:
     assert desk.values() == Counter(range(20))
 
 
+@pytest.mark.spine
 @pytest.mark.promise("agent.one-per-node")
 def test_another_agent_ends_the_older_one_and_stays(desk: Desk) -> None:
     """The older one is told at its next commit; and, had its producer failed meanwhile, at its next start, which
@@ -180,6 +182,7 @@ def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> No
         assert later.start() == (Resume() if forget else at(3))
 
 
+@pytest.mark.spine
 @pytest.mark.promise("agent.deleted-offsets")
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_host_whose_record_was_deleted_does_not_begin_again(desk: Desk, emptied: bool) -> None:
@@ -337,6 +340,7 @@ def test_a_lost_race_for_a_topic_is_success_unless_it_harms(desk: Desk) -> None:
         desk.topics.ensure_table(compacted)
 
 
+@pytest.mark.spine
 @pytest.mark.promise("agent.deleted-topic")
 def test_a_topic_that_was_deleted_under_the_agent_is_said(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     """As a warning that names it, and once: it was made in silence, as a new table's is."""

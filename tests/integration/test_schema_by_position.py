@@ -166,6 +166,7 @@ def end(bench: Bench, agent: AgentProcess) -> None:
     assert agent.stop() == 0, agent.words()
 
 
+@pytest.mark.spine
 @pytest.mark.promise("agent.definition-of-its-place", "agent.cdc-flag-of-its-place")
 def test_ddl_while_the_agent_runs(bench: Bench) -> None:
     """As fast as the node takes it; events hurry, and change nothing."""
@@ -178,6 +179,7 @@ def test_ddl_while_the_agent_runs(bench: Bench) -> None:
     check(bench)
 
 
+@pytest.mark.spine
 @pytest.mark.promise("agent.definition-of-its-place", "agent.cdc-flag-of-its-place")
 def test_ddl_while_the_agent_is_stopped(bench: Bench) -> None:
     """Its segments are there when it comes back, as they hold changes too."""

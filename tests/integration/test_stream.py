@@ -145,6 +145,7 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.spine
 def test_topics_reach_the_database(spark: SparkSession, feed: Feed, settings: Settings, database: Database) -> None:
     feed.announce()
     feed.publish(history())
@@ -162,6 +163,7 @@ def test_topics_reach_the_database(spark: SparkSession, feed: Feed, settings: Se
     assert values == {b"hello, this is no change", b"\xc3\x01" + b"\xee" * 30}
 
 
+@pytest.mark.spine
 def test_a_restart_goes_on_from_the_checkpoint(
     spark: SparkSession, feed: Feed, settings: Settings, database: Database
 ) -> None:
@@ -239,6 +241,7 @@ class Crashing(SqlSink):
         raise RuntimeError("killed between the sink's commit and the checkpoint")
 
 
+@pytest.mark.spine
 def test_a_batch_that_comes_again_changes_nothing(
     spark: SparkSession, feed: Feed, settings: Settings, database: Database
 ) -> None:
@@ -258,6 +261,7 @@ def test_a_batch_that_comes_again_changes_nothing(
     assert after == before
 
 
+@pytest.mark.spine
 @pytest.mark.promise("stream.repeated-batch")
 def test_a_batch_that_comes_again_is_assigned_as_before(
     spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
@@ -334,6 +338,7 @@ def test_a_checkpoint_whose_form_is_not_known_is_read_on_with_one_warning(
     database.engine.dispose()
 
 
+@pytest.mark.spine
 @pytest.mark.promise("stream.new-topic")
 def test_a_running_stream_reads_new_tables_and_tells_of_itself(
     spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path

@@ -102,6 +102,7 @@ def looked_up(generations: GenerationReader, key: bytes, written: int) -> tuple[
     return generation.timestamp, stream_for(generation, token(key)).value
 
 
+@pytest.mark.spine
 def test_every_row_has_its_stream_id(
     spark: SparkSession,
     cassandra: LocalCassandra,

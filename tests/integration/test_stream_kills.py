@@ -96,8 +96,8 @@ def task_trial(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[Trial
     trial.close()
 
 
+@pytest.mark.spine
 @pytest.mark.promise("stream.killed")
-@pytest.mark.long
 def test_a_killed_stream_goes_on(trial: Trial) -> None:
     """At the steps where most is at stake; at all of them, and at any time, `test_many_times`."""
     with trial.load():

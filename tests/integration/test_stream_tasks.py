@@ -110,6 +110,7 @@ def test_columns_are_masked_in_tasks(feed: Feed, follow: Follower, database: Dat
     ]
 
 
+@pytest.mark.spine
 def test_a_truncation_in_every_partition_takes_all_rows_before_it(
     feed: Feed, follow: Follower, database: Database
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_condition_that_fails_of_a_change_is_asked_by_the_driver(
     assert "secret" not in capfd.readouterr().err
 
 
+@pytest.mark.spine
 @pytest.mark.promise("shaping.filtered-table")
 def test_a_definition_that_changes_in_the_middle_of_a_batch_names_the_columns_of_all_of_it(
     feed: Feed, follow: Follower, database: Database

@@ -50,6 +50,7 @@ def until_released(trial: Trial) -> None:
         until(lambda: not there <= set(os.listdir(trial.cassandra.cdc_raw)), "a released segment", 10, every=0.0005)
 
 
+@pytest.mark.spine
 @pytest.mark.promise("agent.every-change", "agent.exactly-once", "agent.killed", "others.killed-streaming")
 def test_at_every_step_of_the_loop_and_at_any_time(trial: Trial) -> None:
     """The load began before the first agent, which has segments to catch up on."""

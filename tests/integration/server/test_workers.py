@@ -29,6 +29,7 @@ def stores(tmp_path: Path) -> Iterator[dict[str, Database]]:
         database.engine.dispose()
 
 
+@pytest.mark.spine
 @pytest.mark.promise("subscription.take-over", "subscription.isolated")
 @pytest.mark.timeout(600)
 def test_another_worker_takes_over_and_a_sick_sink_harms_nobody(

@@ -50,6 +50,7 @@ def delta(directory: Path) -> Followed:
     return DeltaTables(DeltaSinkSettings(path=str(directory / "delta"), mode="current"))
 
 
+@pytest.mark.spine
 @pytest.mark.promise("snapshots.equal")
 @pytest.mark.parametrize(
     ("new_store", "execution"),

@@ -106,6 +106,7 @@ def cluster(kafka: LocalKafka, prefix: str) -> Iterator[Cluster]:
         yield Cluster(kafka.bootstrap, prefix, opened)
 
 
+@pytest.mark.spine
 def test_proposers_that_start_together_make_one_first_generation(cluster: Cluster) -> None:
     together = threading.Barrier(PROPOSERS)
 

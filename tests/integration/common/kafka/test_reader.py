@@ -86,6 +86,7 @@ def test_an_empty_partition_ends_at_once(config: dict[str, str], topic: str) -> 
     assert list(read_to_end(config, topic, 0, timeout=60)) == []
 
 
+@pytest.mark.spine
 def test_committed_records_are_read_across_the_holes_of_control_records(
     config: dict[str, str], topic: str, writer: Writer
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_transaction_that_stays_open_ends_in_an_error_that_says_so(
     writer.commit()
 
 
+@pytest.mark.spine
 @pytest.mark.promise("agent.start-behind-open-transaction")
 def test_a_producer_killed_inside_a_transaction_hides_nothing(
     config: dict[str, str], topic: str, writer: Writer

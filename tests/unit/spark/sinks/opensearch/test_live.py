@@ -61,7 +61,8 @@ class TestElasticsearch(TestOpensearch):
 
 
 @pytest.mark.promise("opensearch.select")
-@pytest.mark.long
+@pytest.mark.integration
+@pytest.mark.spine
 class TestOpensearchInTasks(MergingContract, RowFilterContract):
     sink = "opensearch, tasks"
 
