@@ -167,8 +167,13 @@ def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
         try:
             pymysql.connect(host=_HOST, port=port, user="root").close()
         except pymysql.err.OperationalError:
-            assert server.poll() is None, f"mariadbd ended: {log.read_text()[-2000:]}"
             return False
         return True
 
-    until(answers, "mariadbd's answer", _SECONDS, state=lambda: log.read_text()[-2000:])
+    until(
+        answers,
+        "mariadbd's answer",
+        _SECONDS,
+        over=lambda: server.poll() is not None,
+        state=lambda: log.read_text()[-2000:],
+    )

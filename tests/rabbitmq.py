@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,17 +84,23 @@ class Rabbitmq:
             self._server = subprocess.Popen(
                 [str(_script())], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self._environment
             )
+        has_ended = self._server.poll
         try:
-            until(partial(self._answers, self._server), "RabbitMQ's answer", _SECONDS, state=log.read_text)
+            until(
+                self._answers,
+                "RabbitMQ's answer",
+                _SECONDS,
+                over=lambda: has_ended() is not None,
+                state=lambda: log.read_text()[-3000:],
+            )
         except AssertionError:
             self.kill()
             raise
 
-    def _answers(self, server: subprocess.Popen[bytes]) -> bool:
+    def _answers(self) -> bool:
         try:
             self.connect().close()
         except (pika.exceptions.AMQPError, OSError):
-            assert server.poll() is None, "RabbitMQ ended"
             return False
         return True
 

@@ -51,14 +51,11 @@ class CommandProcess(ABC):
 
     def until(self, condition: Callable[[], bool], seconds: float | None = None) -> None:
         """Wait for the condition; fails with the log when it does not come, or the process ends first."""
+        patience = self.patience if seconds is None else seconds
+        until(condition, text_of(condition), patience, over=self._has_ended, state=self._state)
 
-        def is_met() -> bool:
-            has_ended = self.process.poll() is not None
-            answer = condition()
-            assert answer or not has_ended, f"{text_of(condition)}: {self._state()}"
-            return answer
-
-        until(is_met, text_of(condition), self.patience if seconds is None else seconds, state=self._state)
+    def _has_ended(self) -> bool:
+        return self.process.poll() is not None
 
     def _state(self) -> str:
         return f"exit code {self.process.poll()}\n{self.words()}"
@@ -75,7 +72,7 @@ class CommandProcess(ABC):
     def ended(self, seconds: float | None = None) -> int:
         """Its exit code once it has ended by itself."""
         patience = self.patience if seconds is None else seconds
-        until(lambda: self.process.poll() is not None, f"the end of {self.log.stem}", patience, state=self.words)
+        until(self._has_ended, f"the end of {self.log.stem}", patience, state=self.words)
         return int(self.process.returncode)
 
     def __enter__(self) -> Self:

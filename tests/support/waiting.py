@@ -21,7 +21,8 @@ def until(
     what: str,
     seconds: float = 60,
     *,
-    state: Callable[[], object] | None = None,
+    over: Callable[[], bool] = lambda: False,
+    state: Callable[[], object] = lambda: "",
     every: float = 0.05,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], object] = time.sleep,  # noqa: TID251 - the one place
@@ -29,17 +30,20 @@ def until(
 ) -> T:
     """What the condition gives, once that is true; it is asked every so many seconds.
 
-    Where it does not come in `seconds`, times the highest load per core meanwhile, this fails. It says `what` was
-    waited for, the last answer, and what `state` gives then.
+    Where it does not come in `seconds`, times the highest load per core meanwhile, or not before it is `over`, this
+    fails. It says `what` was waited for, the last answer, and what `state` gives then.
     """
     __tracebackhide__ = True
     began, factor = clock(), 1.0
     while not (answer := condition()):
         factor = max(factor, load())
-        waited = clock() - began
-        if waited > seconds * factor:
-            said = f"{what}: not in {seconds:g} s; waited {waited:.0f} s at a load of {factor:.1f} per core"
-            raise AssertionError(f"{said}; the last answer: {answer!r}" + (f"\n{state()}" if state else ""))
+        waited, is_over = clock() - began, over()
+        if is_over and (answer := condition()):
+            break
+        if is_over or waited > seconds * factor:
+            limit = "before it was over" if is_over else f"in {seconds:g} s"
+            said = f"{what}: not {limit}; waited {waited:.0f} s at a load of {factor:.1f} per core"
+            raise AssertionError(f"{said}; the last answer: {answer!r}\n{state()}".rstrip())
         pause(every)
 
     return answer

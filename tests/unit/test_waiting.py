@@ -38,6 +38,13 @@ def test_the_highest_load_stretches_the_time() -> None:
         until(lambda: False, "a row", 3, every=1, clock=clock, pause=clock.wait, load=lambda: next(loads, 0.5))
 
 
+def test_what_is_over_is_asked_once_more() -> None:
+    answers = iter([False, True])
+    assert until(lambda: next(answers), "a row", over=lambda: True)
+    with pytest.raises(AssertionError, match=r"^a row: not before it was over; .*; the last answer: 0$"):
+        until(lambda: 0, "a row", over=lambda: True, load=lambda: 0)
+
+
 def test_the_load_is_that_of_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (6.0, 1.0, 0.5))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)

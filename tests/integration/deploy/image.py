@@ -31,11 +31,4 @@ def answers(url: str) -> bool:
 
 def wait(container: Container, condition: Callable[[], bool], seconds: float = 600) -> None:
     """Wait for the condition; fails with the container's log where it does not come, or the container ends."""
-
-    def is_met() -> bool:
-        has_ended = container.ended()
-        answer = condition()
-        assert answer or not has_ended, container.log()[-6000:]
-        return answer
-
-    until(is_met, text_of(condition), seconds, state=lambda: container.log()[-6000:])
+    until(condition, text_of(condition), seconds, over=container.ended, state=lambda: container.log()[-6000:])

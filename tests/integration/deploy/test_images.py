@@ -170,7 +170,13 @@ def test_an_executor_of_the_image_works_for_a_driver_elsewhere(
                 command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "PYTHONPATH": paths}
             )
         try:
-            until(lambda: _listens(driver_port) or driver.poll() is not None, "the driver", 300, state=log.read_text)
+            until(
+                lambda: _listens(driver_port),
+                "the driver",
+                300,
+                over=lambda: driver.poll() is not None,
+                state=log.read_text,
+            )
             with podman.container(stream_image, "executor", options=options) as executor:
                 shown, _ = driver.communicate(timeout=900)
                 assert driver.returncode == 0, log.read_text()[-3000:] + executor.log()[-3000:]

@@ -123,13 +123,7 @@ class Running:
             raise self.error
 
     def until(self, condition: Callable[[], bool]) -> None:
-        def is_met() -> bool:
-            has_ended = not self.thread.is_alive()
-            answer = condition()
-            assert answer or not has_ended, f"the stream ended: {self.error}"
-            return answer
-
-        until(is_met, text_of(condition), 180)
+        until(condition, text_of(condition), 180, over=lambda: not self.thread.is_alive(), state=lambda: self.error)
 
 
 @pytest.fixture

@@ -277,7 +277,7 @@ def test_no_more_rows_a_second_are_read_than_asked_for(source: Source, monkeypat
     for future in [source.session.execute_async(insert, (number,)) for number in range(3000)]:
         future.result()
     table = SnapshotSource(source.options("r", rows_per_second=600, concurrent_ranges=2))
-    reader = table.reader(table.schema())
+    reader: Any = table.reader(table.schema())
     tasks = reader.partitions()
     assert len(tasks) == 2
     assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 3000
