@@ -45,7 +45,7 @@ that it breaks, the tests that must go red by it, and what their failure must sa
   hour or two. `ARGS=the-spool-is-not-read-back` runs one of them, `ARGS=--list` lists them.
 - It prints a table, or JSON lines: breakage, test, outcome, seconds. A test that passes all the same is STILL GREEN.
   One that fails by anything but an assertion about the promise does not count.
-- `make test` asserts that each breakage still fits the sources. It asserts that there is one for every test below
+- `make test-all` asserts that each breakage still fits the sources. It asserts that there is one for every test below
   `tests/integration/faults`, and for every promise `agent.*` and `others.*` that a test with real services shows.
 """
 

@@ -12,7 +12,8 @@ import json
 import sys
 from collections.abc import Sequence
 
-from tests.breakages.breakage import Breakage, BreakageError
+from tests.breakages.breakage import Breakage
+from tests.breakages.mutations import BreakageError
 from tests.breakages.run import RED, ROOT, Judgement, run, sessions
 from tests.breakages.table import BREAKAGES
 
@@ -71,7 +72,7 @@ def tell_breakage(one: Breakage) -> None:
         tests = "".join(f"    {red.node.removeprefix('tests/')}\n" for red in one.reds)
         sys.stdout.write(f"{one.name} ({one.needs.name.lower()}): {one.promise}\n{tests}")
     else:
-        told = {"name": one.name, "needs": one.needs.name.lower(), "promise": one.promise, "file": one.file}
+        told = {"name": one.name, "needs": one.needs.name.lower(), "promise": one.promise, "symbol": one.symbol}
         sys.stdout.write(f"{json.dumps({**told, 'tests': [red.node for red in one.reds]})}\n")
 
 

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
+from tests.breakages.mutations import BreakageError, Mutation, mutated
+
+SOURCES: Final = ("schemas", "common", "connector", "spark")
+"""The folders of the product's packages."""
 ASSERTED: Final = r"(?m)^E +(AssertionError|assert\b|Failed(?!: Timeout)|Left contains)"
 """What a failed assertion says in pytest's words; for tests that assert one thing. A test's time limit is none."""
-
-
-class BreakageError(Exception):
-    """A breakage that does not fit the sources any more; the words say what to look at."""
 
 
 class Needs(IntEnum):
@@ -27,6 +28,29 @@ class Needs(IntEnum):
     """Services with settings of their own beside them."""
 
 
+SESSIONS: Final = {
+    "stream": Needs.KAFKA,
+    "shared reading": Needs.KAFKA,
+    "agent": Needs.NODE,
+    "losses": Needs.NODE,
+    "deleted": Needs.MORE,
+    "full": Needs.MORE,
+    "held": Needs.MORE,
+    "large definitions": Needs.MORE,
+    "life": Needs.MORE,
+    "security": Needs.MORE,
+    "settings": Needs.MORE,
+    "slow": Needs.MORE,
+    "stop": Needs.MORE,
+    "upgrades": Needs.MORE,
+}
+"""The sessions that breakages share, and what their tests need.
+
+Their bug shows in processes that tests start, such as agents, and only these meet it. A breakage without a session has
+one of its own, and tests themselves meet its bug.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Red:
     """A test that must fail: its file and its name, with its parameters where only some of them can.
@@ -37,7 +61,7 @@ class Red:
 
     file: str
     name: str
-    says: str
+    says: str = ASSERTED
 
     @property
     def node(self) -> str:
@@ -52,31 +76,57 @@ class Red:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakage:
-    """In `file`, below the tree's root, `old` stands exactly once, and becomes `new`: then `promise` does not hold.
+    """With the mutation in `symbol`, `module:Class.method` for example, `promise` does not hold.
 
-    `reds` are the tests that must fail, under these variables of the environment too.
+    `reds` are the tests that must fail, under these variables of the environment too. `session` is one of SESSIONS.
     """
 
     name: str
     promise: str
-    file: str
-    old: str
-    new: str
-    needs: Needs
+    symbol: str
+    mutation: Mutation
     reds: tuple[Red, ...]
+    needs: Needs
     environment: Mapping[str, str] = field(default_factory=dict)
     session: str | None = None
-    """Breakages of one session share their tests' services: their bug shows in processes that tests start, such as
-    agents, and only these meet it. Each of the others has a session of its own, and tests themselves meet its bug.
-    """
 
     def broken(self, root: Path) -> str:
-        """The text of the file with the bug in it. Raises BreakageError where `old` is not there exactly once."""
-        text = (root / self.file).read_text("utf-8")
-        if (count := text.count(self.old)) != 1:
-            raise BreakageError(f"{self.name}: its old text stands {count} times in {self.file}, and must once")
-        return text.replace(self.old, self.new)
+        """The text of the module with the bug in it. Raises BreakageError where it does not fit the sources."""
+        try:
+            return mutated(self._path(root).read_text("utf-8"), self.symbol.partition(":")[2], self.mutation)
+        except BreakageError as error:
+            raise BreakageError(f"{self.name} in {self.symbol}: {error}") from error
 
     def apply(self, root: Path) -> None:
         """Put the bug into the sources below `root`. Raises BreakageError."""
-        (root / self.file).write_text(self.broken(root), "utf-8")
+        broken = self.broken(root)
+        self._path(root).write_text(broken, "utf-8")
+
+    def _path(self, root: Path) -> Path:
+        module = self.symbol.partition(":")[0].replace(".", "/")
+        for folder in (*SOURCES, "."):
+            if (path := root / folder / f"{module}.py").exists():
+                return path
+        raise BreakageError("there is no such module")
+
+
+def breakage(
+    promise: str,
+    symbol: str,
+    mutation: Mutation,
+    *reds: Red,
+    needs: Needs = Needs.NOTHING,
+    session: str | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Breakage:
+    """As a table has it, under its name."""
+    return Breakage(
+        name="",
+        promise=promise,
+        symbol=symbol,
+        mutation=mutation,
+        reds=reds,
+        needs=needs if session is None else SESSIONS[session],
+        environment=environment,
+        session=session,
+    )

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.breakages.breakage import ASSERTED, Breakage, Needs, Red
-
-SESSION: Final = "connector/tailrace/agent/session.py"
-COMMITS: Final = "connector/tailrace/agent/commits.py"
-PUBLISHER: Final = "connector/tailrace/publish/kafka/publisher.py"
-PRODUCER: Final = "common/tailrace_common/kafka/producer.py"
-TRANSACTIONS: Final = "common/tailrace_common/kafka/transactions.py"
-TOPICS: Final = "connector/tailrace/publish/kafka/topics.py"
-PACE: Final = "common/tailrace_common/kafka/pace.py"
-READING: Final = "common/tailrace_common/kafka/reader.py"
-AGENT: Final = "connector/tailrace/assembly/agent.py"
+from tests.breakages.breakage import Needs, Red, breakage
+from tests.breakages.mutations import argument, constant, drop, give, insert, replace
 
 KILLS: Final = "integration/faults/test_kills.py"
 CRASHES: Final = "integration/faults/test_crashes.py"
@@ -34,410 +25,283 @@ FEWER: Final = {"TAILRACE_TEST_KILLS": "6"}
 """Of each long test's kills so many: a bug shows at once, or hardly ever."""
 FENCING: Final = "integration/faults/test_fencing.py"
 
-BREAKAGES: Final = (
-    Breakage(
-        name="a-deleted-topic-is-a-new-one",
-        promise="a table's topic that is deleted under the agent is said",
-        file="connector/tailrace/publish/kafka/topics.py",
-        old="                if name in self._counts:\n",
-        new="                if not name:\n",
+BREAKAGES: Final = {
+    "a-deleted-topic-is-a-new-one": breakage(
+        "a table's topic that is deleted under the agent is said",
+        "tailrace.publish.kafka.topics:KafkaTopics._ensure",
+        constant("name in self._counts", False),
+        Red("integration/test_publisher.py", "test_a_topic_that_was_deleted_under_the_agent_is_said"),
         needs=Needs.KAFKA,
-        reds=(Red("integration/test_publisher.py", "test_a_topic_that_was_deleted_under_the_agent_is_said", ASSERTED),),
     ),
-    Breakage(
-        name="offsets-outside-the-transaction",
-        promise="changes and position are in one transaction",
-        file=PUBLISHER,
-        old="        self._send(Internal.OFFSETS, self._key, self._signed(resume))\n        producer.end()\n",
-        new=(
-            "        producer.end()\n        self._send(Internal.OFFSETS, self._key, self._signed(resume))\n"
-            "        producer.end()\n"
-        ),
-        needs=Needs.NODE,
+    "offsets-outside-the-transaction": breakage(
+        "changes and position are in one transaction",
+        "tailrace.publish.kafka.publisher:KafkaPublisher.commit",
+        insert("producer.end()", before="self._send(Internal.OFFSETS, ...)"),
+        Red(KILLS, "test_at_every_step_of_the_loop_and_at_any_time", DOUBLED),
         session="agent",
-        reds=(Red(KILLS, "test_at_every_step_of_the_loop_and_at_any_time", DOUBLED),),
     ),
-    Breakage(
-        name="a-partition-that-does-not-know-us",
-        promise="what Kafka refuses is never taken for delivered because it takes what comes next",
-        file=PRODUCER,
-        old="        partitions = {(record.topic, record.partition) for record in records} - self._known\n",
-        new="        partitions: set[tuple[str, int]] = set()\n",
+    "a-partition-that-does-not-know-us": breakage(
+        "what Kafka refuses is never taken for delivered because it takes what comes next",
+        "tailrace_common.kafka.producer:KafkaProducer._introduced",
+        replace("partitions = ...", "partitions = set()"),
+        *(Red(PRODUCER_TESTS, f"{NEW_LEADER}[True-{exactly}]") for exactly in (True, False)),
         needs=Needs.KAFKA,
-        reds=tuple(Red(PRODUCER_TESTS, f"{NEW_LEADER}[True-{exactly}]", ASSERTED) for exactly in (True, False)),
     ),
-    Breakage(
-        name="a-first-record-alone-is-not-waited-for",
-        promise="what Kafka refuses is never taken for delivered because it takes what comes next",
-        file=PRODUCER,
-        old="            self.acknowledge()\n            self._known.add(partition)\n",
-        new="            self._known.add(partition)\n",
+    "a-first-record-alone-is-not-waited-for": breakage(
+        "what Kafka refuses is never taken for delivered because it takes what comes next",
+        "tailrace_common.kafka.producer:KafkaProducer.send",
+        drop("self.acknowledge()"),
+        *(Red(PRODUCER_TESTS, f"{NEW_LEADER}[False-{exactly}]") for exactly in (True, False)),
         needs=Needs.KAFKA,
-        reds=tuple(Red(PRODUCER_TESTS, f"{NEW_LEADER}[False-{exactly}]", ASSERTED) for exactly in (True, False)),
     ),
-    Breakage(
-        name="a-partition-knows-us-for-ever",
-        promise="a partition that may have forgotten a producer gets one record first again",
-        file=PRODUCER,
-        old="_KNOWN_SECONDS: Final = 3600.0\n",
-        new="_KNOWN_SECONDS: Final = 86_400.0\n",
+    "a-partition-knows-us-for-ever": breakage(
+        "a partition that may have forgotten a producer gets one record first again",
+        "tailrace_common.kafka.producer:_KNOWN_SECONDS",
+        give("86400.0"),
+        Red(PRODUCER_TESTS, "test_after_two_hours_a_partition_gets_one_record_first_again", r"assert not .*overtaken"),
         needs=Needs.KAFKA,
-        reds=(
-            Red(
-                PRODUCER_TESTS,
-                "test_after_two_hours_a_partition_gets_one_record_first_again",
-                r"assert not .*overtaken",
-            ),
+    ),
+    "release-before-commit": breakage(
+        "a segment is released after its commit, not when it was handed to the producer",
+        "tailrace.agent.commits:Commits.commit",
+        insert(
+            """
+            self._committed, self._committed_ddl = resume.position, resume.schema
+            capture.committed(done, losses)
+            if release:
+                self.release()
+            """,
+            before="changes = ...",
         ),
-    ),
-    Breakage(
-        name="release-before-commit",
-        promise="a segment is released after its commit, not when it was handed to the producer",
-        file=COMMITS,
-        old="        changes = self._transaction.commit(resume, schema.unsent)\n",
-        new=(
-            "        self._committed, self._committed_ddl = resume.position, resume.schema\n"
-            "        capture.committed(done, losses)\n"
-            "        if release:\n"
-            "            self.release()\n"
-            "        changes = self._transaction.commit(resume, schema.unsent)\n"
-        ),
-        needs=Needs.NODE,
+        Red(KILLS, "test_at_every_step_of_the_loop_and_at_any_time", f"vanished unread: lost is|{LOST}"),
+        Red(KILLS, "test_while_catching_up", LOST),
         session="agent",
-        reds=(
-            Red(KILLS, "test_at_every_step_of_the_loop_and_at_any_time", f"vanished unread: lost is|{LOST}"),
-            Red(KILLS, "test_while_catching_up", LOST),
-        ),
         environment=FEWER,
     ),
-    Breakage(
-        name="from-the-segments-beginning",
-        promise="a start goes on behind the committed position, inside of a segment too",
-        file="connector/tailrace/capture/cdcraw.py",
-        old="        start_offset = self._at.offset if id == self._at.segment else 0\n",
-        new="        start_offset = 0\n",
-        needs=Needs.NODE,
+    "from-the-segments-beginning": breakage(
+        "a start goes on behind the committed position, inside of a segment too",
+        "tailrace.capture.cdcraw:CdcRaw._open_next",
+        constant("self._at.offset if ... else ...", 0),
+        Red(KILLS, "test_two_hundred_times", DOUBLED),
+        Red("integration/test_early.py", "test_early_changes_come_once_and_their_segments_go", r"Counter\("),
         session="agent",
-        reds=(
-            Red(KILLS, "test_two_hundred_times", DOUBLED),
-            Red("integration/test_early.py", "test_early_changes_come_once_and_their_segments_go", r"Counter\("),
-        ),
         environment=FEWER,
     ),
-    Breakage(
-        name="from-the-segments-beginning-of-32-mib",
-        promise="the same in segments of Cassandra's own size",
-        file="connector/tailrace/capture/cdcraw.py",
-        old="        start_offset = self._at.offset if id == self._at.segment else 0\n",
-        new="        start_offset = 0\n",
-        needs=Needs.MORE,
+    "from-the-segments-beginning-of-32-mib": breakage(
+        "the same in segments of Cassandra's own size",
+        "tailrace.capture.cdcraw:CdcRaw._open_next",
+        constant("self._at.offset if ... else ...", 0),
+        Red(KILLS, "test_in_one_large_segment", DOUBLED),
         session="life",
-        reds=(Red(KILLS, "test_in_one_large_segment", DOUBLED),),
         environment=FEWER,
     ),
-    Breakage(
-        name="offsets-of-an-open-transaction",
-        promise="a start goes on from what was committed, and waits for what may be",
-        file=READING,
-        old='    "isolation.level": "read_committed",\n',
-        new='    "isolation.level": "read_uncommitted",\n',
+    "offsets-of-an-open-transaction": breakage(
+        "a start goes on from what was committed, and waits for what may be",
+        "tailrace_common.kafka.reader:READING",
+        constant("'read_committed'", "read_uncommitted"),
+        Red(COMMON, "test_a_producer_killed_inside_a_transaction_hides_nothing"),
+        Red(COMMON, "test_an_open_transaction_is_waited_for_until_it_ends"),
         needs=Needs.KAFKA,
-        reds=(
-            Red(COMMON, "test_a_producer_killed_inside_a_transaction_hides_nothing", ASSERTED),
-            Red(COMMON, "test_an_open_transaction_is_waited_for_until_it_ends", ASSERTED),
-        ),
     ),
-    Breakage(
-        name="a-reader-that-outlives-its-session",
-        promise="after a failure of Kafka's the agent goes on from what Kafka has, not from where it was",
-        file=AGENT,
-        old="            capture=lambda resume: care.capture(resume, self.keys),\n",
-        new=(
-            "            capture=lambda resume, kept=[]: kept[0]\n"
-            "            if kept\n"
-            "            else kept.append(care.capture(resume, self.keys)) or kept[0],\n"
+    "a-reader-that-outlives-its-session": breakage(
+        "after a failure of Kafka's the agent goes on from what Kafka has, not from where it was",
+        "tailrace.assembly.agent:AgentStart._agent",
+        replace(
+            "lambda resume: care.capture(resume, self.keys)",
+            "lambda resume, kept=[]: kept[0] if kept else kept.append(care.capture(resume, self.keys)) or kept[0]",
         ),
-        needs=Needs.NODE,
+        Red(CRASHES, "test_a_kafka_that_crashes", LOST_OR_LAST),
+        Red(CRASHES, "test_a_kafka_that_crashes_again_and_again", LOST_OR_LAST),
+        Red(CRASHES, "test_a_kafka_that_stands_still[7]", LOST_OR_LAST),
         session="agent",
-        reds=(
-            Red(CRASHES, "test_a_kafka_that_crashes", LOST_OR_LAST),
-            Red(CRASHES, "test_a_kafka_that_crashes_again_and_again", LOST_OR_LAST),
-            Red(CRASHES, "test_a_kafka_that_stands_still[7]", LOST_OR_LAST),
-        ),
     ),
-    Breakage(
-        name="every-fence-is-another-agent",
-        promise="an agent whose transaction Kafka ended is not taken for a second one",
-        file=TRANSACTIONS,
-        old="    def _fenced(self, doing: str, error: KafkaError) -> Exception:\n",
-        new="    def _fenced_(self, doing: str, error: KafkaError) -> Exception:\n",
+    "every-fence-is-another-agent": breakage(
+        "an agent whose transaction Kafka ended is not taken for a second one",
+        "tailrace_common.kafka.transactions:KafkaTransactions._fenced",
+        give("super()._fenced(doing, error)"),
+        Red(PUBLISHING, "test_a_transaction_that_kafka_ended_is_done_again", r"another producer has started"),
+        Red(PUBLISHING, "test_a_fence_without_another_agent_is_none", r"another producer has started"),
+        Red(DELIVERY, "test_an_agent_stopped_for_longer_than_its_transaction_goes_on", r"exit code 5"),
         needs=Needs.NODE,
-        reds=(
-            Red(PUBLISHING, "test_a_transaction_that_kafka_ended_is_done_again", r"another producer has started"),
-            Red(PUBLISHING, "test_a_fence_without_another_agent_is_none", r"another producer has started"),
-            Red(DELIVERY, "test_an_agent_stopped_for_longer_than_its_transaction_goes_on", r"exit code 5"),
-        ),
     ),
-    Breakage(
-        name="each-agent-its-own-transactional-id",
-        promise="of two agents for one node the older ends",
-        file=PUBLISHER,
-        old='            id = f"{prefix}.{host}"\n',
-        new='            id = f"{prefix}.{host}.{tenure and tenure.id}"\n',
-        needs=Needs.NODE,
+    "each-agent-its-own-transactional-id": breakage(
+        "of two agents for one node the older ends",
+        "tailrace.publish.kafka.publisher:KafkaPublisher.__init__",
+        replace("f'{prefix}.{host}'", "f'{prefix}.{host}.{tenure and tenure.id}'"),
+        Red(FENCING, "test_of_two_agents_for_one_node_the_older_is_fenced", "== 5"),
         session="agent",
-        reds=(Red(FENCING, "test_of_two_agents_for_one_node_the_older_is_fenced", "== 5"),),
     ),
-    Breakage(
-        name="a-start-fences-whoever-came-meanwhile",
-        promise="an older agent that comes back leaves the newer one's place alone",
-        file=PUBLISHER,
-        old="            if self._tenure.began and self._taken(records):\n",
-        new="            if self._tenure.began and self._taken(records[:0]):\n",
+    "a-start-fences-whoever-came-meanwhile": breakage(
+        "an older agent that comes back leaves the newer one's place alone",
+        "tailrace.publish.kafka.publisher:KafkaPublisher.start",
+        argument("self._taken(records)", 0, "records[:0]"),
+        Red(PUBLISHING, "test_another_agent_ends_the_older_one_and_stays", r"DID NOT RAISE"),
+        Red(PUBLISHING, "test_who_moves_a_host_by_hand_ends_its_agent", r"DID NOT RAISE"),
         needs=Needs.KAFKA,
-        reds=(
-            Red(PUBLISHING, "test_another_agent_ends_the_older_one_and_stays", r"DID NOT RAISE"),
-            Red(PUBLISHING, "test_who_moves_a_host_by_hand_ends_its_agent", r"DID NOT RAISE"),
-        ),
     ),
-    Breakage(
-        name="lost-marks-are-not-looked-for",
-        promise="a transaction of which Kafka lost the marks ends as it ended",
-        file=PUBLISHER,
-        old=(
-            "        if isinstance(self._producer, KafkaTransactions):\n"
-            "            self._settle(self._producer, topic)\n"
+    "lost-marks-are-not-looked-for": breakage(
+        "a transaction of which Kafka lost the marks ends as it ended",
+        "tailrace.publish.kafka.publisher:KafkaPublisher.start",
+        drop("if isinstance(self._producer, KafkaTransactions): ..."),
+        Red(
+            "integration/test_lost_marks.py",
+            "test_what_was_committed_is_read_and_what_was_not_is_not",
+            r"was read up to offset \d+ of \d+, then nothing came",  # what has no mark holds readers up for good
         ),
-        new="",
         needs=Needs.MORE,
-        reds=(
-            Red(
-                "integration/test_lost_marks.py",
-                "test_what_was_committed_is_read_and_what_was_not_is_not",
-                r"was read up to offset \d+ of \d+, then nothing came",  # what has no mark holds readers up for good
-            ),
-        ),
     ),
-    Breakage(
-        name="appends-are-not-waited-for",
-        promise="without transactions everything arrives: the position follows what it tells of",
-        file="connector/tailrace/publish/kafka/appends.py",
-        old="        self.acknowledge()\n",
-        new="",
+    "appends-are-not-waited-for": breakage(
+        "without transactions everything arrives: the position follows what it tells of",
+        "tailrace.publish.kafka.appends:KafkaAppends.settle",
+        drop("self.acknowledge()"),
+        Red(PUBLISHING, "test_without_transactions_everything_arrives"),
         needs=Needs.KAFKA,
-        reds=(Red(PUBLISHING, "test_without_transactions_everything_arrives", ASSERTED),),
     ),
-    Breakage(
-        name="a-directory-of-many-readers",
-        promise="without transactions one agent reads a cdc_raw",
-        file="connector/tailrace/capture/owner.py",
-        old="        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)\n",
-        new="        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)\n",
-        needs=Needs.NODE,
+    "a-directory-of-many-readers": breakage(
+        "without transactions one agent reads a cdc_raw",
+        "tailrace.capture.owner:_try_lock",
+        replace("kind | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB"),
+        Red(DELIVERY, "test_without_transactions_a_kill_loses_nothing", r"== 5"),
+        Red(FENCING, "test_an_agent_of_another_prefix_deletes_nothing", r"== 5"),
         session="agent",
-        reds=(
-            Red(DELIVERY, "test_without_transactions_a_kill_loses_nothing", r"== 5"),
-            Red(FENCING, "test_an_agent_of_another_prefix_deletes_nothing", r"== 5"),
-        ),
     ),
-    Breakage(
-        name="only-a-young-record-is-an-agent",
-        promise="an idle agent is noticed before its record is changed by hand",
-        file="connector/tailrace/assembly/stopped.py",
-        old="    if owner is not None and owner[1]:\n",
-        new="    if owner is not None and owner[1] and record.age(now) < _BUSY_SECONDS:\n",
-        needs=Needs.NOTHING,
-        reds=(
-            Red("unit/assembly/test_stopped.py", "test_the_lock_of_cdc_raw_names_an_agent_that_runs", r"DID NOT RAISE"),
+    "only-a-young-record-is-an-agent": breakage(
+        "an idle agent is noticed before its record is changed by hand",
+        "tailrace.assembly.stopped:require_stopped",
+        replace(
+            "owner is not None and owner[1]", "owner is not None and owner[1] and (record.age(now) < _BUSY_SECONDS)"
         ),
+        Red("unit/assembly/test_stopped.py", "test_the_lock_of_cdc_raw_names_an_agent_that_runs", r"DID NOT RAISE"),
     ),
-    Breakage(
-        name="a-mark-for-anybody",
-        promise="what a stopped agent has not published is not deleted by an agent of another prefix",
-        file="connector/tailrace/capture/owner.py",
-        old="    if mark is None or mark.owns_as(owner):\n",
-        new="    if mark is None or mark.host == owner.host:\n",
+    "a-mark-for-anybody": breakage(
+        "what a stopped agent has not published is not deleted by an agent of another prefix",
+        "tailrace.capture.owner:_previous",
+        replace("mark.owns_as(owner)", "mark.host == owner.host"),
+        Red("unit/capture/test_owner.py", "test_what_a_stopped_agent_has_not_published_is_its_own[prefix]"),
+        Red(FENCING, "test_an_agent_of_another_prefix_deletes_nothing", r"== 2"),
         needs=Needs.NODE,
-        reds=(
-            Red(
-                "unit/capture/test_owner.py", "test_what_a_stopped_agent_has_not_published_is_its_own[prefix]", ASSERTED
-            ),
-            Red(FENCING, "test_an_agent_of_another_prefix_deletes_nothing", r"== 2"),
-        ),
     ),
-    Breakage(
-        name="a-buffer-without-bounds",
-        promise="memory is bounded while Kafka takes nothing",
-        file="common/tailrace_common/kafka/outgoing.py",
-        old='            "queue.buffering.max.kbytes": buffer,\n',
-        new='            "queue.buffering.max.kbytes": 1 << 20,\n',
-        needs=Needs.KAFKA,
+    "a-buffer-without-bounds": breakage(
+        "memory is bounded while Kafka takes nothing",
+        "tailrace_common.kafka.outgoing:Sizes.settings",
+        insert("buffer = 1 << 20", before="return ..."),
         # The agent's memory does not show it: the bytes of a transaction are bounded too, by 16 MiB.
-        reds=(Red(PUBLISHING, "test_a_buffer_that_stays_full_is_said", r"assert 5 <= taken < 15"),),
-    ),
-    Breakage(
-        name="what-was-sent-is-kept",
-        promise="memory is bounded while Kafka takes nothing",
-        file="connector/tailrace/agent/transaction.py",
-        old="            self._tally.add(records)\n",
-        new=(
-            '            self._tally.add(records)\n            self._sent = [*getattr(self, "_sent", ()), *records]\n'
-        ),
-        needs=Needs.NODE,
-        session="agent",
-        reds=(Red(DELIVERY, "test_memory_is_bounded_while_kafka_stands_still[400]", r"MiB when it was ready"),),
-    ),
-    Breakage(
-        name="progress-runs-ahead",
-        promise="who has read a host's progress, and then the topics, has every change at or below it",
-        file="connector/tailrace/agent/progress.py",
-        old="            published,\n",
-        new="            Position(published.epoch, published.segment, published.offset + (1 << 16)),\n",
-        needs=Needs.NODE,
-        session="agent",
-        reds=(Red(DELIVERY, "test_progress_never_runs_ahead_of_a_reader", r"<= known"),),
-    ),
-    Breakage(
-        name="compacted-topics-are-taken",
-        promise="topics in which changes would be lost are refused",
-        file=TOPICS,
-        old="plan.problems(existing.get(plan.name, plan.partitions), actual)",
-        new="plan.problems(existing.get(plan.name, plan.partitions), dict(plan.settings(1)))",
+        Red(PUBLISHING, "test_a_buffer_that_stays_full_is_said", r"assert 5 <= taken < 15"),
         needs=Needs.KAFKA,
-        reds=(Red(PUBLISHING, "test_a_lost_race_for_a_topic_is_success_unless_it_harms", r"DID NOT RAISE"),),
     ),
-    Breakage(
-        name="partitions-are-counted-once",
-        promise="partitions that change are refused",
-        file=TOPICS,
-        old="            now = counts.get(topic) or initial\n",
-        new="            now = self._counts.get(topic) or counts.get(topic)\n",
+    "what-was-sent-is-kept": breakage(
+        "memory is bounded while Kafka takes nothing",
+        "tailrace.agent.transaction:Transaction.send_some",
+        insert(
+            "self._sent = [*getattr(self, '_sent', ()), *records]",
+            before="self._tally.add(records)",
+        ),
+        Red(DELIVERY, "test_memory_is_bounded_while_kafka_stands_still[400]", r"MiB when it was ready"),
+        session="agent",
+    ),
+    "progress-runs-ahead": breakage(
+        "who has read a host's progress, and then the topics, has every change at or below it",
+        "tailrace.agent.progress:ProgressNotes.record",
+        argument("Progress(...)", 2, "Position(published.epoch, published.segment, published.offset + (1 << 16))"),
+        Red(DELIVERY, "test_progress_never_runs_ahead_of_a_reader", r"<= known"),
+        session="agent",
+    ),
+    "compacted-topics-are-taken": breakage(
+        "topics in which changes would be lost are refused",
+        "tailrace.publish.kafka.topics:KafkaTopics._verify",
+        argument("plan.problems(...)", 1, "dict(plan.settings(1))"),
+        Red(PUBLISHING, "test_a_lost_race_for_a_topic_is_success_unless_it_harms", r"DID NOT RAISE"),
         needs=Needs.KAFKA,
-        reds=(Red(PUBLISHING, "test_partitions_added_while_it_runs", r"wait_until\(told, 30\)"),),
     ),
-    Breakage(
-        name="partitions-are-verified-at-the-start-alone",
-        promise="the number of partitions is looked at now and then",
-        file=PUBLISHER,
-        old="        self._verified = self._clock()\n        try:\n",
-        new='        self._verified = float("inf")\n        try:\n',
+    "partitions-are-counted-once": breakage(
+        "partitions that change are refused",
+        "tailrace.publish.kafka.topics:KafkaTopics.require_unchanged",
+        replace("counts.get(topic) or initial", "self._counts.get(topic) or counts.get(topic)"),
+        Red(PUBLISHING, "test_partitions_added_while_it_runs", r"wait_until\(told, 30\)"),
         needs=Needs.KAFKA,
-        reds=(Red(PUBLISHING, "test_the_number_of_partitions_is_looked_at_now_and_then", r"DID NOT RAISE"),),
     ),
-    Breakage(
-        name="any-directory-will-do",
-        promise="an agent of a wrong directory fences nobody",
-        file=AGENT,
-        old="        require_node_directory(self.settings.agent.cdc_raw_directory, node)\n",
-        new="        require_node_directory(self.settings.agent.cdc_raw_directory, NodeSettings())\n",
-        needs=Needs.NODE,
+    "partitions-are-verified-at-the-start-alone": breakage(
+        "the number of partitions is looked at now and then",
+        "tailrace.publish.kafka.publisher:KafkaPublisher._verify_at_times",
+        replace("self._verified = self._clock()", "self._verified = float('inf')"),
+        Red(PUBLISHING, "test_the_number_of_partitions_is_looked_at_now_and_then", r"DID NOT RAISE"),
+        needs=Needs.KAFKA,
+    ),
+    "any-directory-will-do": breakage(
+        "an agent of a wrong directory fences nobody",
+        "tailrace.assembly.agent:AgentStart._require_directory",
+        argument("require_node_directory(...)", 1, "NodeSettings()"),
+        Red(AGENTS, "test_an_agent_of_a_wrong_directory_fences_nobody"),
         session="agent",
-        reds=(Red(AGENTS, "test_an_agent_of_a_wrong_directory_fences_nobody", ASSERTED),),
     ),
-    Breakage(
-        name="partitions-by-the-signed-token",
-        promise="the partition is that of the token, over all of its range",
-        file="connector/tailrace/publish/routing.py",
-        old="            kafka_partition = partition(message.token, route.partitions)\n",
-        new="            kafka_partition = partition(abs(message.token), route.partitions)\n",
-        needs=Needs.NODE,
+    "partitions-by-the-signed-token": breakage(
+        "the partition is that of the token, over all of its range",
+        "tailrace.publish.routing:Router.records",
+        argument("partition(...)", 0, "abs(message.token)"),
+        Red(AGENTS, "test_every_change_arrives_once_where_its_token_says", r"record\.partition == partition"),
         session="agent",
-        reds=(Red(AGENTS, "test_every_change_arrives_once_where_its_token_says", r"record\.partition == partition"),),
     ),
-    Breakage(
-        name="transactions-end-anywhere",
-        promise="a mutation is never split over two transactions",
-        file=SESSION,
-        old="        self._transaction.send(records, done)\n",
-        new=(
-            "        for record in records:\n"
-            "            self._transaction.send_some([record])\n"
-            "            if self._transaction.full and record is not records[-1]:\n"
-            "                self._commits.commit(release=False)\n"
-            "        self._transaction.end_mutation(done)\n"
+    "transactions-end-anywhere": breakage(
+        "a mutation is never split over two transactions",
+        "tailrace.agent.session:Session._publish_plain",
+        replace(
+            "self._transaction.send(records, done)",
+            """
+            for record in records:
+                self._transaction.send_some([record])
+                if self._transaction.full and record is not records[-1]:
+                    self._commits.commit(release=False)
+            self._transaction.end_mutation(done)
+            """,
         ),
-        needs=Needs.NOTHING,
-        reds=(
-            Red(
-                "unit/agent/test_loop.py",
-                "test_no_transaction_ends_inside_a_mutation[1-small]",
-                "source.index == source",
-            ),
-        ),
+        Red("unit/agent/test_loop.py", "test_no_transaction_ends_inside_a_mutation[1-small]", "source.index == source"),
     ),
-    Breakage(
-        name="what-waits-comes-last",
-        promise="what waits for a table is published before its later changes",
-        file=SESSION,
-        old=("        self._tend_parked(changed)\n"),
-        new=("        if not self._entries:\n            self._tend_parked(changed)\n"),
-        needs=Needs.NOTHING,
-        reds=(
-            Red("unit/agent/test_parking.py", "test_what_waits_for_a_table_comes_before_its_later_changes", ASSERTED),
+    "what-waits-comes-last": breakage(
+        "what waits for a table is published before its later changes",
+        "tailrace.agent.session:Session._look_again",
+        replace("self._tend_parked(changed)", "self._entries or self._tend_parked(changed)"),
+        Red("unit/agent/test_parking.py", "test_what_waits_for_a_table_comes_before_its_later_changes"),
+    ),
+    "what-a-read-explains-comes-last": breakage(
+        "what waits for a table is published before its later changes, whatever made the definition known",
+        "tailrace.agent.session:Session._publish_next",
+        drop("self._unpark(...)"),
+        Red(
+            "unit/agent/test_parking.py",
+            "test_a_definition_that_comes_for_another_table_lets_nothing_overtake_what_waits",
         ),
     ),
-    Breakage(
-        name="what-a-read-explains-comes-last",
-        promise="what waits for a table is published before its later changes, whatever made the definition known",
-        file=SESSION,
-        old="            self._unpark(self._parking.retry_explained())\n",
-        new="",
-        needs=Needs.NOTHING,
-        reds=(
-            Red(
-                "unit/agent/test_parking.py",
-                "test_a_definition_that_comes_for_another_table_lets_nothing_overtake_what_waits",
-                ASSERTED,
-            ),
+    "transactions-of-any-size": breakage(
+        "a slow Kafka gets transactions that it can take in their time",
+        "tailrace_common.kafka.pace:Pace._bounded",
+        give("_MOST_BYTES"),
+        Red(SLOW, "test_a_backlog_at_a_slow_kafka", "AssertionError: one transaction had all of them|not in [57]0 s"),
+        Red(
+            SLOW,
+            "test_many_rows_come_in_smaller_transactions",
+            "AssertionError: one transaction had most of them|not in 200 s",
         ),
-    ),
-    Breakage(
-        name="transactions-of-any-size",
-        promise="a slow Kafka gets transactions that it can take in their time",
-        file=PACE,
-        old="        return min(max(size, _LEAST_BYTES), _MOST_BYTES)\n",
-        new="        return _MOST_BYTES\n",
-        needs=Needs.NODE,
         session="agent",
-        reds=(
-            Red(
-                SLOW, "test_a_backlog_at_a_slow_kafka", "AssertionError: one transaction had all of them|not in [57]0 s"
-            ),
-            Red(
-                SLOW,
-                "test_many_rows_come_in_smaller_transactions",
-                "AssertionError: one transaction had most of them|not in 200 s",
-            ),
-        ),
     ),
-    Breakage(
-        name="no-more-time-for-a-large-mutation",
-        promise="one mutation that needs more than a transaction's usual time gets more",
-        file=PACE,
-        old="        return min(max(self.normal, seconds), self.normal + size // _SLOWEST, self.longest)\n",
-        new="        return self.normal\n",
-        needs=Needs.MORE,
+    "no-more-time-for-a-large-mutation": breakage(
+        "one mutation that needs more than a transaction's usual time gets more",
+        "tailrace_common.kafka.pace:Pace.needed",
+        give("self.normal"),
+        Red(SLOW, "test_one_batch_of_100_000_rows", "not in 150 s"),
         session="slow",
-        reds=(Red(SLOW, "test_one_batch_of_100_000_rows", "not in 150 s"),),
     ),
-    Breakage(
-        name="no-stop-while-it-waits",
-        promise="an agent ends within seconds of SIGTERM, also inside a transaction that Kafka takes slowly",
-        file=PRODUCER,
-        old="        elif self._clock() - self._stopped_at > _GRACE_SECONDS:\n",
-        new="        elif self._clock() - self._stopped_at > 100 * _GRACE_SECONDS:\n",
-        needs=Needs.MORE,
+    "no-stop-while-it-waits": breakage(
+        "an agent ends within seconds of SIGTERM, also inside a transaction that Kafka takes slowly",
+        "tailrace_common.kafka.producer:KafkaProducer.wait_on",
+        replace("_GRACE_SECONDS", "100 * _GRACE_SECONDS"),
+        Red(SLOW, "test_mutations_of_the_largest_size", r"assert agent\.stop\(\) == 0|stopped < 8"),
         session="stop",
-        reds=(Red(SLOW, "test_mutations_of_the_largest_size", r"assert agent\.stop\(\) == 0|stopped < 8"),),
     ),
-    Breakage(
-        name="large-mutations-are-held",
-        promise="a large mutation is sent while it is decoded",
-        file="connector/tailrace/history/decode.py",
-        old="LARGE: Final = 256 << 10\n",
-        new="LARGE: Final = 256 << 20\n",
-        needs=Needs.MORE,
+    "large-mutations-are-held": breakage(
+        "a large mutation is sent while it is decoded",
+        "tailrace.history.decode:LARGE",
+        give("256 << 20"),
+        Red(SLOW, "test_one_batch_of_100_000_rows", "MiB when it was ready"),
         session="held",
-        reds=(Red(SLOW, "test_one_batch_of_100_000_rows", "MiB when it was ready"),),
     ),
-)
+}

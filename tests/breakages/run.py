@@ -18,10 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from tests import properties
-from tests.breakages.breakage import Breakage, Red
+from tests.breakages.breakage import SOURCES, Breakage, Red
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SOURCES: Final = ("schemas", "common", "connector", "spark")
 RED: Final = "red"
 GREEN: Final = "STILL GREEN"
 OTHERWISE: Final = "red for another reason"

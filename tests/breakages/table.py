@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tests.breakages import (
@@ -27,24 +28,27 @@ from tests.breakages import (
 )
 from tests.breakages.breakage import Breakage
 
-BREAKAGES: Final[tuple[Breakage, ...]] = (
-    *delivery.BREAKAGES,
-    *capture.BREAKAGES,
-    *losses.BREAKAGES,
-    *schema.BREAKAGES,
-    *generations.BREAKAGES,
-    *services.BREAKAGES,
-    *snapshots.BREAKAGES,
-    *streaming.BREAKAGES,
-    *spark_user.BREAKAGES,
-    *tasks.BREAKAGES,
-    *upgrades.BREAKAGES,
-    *images.BREAKAGES,
-    *copies.BREAKAGES,
-    *shaping.BREAKAGES,
-    *subscriptions.BREAKAGES,
-    *delta.BREAKAGES,
-    *iceberg.BREAKAGES,
-    *sinks.BREAKAGES,
-    *command_line.BREAKAGES,
+_TABLES: Final = (
+    delivery,
+    capture,
+    losses,
+    schema,
+    generations,
+    services,
+    snapshots,
+    streaming,
+    spark_user,
+    tasks,
+    upgrades,
+    images,
+    copies,
+    shaping,
+    subscriptions,
+    delta,
+    iceberg,
+    sinks,
+    command_line,
+)
+BREAKAGES: Final[tuple[Breakage, ...]] = tuple(
+    replace(breakage, name=name) for table in _TABLES for name, breakage in table.BREAKAGES.items()
 )

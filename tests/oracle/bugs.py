@@ -5,235 +5,195 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Breakage, Needs
+from tests.breakages.mutations import Mutation, argument, compare, constant, drop, give, insert, negate, replace, unwrap
 
 
-def _bug(name: str, file: str, old: str, new: str) -> Breakage:
+def _bug(name: str, symbol: str, mutation: Mutation) -> Breakage:
     promise = "the sink shows what SELECT answers"
-    return Breakage(name=name, promise=promise, file=file, old=old, new=new, needs=Needs.NODE, reds=())
+    return Breakage(name=name, promise=promise, symbol=symbol, mutation=mutation, reds=(), needs=Needs.NODE)
 
 
 BUGS: Final[tuple[Breakage, ...]] = (
     # -- which of two cells, markers or deletions holds
     _bug(
         "a deletion spares what was written at its microsecond",
-        "spark/tailrace_spark/rowstate/cells.py",
-        "deletion is not None and written <= deletion.written",
-        "deletion is not None and written < deletion.written",
+        "tailrace_spark.rowstate.cells:covers",
+        compare("written <= deletion.written", "<"),
     ),
     _bug(
         "a live cell holds over a tombstone of its time",
-        "spark/tailrace_spark/rowstate/cells.py",
-        "return ends, tombstone, cell.expires",
-        "return ends, not tombstone, cell.expires",
+        "tailrace_spark.rowstate.cells:_cell_rank",
+        replace(
+            "(ends, tombstone, ...)",
+            "(ends, not tombstone, cell.expires or 0, -(cell.ttl or 0), cell.value or b'', cell.path or b'')",
+        ),
     ),
     _bug(
         "a plain cell holds over an expiring one of its time",
-        "spark/tailrace_spark/rowstate/cells.py",
-        "ends = tombstone or cell.ttl is not None",
-        "ends = tombstone or cell.ttl is None",
+        "tailrace_spark.rowstate.cells:_cell_rank",
+        negate("cell.ttl is not None"),
     ),
     _bug(
         "the earlier expiry holds",
-        "spark/tailrace_spark/rowstate/cells.py",
-        "return ends, tombstone, cell.expires or 0",
-        "return ends, tombstone, -(cell.expires or 0)",
+        "tailrace_spark.rowstate.cells:_cell_rank",
+        replace("cell.expires or 0", "-(cell.expires or 0)"),
     ),
     _bug(
-        "the larger TTL holds",
-        "spark/tailrace_spark/rowstate/cells.py",
-        "cell.expires or 0, -(cell.ttl or 0)",
-        "cell.expires or 0, cell.ttl or 0",
+        "the larger TTL holds", "tailrace_spark.rowstate.cells:_cell_rank", unwrap("-(cell.ttl or 0)", "cell.ttl or 0")
     ),
     _bug(
         "the smaller bytes hold",
-        "spark/tailrace_spark/rowstate/cells.py",
-        'cell.value or b"", cell.path or b""',
-        'bytes(255 - one for one in cell.value or b""), cell.path or b""',
+        "tailrace_spark.rowstate.cells:_cell_rank",
+        replace("cell.value or b''", "bytes(255 - byte for byte in cell.value or b'')"),
     ),
     _bug(
         "of equally old cells whichever came first holds",
-        "spark/tailrace_spark/rowstate/cells.py",
-        "return first if _cell_rank(first) >= _cell_rank(second) else second",
-        "return first",
+        "tailrace_spark.rowstate.cells:newer_cell",
+        unwrap("first if _cell_rank(first) >= _cell_rank(second) else second", "first"),
     ),
     _bug(
         "the older row marker holds",
-        "spark/tailrace_spark/rowstate/cells.py",
-        "return first if _marker_rank(first) >= _marker_rank(second) else second",
-        "return second if _marker_rank(first) >= _marker_rank(second) else first",
+        "tailrace_spark.rowstate.cells:newer_marker",
+        compare("_marker_rank(first) >= _marker_rank(second)", "<"),
     ),
     _bug(
         "a plain row marker holds over an expiring one of its time",
-        "spark/tailrace_spark/rowstate/cells.py",
-        "marker.written, marker.ttl is not None,",
-        "marker.written, marker.ttl is None,",
+        "tailrace_spark.rowstate.cells:_marker_rank",
+        negate("marker.ttl is not None"),
     ),
     # -- what deletions cover
     _bug(
         "a row deletion is forgotten where another one came first",
-        "spark/tailrace_spark/rowstate/row.py",
-        "if deletion != self.deletion and deletion is not None:",
-        "if self.deletion is None and deletion is not None:",
+        "tailrace_spark.rowstate.row:RowState.absorb",
+        replace("deletion != self.deletion", "self.deletion is None"),
     ),
     _bug(
         "a row deletion leaves the row marker",
-        "spark/tailrace_spark/rowstate/row.py",
-        "if self.marker is not None and self.marker.written <= covering.written:",
-        "if self.marker is not None and self.marker.written < covering.written:",
+        "tailrace_spark.rowstate.row:RowState.shadow",
+        compare("self.marker.written <= covering.written", "<"),
     ),
     _bug(
         "a collection that is deleted keeps its elements of that microsecond",
-        "spark/tailrace_spark/rowstate/row.py",
-        "column.deletion = stronger(column.deletion, deleted.deletion)",
-        "column.deletion = Deletion(deleted.deletion.written - 1, 0)",
+        "tailrace_spark.rowstate.row:state_of",
+        replace("stronger(...)", "Deletion(deleted.deletion.written - 1, 0)"),
     ),
     _bug(
         "a collection that is overwritten keeps its elements",
-        "spark/tailrace_spark/rowstate/row.py",
-        "column.deletion = stronger(column.deletion, deleted.deletion)",
-        "column.deletion = None",
+        "tailrace_spark.rowstate.row:state_of",
+        constant("stronger(...)", None),
     ),
     _bug(
         "a row deletion takes along what is newer of a column that was deleted",
-        "spark/tailrace_spark/rowstate/row.py",
-        "if column.deletion is None and not column.cells:\n                del",
-        "if column.deletion is None:\n                del",
+        "tailrace_spark.rowstate.row:RowState.shadow",
+        drop("not column.cells"),
     ),
     _bug(
         "a partition deletion leaves the static row",
-        "spark/tailrace_spark/rowstate/deletions.py",
-        "if clustering is None:\n            return self.deletion",
-        "if clustering is None:\n            return None",
+        "tailrace_spark.rowstate.deletions:PartitionState.covering",
+        replace("if clustering is None: ...", "if clustering is None: return None"),
     ),
     _bug(
         "a range includes its end",
-        "spark/tailrace_spark/rowstate/deletions.py",
-        "if candidate.end is None or clustering < candidate.end:",
-        "if candidate.end is None or clustering <= candidate.end:",
+        "tailrace_spark.rowstate.deletions:PartitionState.covering",
+        compare("clustering < candidate.end", "<="),
     ),
     _bug(
         "a range excludes its start",
-        "spark/tailrace_spark/rowstate/deletions.py",
-        "index = bisect_right(self.ranges, clustering, key=_start) - 1",
-        "index = bisect_right(self.ranges, clustering, key=_start) - 1\n"
-        "        index -= index >= 0 and self.ranges[index].start == clustering",
+        "tailrace_spark.rowstate.deletions:PartitionState.covering",
+        insert("index -= index >= 0 and self.ranges[index].start == clustering", before="if index >= 0: ..."),
     ),
     _bug(
         "of overlapping ranges the weakest holds",
-        "spark/tailrace_spark/rowstate/deletions.py",
-        "key=lambda index: _strength(ranges[index]), reverse=True",
-        "key=lambda index: _strength(ranges[index])",
+        "tailrace_spark.rowstate.deletions:_ranks",
+        argument("sorted(...)", "reverse", None),
     ),
     _bug(
         "of two partition deletions the older holds",
-        "spark/tailrace_spark/rowstate/deletions.py",
-        "strongest = max(first, second, key=_strength)",
-        "strongest = first if first.deletion is not None else second",
+        "tailrace_spark.rowstate.deletions:merge_partitions",
+        replace("max(first, second, key=_strength)", "first if first.deletion is not None else second"),
     ),
     # -- collections, counters, columns
     _bug(
         "equal decimals in other bytes are two elements of a set",
-        "spark/tailrace_spark/rowstate/paths.py",
-        'if cql_type.kind not in ("map", "set") or',
-        'if cql_type.kind != "map" or',
+        "tailrace_spark.rowstate.paths:path_key",
+        replace("cql_type.kind not in ('map', 'set')", "cql_type.kind != 'map'"),
     ),
     _bug(
         "a list is in the order of its paths' bytes",
-        "spark/tailrace_spark/rowstate/visible.py",
-        "return sorted(elements, key=lambda item: sortable(compared, item[0], False))",
-        "return sorted(elements, key=lambda item: item[0])",
+        "tailrace_spark.rowstate.visible:_ordered.ordered",
+        unwrap("sortable(compared, item[0], False)", "item[0]"),
     ),
     _bug(
         "of a counter's shards the one with the least clock holds",
-        "spark/tailrace_spark/rowstate/counters.py",
-        "_turned(clock) + _turned(count)",
-        "bytes(255 - one for one in clock) + _turned(count)",
+        "tailrace_spark.rowstate.counters:shards",
+        replace("_turned(clock)", "bytes(255 - byte for byte in clock)"),
     ),
-    _bug(
-        "a counter's shards are added up whatever their clocks",
-        "spark/tailrace_spark/rowstate/counters.py",
-        "_ID: Final = 16",
-        "_ID: Final = 32",
-    ),
+    _bug("a counter's shards are added up whatever their clocks", "tailrace_spark.rowstate.counters:_ID", give("32")),
     _bug(
         "a counter's tombstone holds by its time only",
-        "spark/tailrace_spark/rowstate/visible.py",
-        "return live if plan.counter and None not in live else None",
-        "return {path: cell for path, cell in live.items() if path} if plan.counter else None",
+        "tailrace_spark.rowstate.visible:_live",
+        replace(
+            "live if plan.counter and None not in live else None",
+            "{path: cell for path, cell in live.items() if path} if plan.counter else None",
+        ),
     ),
     _bug(
         "cells from before their column was dropped are there again",
-        "spark/tailrace_spark/rowstate/visible.py",
-        "(dropped_at is None or cell.written > dropped_at)",
-        "(dropped_at is None or cell.written > 0)",
+        "tailrace_spark.rowstate.visible:_lives",
+        replace("cell.written > dropped_at", "cell.written > 0"),
     ),
     _bug(
         "a row is there by its marker alone",
-        "spark/tailrace_spark/rowstate/visible.py",
-        "exists = exists or cells is not None",
-        "pass",
+        "tailrace_spark.rowstate.visible:VisibleColumns._live",
+        drop("exists = exists or cells is not None"),
     ),
     _bug(
         "a row without cells is not there",
-        "spark/tailrace_spark/rowstate/visible.py",
-        "return live if exists else None",
-        "return live if any(live) else None",
+        "tailrace_spark.rowstate.visible:VisibleColumns._live",
+        replace("live if exists else None", "live if any(live) else None"),
     ),
     # -- expiry and truncation
     _bug(
         "what has expired is not swept",
-        "spark/tailrace_spark/rowstate/row.py",
-        "elif cell.expires > after:",
-        "elif cell.expires > after + 3600:",
+        "tailrace_spark.rowstate.row:RowState.next_expiry",
+        replace("cell.expires > after", "cell.expires > after + 3600"),
     ),
     _bug(
         "a row whose marker expires is not swept",
-        "spark/tailrace_spark/rowstate/row.py",
-        "        return marker.expires\n",
-        "        return None\n",
+        "tailrace_spark.rowstate.row:RowState.next_expiry",
+        replace("return marker.expires", "return None"),
     ),
-    _bug(
-        "what has expired is shown",
-        "spark/tailrace_spark/rowstate/visible.py",
-        "return now is None or cell.ttl is None or cell.expires is None or now < cell.expires",
-        "return True",
-    ),
+    _bug("what has expired is shown", "tailrace_spark.rowstate.visible:_lasts", give("True")),
     _bug(
         "what has expired holds nothing back",
-        "spark/tailrace_spark/rowstate/row.py",
-        "column.cells[path] = cell if existing is None else newer_cell(existing, cell)",
-        "column.cells[path] = cell if existing is None or (existing.ttl or 99) < 9 else newer_cell(existing, cell)",
+        "tailrace_spark.rowstate.row:RowState._absorb_column",
+        replace("existing is None", "existing is None or (existing.ttl or 99) < 9"),
     ),
     _bug(
         "a truncation takes what it left",
-        "spark/tailrace_spark/rowstate/truncation.py",
-        "elif source.position <= newest.upto:",
-        "elif source.position > newest.upto:",
+        "tailrace_spark.rowstate.truncation:TruncationState.covers",
+        compare("source.position <= newest.upto", ">"),
     ),
     _bug(
         "a truncation holds nothing back that comes later",
-        "spark/tailrace_spark/merge/truncation.py",
-        "and not truncations.covers(delivered.change, ring_delay)",
-        "and not TruncationState().covers(delivered.change, ring_delay)",
+        "tailrace_spark.merge.truncation:truncate_batch",
+        replace("truncations.covers", "TruncationState().covers"),
     ),
     # -- the sink
     _bug(
         "a deletion of several rows is not kept for those that come later",
-        "spark/tailrace_spark/sinks/sql/merge.py",
-        "self._state.write_deletions(connection, key, stored, merged, now)",
-        "self._state.write_deletions(connection, key, merged, merged, now)",
+        "tailrace_spark.sinks.sql.merge:TableMerge.merge",
+        argument("self._state.write_deletions(...)", 2, "merged"),
     ),
     _bug(
         "a range deletion takes rows away that are newer",
-        "spark/tailrace_spark/sinks/sql/rows_table.py",
-        "connection.execute(self.table.delete().where(area, ~newer))",
-        "connection.execute(self.table.delete().where(area))",
+        "tailrace_spark.sinks.sql.rows_table:VisibleTable.delete_older",
+        argument("self.table.delete().where(area, ~newer)", 1, None),
     ),
     _bug(
         "of a plain change that meets nothing, cells of dropped columns are shown",
-        "spark/tailrace_spark/sinks/sql/render.py",
-        "if plan is None or written <= plan[1].dropped_at or cell.value is None:",
-        "if plan is None or cell.value is None:",
+        "tailrace_spark.sinks.sql.render:Renderer.plain_values",
+        drop("written <= plan[1].dropped_at"),
     ),
 )
 """In the order of what they are of. All of them are found by a few programs (`python -m tests.oracle.sharpness`)."""

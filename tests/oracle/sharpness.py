@@ -20,8 +20,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tests.breakages.breakage import Breakage
-from tests.breakages.run import ROOT, SOURCES, copy_tree, path_of
+from tests.breakages.breakage import SOURCES, Breakage
+from tests.breakages.run import ROOT, copy_tree, path_of
 from tests.integration.agents import cql
 from tests.oracle.comparison import Downstream
 from tests.oracle.direct import Recorded, replay

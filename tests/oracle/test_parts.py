@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 from collections.abc import Sequence
 from decimal import Decimal
@@ -43,9 +44,10 @@ def test_ttls_are_chosen_as_a_statement_is_executed() -> None:
     assert told(statement, "ks1", 7) == statement == told_again(statement, "ks1", 9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_bugs_fit_the_sources(bug: Breakage) -> None:
-    assert bug.broken(ROOT) != (ROOT / bug.file).read_text("utf-8")
+    ast.parse(bug.broken(ROOT))
 
 
 def test_what_is_compared_is_counted() -> None:
