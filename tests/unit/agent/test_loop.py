@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
 
@@ -19,7 +18,7 @@ from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import Internal
 from tests.support.kafka import Crash, Faults, MemoryPublisher
-from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries
+from tests.unit.agent.world import ELSEWHERE, LATE, NOTES, ORDERS, World, entries, every_fault
 from tests.unit.ddl import NOW, alter, create, drop, truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
@@ -484,24 +483,9 @@ TOLD = [
 ]
 
 
-def every_fault(error: Callable[[], BaseException], *, first_read: bool = True) -> list[Faults]:
-    """A fault at each arrival at each step that an undisturbed run makes.
-
-    The first read of the schema is made before the loop, by the command, which retries it itself.
-    """
-    undisturbed = Faults()
-    busy_world().live(undisturbed)
-    return [
-        Faults(step, nth, error())
-        for step, times in undisturbed.seen.items()
-        for nth in range(1, times + 1)
-        if first_read or (step, nth) != ("schema", 1)
-    ]
-
-
 @pytest.mark.slow
 @pytest.mark.promise("agent.exactly-once", "agent.schema-events")
-@pytest.mark.parametrize("faults", every_fault(Crash), ids=lambda f: f"{f.step}-{f.nth}")
+@pytest.mark.parametrize("faults", every_fault(busy_world().live, Crash), ids=lambda f: f"{f.step}-{f.nth}")
 def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -> None:
     """The process dies there; its successor goes on from what Kafka and the directory have."""
     world = busy_world()
@@ -517,7 +501,7 @@ def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -
 
 @pytest.mark.promise("agent.failing-service")
 @pytest.mark.parametrize(
-    "faults", every_fault(lambda: ServiceError("down"), first_read=False), ids=lambda f: f"{f.step}-{f.nth}"
+    "faults", every_fault(busy_world().live, lambda: ServiceError("down")), ids=lambda f: f"{f.step}-{f.nth}"
 )
 def test_a_failing_service_at_any_step_is_retried_without_loss_or_repetition(faults: Faults) -> None:
     """The same agent starts over from what Kafka has, by itself."""

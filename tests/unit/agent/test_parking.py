@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -18,7 +19,7 @@ from tailrace_schemas.errors import RefusedError, ServiceError
 from tailrace_schemas.table import Column, ColumnKind
 from tailrace_schemas.topics import Internal
 from tests.support.kafka import Crash, Faults
-from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries
+from tests.unit.agent.world import LATE, NOTES, ORDERS, World, entries, every_fault, explain
 from tests.unit.ddl import truncate
 from tests.unit.mutations import EPOCH, deletion, insertion, mutation
 from tests.unit.tables import table
@@ -44,19 +45,6 @@ def origins(world: World) -> list[tuple[str, Origin]]:
     return [
         (key, change.source.origin) for key, change in zip(world.keys(), world.changes(), strict=True) if change.source
     ]
-
-
-def explain(world: World, *tables: object) -> Callable[[], None]:
-    """Something that lets the cluster have these tables, and the driver say so."""
-
-    def come() -> None:
-        for one in tables:
-            if one not in world.tables:
-                world.tables.append(one)  # type: ignore[arg-type]  # they are tables
-                assert world.schema is not None
-                world.schema.hint()
-
-    return come
 
 
 @pytest.mark.promise("agent.parked")
@@ -354,21 +342,11 @@ def lived(world: World, faults: Faults) -> None:
     world.live(faults, idle_waits=120, on_wait=come)
 
 
-def every_fault(error: Callable[[], BaseException]) -> list[Faults]:
-    """A fault at each arrival at each step that an undisturbed run makes, but for the first read of the schema."""
-    undisturbed = Faults()
-    lived(parking_world(), undisturbed)
-    return [
-        Faults(step, nth, error())
-        for step, times in undisturbed.seen.items()
-        for nth in range(1, times + 1)
-        if (step, nth) != ("schema", 1)
-    ]
-
-
 @pytest.mark.slow
 @pytest.mark.promise("agent.parked-then-published")
-@pytest.mark.parametrize("faults", every_fault(Crash), ids=lambda f: f"{f.step}-{f.nth}")
+@pytest.mark.parametrize(
+    "faults", every_fault(partial(lived, parking_world()), Crash), ids=lambda f: f"{f.step}-{f.nth}"
+)
 def test_a_crash_at_any_step_of_parking_loses_nothing_and_repeats_nothing(faults: Faults) -> None:
     """A successor goes on from what Kafka and the directory have."""
     world = parking_world()
@@ -383,7 +361,11 @@ def test_a_crash_at_any_step_of_parking_loses_nothing_and_repeats_nothing(faults
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("faults", every_fault(lambda: ServiceError("down")), ids=lambda f: f"{f.step}-{f.nth}")
+@pytest.mark.parametrize(
+    "faults",
+    every_fault(partial(lived, parking_world()), lambda: ServiceError("down")),
+    ids=lambda f: f"{f.step}-{f.nth}",
+)
 def test_a_failing_service_at_any_step_of_parking_is_retried(faults: Faults) -> None:
     """By the same agent."""
     world = parking_world()

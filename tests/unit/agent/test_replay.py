@@ -148,12 +148,15 @@ def test_tables_and_times_bound_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_after_a_failure_it_is_known_how_far_it_came(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most_bytes", [1, 1 << 24], ids=["cut by bytes", "cut by changes"])
+@pytest.mark.parametrize("fails_at", range(20, 24))
+def test_after_a_failure_it_is_known_how_far_it_came(tmp_path: Path, fails_at: int, most_bytes: int) -> None:
     """From there on it goes on: each change is committed once."""
     recorded(KIND).unpack(tmp_path)
     segments = list_segments(tmp_path).segments
-    failing = MemoryTransactions(fails_at=20)
-    outlet = outlet_of(failing, Bounds(), most=3)
+    failing, pace = MemoryTransactions(fails_at=fails_at), Pace(10, 600, lambda: 0.0)
+    pace.limit = most_bytes
+    outlet = outlet_of(failing, Bounds(), most=3, pace=pace)
     with pytest.raises(ServiceError):
         replay(segments, outlet, Bounds(), Outcome())
     assert outlet.committed is not None

@@ -107,6 +107,34 @@ class World:
         return None if at is None else (at.segment, at.offset)
 
 
+def explain(world: World, *tables: Table) -> Callable[[], None]:
+    """Something that lets the cluster have these tables, and the driver say so."""
+
+    def come() -> None:
+        for one in tables:
+            if one not in world.tables:
+                world.tables.append(one)
+                assert world.schema is not None
+                world.schema.hint()
+
+    return come
+
+
+def every_fault(live: Callable[[Faults], None], error: Callable[[], BaseException]) -> list[Faults]:
+    """A fault at each arrival at each step that an undisturbed life makes.
+
+    But for the first read of the schema: it is made before the loop, by the command, which retries it itself.
+    """
+    undisturbed = Faults()
+    live(undisturbed)
+    return [
+        Faults(step, nth, error())
+        for step, times in undisturbed.seen.items()
+        for nth in range(1, times + 1)
+        if (step, nth) != ("schema", 1)
+    ]
+
+
 def _text(key: bytes | None) -> str:
     assert key is not None
     return key.decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import threading
 from dataclasses import replace
@@ -75,6 +76,22 @@ def test_a_mark_that_says_nothing(tmp_path: Path, text: str) -> None:
         assert read_owner(tmp_path) == OURS
 
 
+@pytest.mark.promise("agent.one-per-directory")
+def test_a_mark_of_a_later_format_is_nobodys_own(tmp_path: Path) -> None:
+    """Whatever it says of prefix and host: the rest of it may mean something else."""
+    with own(tmp_path, OURS):
+        pass
+    mark = tmp_path / OWNER_MARK
+    later = json.dumps({**json.loads(mark.read_text()), "version": 2})
+    mark.write_text(later)
+    with pytest.raises(SettingsError, match=r"\.tailrace-owner: a newer Tailrace wrote it; .*--take-over"):
+        own(tmp_path, OURS, wait=at_once)
+    assert mark.read_text() == later
+    assert not is_running(tmp_path)
+    with own(tmp_path, OURS, take_over=True, wait=at_once):
+        assert read_owner(tmp_path) == OURS
+
+
 def test_a_newer_agent_comes_in_beside_the_older_that_kafka_fences(tmp_path: Path) -> None:
     """It has the lock, and its own mark, once the older one has ended."""
     older = own(tmp_path, replace(OURS, pid=1))
@@ -86,7 +103,13 @@ def test_a_newer_agent_comes_in_beside_the_older_that_kafka_fences(tmp_path: Pat
     assert not is_running(tmp_path)
 
 
-def test_a_newer_agent_ends_when_another_one_was_faster(tmp_path: Path) -> None:
+@pytest.mark.promise("agent.one-per-directory")
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [("shop", "audit", 'topics.prefix = "audit"'), ('"version": 1', '"version": 2', "a newer Tailrace wrote it")],
+    ids=["another prefix", "a later format"],
+)
+def test_a_newer_agent_ends_when_another_one_was_faster(tmp_path: Path, old: str, new: str, says: str) -> None:
     words: list[str] = []
     told = threading.Event()
 
@@ -96,10 +119,12 @@ def test_a_newer_agent_ends_when_another_one_was_faster(tmp_path: Path) -> None:
 
     older = own(tmp_path, OURS)
     with own(tmp_path, OURS, lost=lost, wait=at_once, poll_seconds=0.01):
-        (tmp_path / OWNER_MARK).write_text((tmp_path / OWNER_MARK).read_text().replace("shop", "audit"))
+        whole = tmp_path / "whole"  # who polls must not read a part of it
+        whole.write_text((tmp_path / OWNER_MARK).read_text().replace(old, new))
+        whole.replace(tmp_path / OWNER_MARK)
         assert told.wait(60)
     older.close()
-    assert 'topics.prefix = "audit"' in words[0]
+    assert says in words[0]
 
 
 def test_the_mark_is_no_segment_and_no_foreign_file(tmp_path: Path) -> None:

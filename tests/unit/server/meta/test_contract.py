@@ -14,6 +14,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from tailrace_schemas.errors import SettingsError
+from tailrace_server.meta.clock import now
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.leases import Leases
@@ -32,6 +33,15 @@ NewWorker = Callable[..., Leases]
 
 def made(subscriptions: Subscriptions, *names: str) -> list[Subscription]:
     return [subscriptions.subscribe(request(name), WHO)[0] for name in names]
+
+
+def let_time_pass(database: MetaDatabase) -> None:
+    """Return when the database's clock, by which leases count, shows a later millisecond: one of 0 s has lapsed."""
+    with database.transaction() as connection:
+        begun = connection.scalar(sa.select(now()))
+        assert begun is not None
+        while (connection.scalar(sa.select(now())) or 0) <= begun:
+            pass
 
 
 @pytest.mark.promise("subscription.same-request")
@@ -202,10 +212,11 @@ def test_what_one_has_nobody_else_gets(subscriptions: Subscriptions, worker: New
 
 
 @pytest.mark.promise("subscription.one-owner")
-def test_a_lapsed_owner_is_refused(subscriptions: Subscriptions, worker: NewWorker) -> None:
+def test_a_lapsed_owner_is_refused(database: MetaDatabase, subscriptions: Subscriptions, worker: NewWorker) -> None:
     made(subscriptions, "a")
     killed, heir = worker("killed", seconds=0), worker("heir")
     [lapsed] = killed.claim(1)
+    let_time_pass(database)
     progress = {("t", 0): PartitionProgress(7)}
     with pytest.raises(LostLeaseError, match=r"lease has ended \(token 1\)"):
         killed.save(lapsed, progress)
@@ -263,13 +274,20 @@ def test_only_what_is_to_run_is_claimed(subscriptions: Subscriptions, worker: Ne
     assert claim.subscription.id == running.id
 
 
-def test_work_is_shared_among_those_who_live(subscriptions: Subscriptions, worker: NewWorker) -> None:
+@pytest.mark.promise("subscription.one-owner")
+def test_work_is_shared_among_those_who_live(
+    database: MetaDatabase, subscriptions: Subscriptions, worker: NewWorker
+) -> None:
+    """And have the same cluster's; subscriptions of another one are not for them."""
     made(subscriptions, *"abcde")
+    subscriptions.subscribe(request("f", cluster="other"), WHO)
+    worker("of another", cluster="other").renew(0)
     left, right = worker("left"), worker("right")
     left.renew(0)
     assert (left.share(100), left.share(3)) == (5, 3)
     right.renew(0)
     worker("dead", seconds=0).renew(0)
+    let_time_pass(database)
     assert (left.share(100), right.share(100)) == (3, 3)
     right.leave()
     assert left.share(100) == 5

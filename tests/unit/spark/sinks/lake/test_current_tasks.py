@@ -19,7 +19,7 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedPartition
-from tailrace_spark.sinks.lake.fast_rows import Buckets
+from tailrace_spark.sinks.lake.fast_rows import Buckets, bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
 from tests.support.shop import PLAIN
@@ -225,11 +225,21 @@ def test_a_truncation_is_the_drivers(followed: Followed) -> None:
         attempt(planned(sink), (TOPIC, 0), [piece([truncate(PLAIN, "a", 5)])])
 
 
+@pytest.mark.slow
+@pytest.mark.promise("tasks.own-files")
 def test_keys_of_another_partition_are_the_drivers(followed: Followed) -> None:
-    sink = made(followed)
-    changes = shares(inserted("b", 2))
-    with pytest.raises(DriverOnlyError, match="has keys of other partitions' buckets"):
-        attempt(planned(sink), (TOPIC, 0), [changes[TOPIC, 1]])
+    """Of each of the six buckets, those next to the partition's own two included."""
+    task = planned(made(followed))
+    by_bucket = {bucket_of(change.key or b"", Buckets(6)): change for change in inserted("b", 2)}
+    assert by_bucket.keys() == set(range(6))
+    for change in by_bucket.values():
+        own = partition(token(change.key or b""), PARTITIONS)
+        for number in range(PARTITIONS):
+            if number == own:
+                assert attempt(task, (TOPIC, number), [piece([change])]) is not None
+            else:
+                with pytest.raises(DriverOnlyError, match="has keys of other partitions' buckets"):
+                    attempt(task, (TOPIC, number), [piece([change])])
 
 
 @pytest.mark.slow

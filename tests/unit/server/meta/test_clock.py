@@ -1,0 +1,103 @@
+"""Leases by the clock of the meta database: years behind the workers' own, it passes only where the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tailrace_server.meta.database import MetaDatabase, file_url
+from tailrace_server.meta.leases import Leases
+from tailrace_server.meta.mirroring import Outbox
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model.errors import LostLeaseError
+from tailrace_server.model.progress import PartitionProgress
+from tests.support.clock import ManualClock
+from tests.unit.server.requests import CLUSTER, request
+
+LEASE = 60.0
+MILLENNIUM = 946_684_800.0  # in 2000
+PROGRESS = {("t", 0): PartitionProgress(7)}
+
+
+@pytest.fixture
+def clock() -> Iterator[ManualClock]:
+    """SQLite's clock."""
+    manual = ManualClock(MILLENNIUM)
+
+    def connected(connection: Any, _record: object) -> None:
+        # Half a millisecond more: a day's fraction has no whole ones, and is cut.
+        connection.create_function("julianday", 1, lambda _: 2440587.5 + (manual.now + 0.0005) / 86400)
+
+    sa.event.listen(sa.Pool, "connect", connected)
+    yield manual
+    sa.event.remove(sa.Pool, "connect", connected)
+
+
+@pytest.fixture
+def url(clock: ManualClock, tmp_path: Path) -> str:
+    """A SQLite file's, with that clock."""
+    del clock
+    return file_url(tmp_path / "meta.db")
+
+
+@pytest.fixture(autouse=True)
+def _subscription(subscriptions: Subscriptions) -> None:
+    subscriptions.subscribe(request(), "an operator")
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_a_lease_lasts_for_its_time_from_its_last_renewal(database: MetaDatabase, clock: ManualClock) -> None:
+    left, right = (Leases(database, CLUSTER, name, LEASE) for name in ("left", "right"))
+    [claim] = left.claim(1)
+    for renew in (lambda: left.renew(1), left.keep):
+        clock.wait(LEASE)
+        renew()
+    clock.wait(LEASE)
+    left.save(claim, PROGRESS)
+    assert right.claim(1) == []
+
+    clock.wait(0.001)
+    with pytest.raises(LostLeaseError):
+        left.save(claim, PROGRESS)
+    assert left.renew(1) == {}
+    [taken] = right.claim(1)
+    clock.wait(LEASE)
+    right.save(taken, PROGRESS)
+    clock.wait(0.001)
+    with pytest.raises(LostLeaseError):
+        right.save(taken, PROGRESS)
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_a_worker_counts_for_a_lease_from_its_last_sign_of_life(
+    database: MetaDatabase, subscriptions: Subscriptions, clock: ManualClock
+) -> None:
+    for name in "ab":
+        subscriptions.subscribe(request(name), "an operator")
+    left, right = (Leases(database, CLUSTER, name, LEASE) for name in ("left", "right"))
+    left.renew(0)
+    assert left.share(100) == 3
+    right.renew(0)
+    clock.wait(LEASE)
+    assert right.share(100) == 2
+    left.renew(0)
+    clock.wait(0.001)
+    assert left.share(100) == 3
+
+
+@pytest.mark.promise("subscription.mirrored")
+def test_one_server_publishes_the_mirror_until_its_lease_has_ended(database: MetaDatabase, clock: ManualClock) -> None:
+    outbox = Outbox(database, CLUSTER)
+    assert outbox.claim("left", LEASE)
+    clock.wait(LEASE)
+    assert not outbox.claim("right", LEASE)
+    assert outbox.claim("left", LEASE)
+    clock.wait(LEASE)
+    assert not outbox.claim("right", LEASE)
+    clock.wait(0.001)
+    assert outbox.claim("right", LEASE)
+    assert not outbox.claim("left", LEASE)
