@@ -66,10 +66,13 @@ class Access:
                 return self.tokens.caller(bearer)
             except RefusedTokenError as error:
                 raise _refusal(str(error), error.status, 'Bearer error="invalid_token"') from None
-        holder = None if bearer is None else self.keys.caller(bearer)
-        if holder is None:
+        if bearer is None:
             token = "" if self.tokens is None else ", or a token of this server's issuer"
             raise _refusal(f"an API key is needed: Authorization: Bearer KEY{token}", 401, "Bearer")
+        holder = self.keys.caller(bearer)
+        if holder is None:
+            words = "this API key is unknown or was revoked: take another, as `tailrace api-keys create` makes them"
+            raise _refusal(words, 401, 'Bearer error="invalid_token"')
         return Caller(f"key {holder.name}", holder.role)
 
 

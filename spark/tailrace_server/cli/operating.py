@@ -242,10 +242,10 @@ def cancel(
 
 
 def _confirm(details: dict[str, Any], *, drop_target: bool) -> None:
-    """Ask whoever is at the terminal. Raises SettingsError where nobody is, and something would be lost."""
+    """Ask whoever is at the terminal. Raises SettingsError where nobody is."""
     question = f"Cancel {details['reference']} into {details['target']}?"
     if drop_target:
-        if not sys.stdin.isatty():
-            raise SettingsError("--drop-target asks on a terminal, and there is none: give --yes if that is meant")
         question = f"Cancel {details['reference']}, and drop all that it has written into {details['target']}?"
+    if not sys.stdin.isatty():
+        raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
     typer.confirm(question, abort=True, err=True)

@@ -24,6 +24,13 @@ from tailrace_server.sql.running import Result, Shown, Surroundings, run
 _PROMPT: Final = "tailrace> "
 _MORE: Final = "      ... "
 _ENDS: Final = ("exit", "quit", "exit;", "quit;")
+_HELP: Final = """\
+CREATE SUBSCRIPTION name ON keyspace.table INTO type OPTIONS (option = 'value') [COLUMNS (...)] [WHERE ...];
+SHOW SUBSCRIPTIONS [LIKE 'pattern'];            SHOW [CREATE] SUBSCRIPTION name;
+PAUSE SUBSCRIPTION name;                        RESUME SUBSCRIPTION name;
+ALTER SUBSCRIPTION name SET (option = 'value'); RESET SUBSCRIPTION name FROM EARLIEST;
+DROP SUBSCRIPTION name;
+Statements end with ;  Ctrl-C forgets what is typed, Ctrl-D leaves. All clauses: docs/subscriptions.md"""
 
 
 def sql(
@@ -91,7 +98,7 @@ def _prompt(operations: Operations, surroundings: Surroundings, *, json: bool) -
     """Statements line by line, each up to its `;`. Ctrl-C forgets the lines so far, Ctrl-D leaves."""
     with suppress(ImportError):
         import readline  # noqa: F401 - gives `input` its line editing, where Python has it
-    say("Statements end with ;  Ctrl-D leaves.")
+    say("Statements end with ;  `help` lists them, Ctrl-D leaves.")
     while (text := _statement(input)) is not None:
         try:
             _run_all(text, operations, surroundings, json=json)
@@ -114,6 +121,9 @@ def _statement(read: Callable[[str], str]) -> str | None:
             return None
         if not text and line.strip().lower() in _ENDS:
             return None
+        if not text and line.strip().lower().rstrip(";") == "help":
+            say(_HELP)
+            continue
         text = f"{text}{line}\n" if text or line.strip() else ""
         if is_complete(text):
             return text

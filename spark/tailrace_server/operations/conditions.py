@@ -15,6 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from tailrace_schemas.table import Table
 from tailrace_spark.shaping.filter_columns import CHANGE, COLUMNS, FilterColumns
+from tailrace_spark.shaping.row_conditions import place_of
 
 _STRUCTS: Final = (CHANGE, COLUMNS)
 
@@ -28,9 +29,7 @@ def names_of(text: str) -> list[tuple[str, ...]]:
     try:
         expression = sqlglot.parse_one(text, dialect="spark")
     except SqlglotError as error:
-        faults: list[dict[str, Any]] = getattr(error, "errors", [])
-        words = str(faults[0]["description"]) if faults else "it cannot be read"
-        raise ConditionError(f"{text!r} is no expression of Spark SQL: {words}") from None
+        raise ConditionError(f"{text!r} is no expression of Spark SQL: {place_of(error)}") from None
     if expression.find(exp.Query) is not None:
         raise ConditionError(f"{text!r} has a query in it; a filter sees one change at a time")
     if not isinstance(expression, exp.Condition):

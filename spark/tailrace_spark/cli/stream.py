@@ -82,13 +82,16 @@ def stream(
     log_build(log)
     set_on_retry_hooks(())  # our own log says of a retry what matters
     chosen, section = chosen_sink(settings, sink)
+    log.info("starting Spark and opening sink %s: the first batch follows in about half a minute", chosen)
     with SparkOnce(settings.stream.spark.reveal()) as spark:
         target, about = _sink(settings, chosen, section)  # before Spark, which takes its time to start
         try:
-            _follow(_with_local_checkpoint(settings, about), target, about, spark, once=once)
+            placed = _with_local_checkpoint(settings, about)
+            _follow(placed, target, about, spark, once=once)
         finally:
             target.close()
-    log.info("the stream has ended")
+    checkpoint = placed.stream.checkpoint_of(chosen)
+    log.info("the stream into %s has ended: another start goes on behind its last batch, from %s", chosen, checkpoint)
 
 
 def _archive(file: Path, without: Collection[str], settings: Settings) -> None:

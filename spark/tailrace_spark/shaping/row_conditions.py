@@ -65,13 +65,21 @@ def _split(setting: str, text: str) -> tuple[RowFilter | None, str | None]:
             return None, text
         node: Node = ("all", tuple(_node(conjunct, negated=False) for conjunct in of_rows))
     except (SqlglotError, RecursionError) as error:
-        faults: list[dict[str, Any]] = getattr(error, "errors", [])
-        words = str(faults[0]["description"]) if faults else "it cannot be read"
-        raise SettingsError(f"{setting}: {text!r} is no expression of Spark SQL: {words}") from None
+        raise SettingsError(f"{setting}: {text!r} is no expression of Spark SQL: {place_of(error)}") from None
     except _UnfitError as error:
         raise SettingsError(f"{setting}: {text!r}: {error}; {_MAY}") from None
     rest = [conjunct.sql(dialect="spark") for conjunct in parts if conjunct not in of_rows]
     return RowFilter(setting, text, node), " AND ".join(f"({condition})" for condition in rest) or None
+
+
+def place_of(error: Exception) -> str:
+    """Where a text cannot be read, in words of ours: those of the parser name its classes."""
+    faults: list[dict[str, Any]] = getattr(error, "errors", [])
+    if not faults:
+        return "it cannot be read; look for a quote or a parenthesis that is not closed"
+    sign, end = str(faults[0]["highlight"]), str(faults[0]["end_context"]).strip()
+    place = f"what follows {sign!r} does not fit" if end else f"something is missing behind {sign!r}"
+    return f"{place} (column {faults[0]['col']})"
 
 
 def _conjuncts(expression: exp.Expr) -> list[exp.Expr]:

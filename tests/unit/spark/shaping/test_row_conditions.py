@@ -79,7 +79,7 @@ def test_a_row_matches_where_its_values_make_it_true(where: str, values: dict[st
         ("row.total > 1 OR id = 1", "id is no row.NAME"),
         ("row.at > TIMESTAMP'2026-01-01 00:00:00'", "has no zone"),
         ("row.day > DATE'2026-02-30'", "is no date or time that there is"),
-        ("row.total >", "is no expression of Spark SQL"),
+        ("row.total >", "is no expression of Spark SQL: something is missing behind '>' (column 11)"),
         ("row.total > 'a'", "compare it with a number"),
         ("row.name > 1", "compare it with a text in quotes"),
         ("row.day > '2026-01-01'", "compare it with a date, as DATE"),
