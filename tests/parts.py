@@ -127,8 +127,8 @@ def table(results: Sequence[Result]) -> str:
         (one.part, str(one.passed), str(one.failed), f"{one.minutes:.1f}", "" if one.is_good else f"exit {one.ended}")
         for one in results
     ]
-    sums = (sum(one.passed for one in results), sum(one.failed for one in results))
-    rows.append(("all", *map(str, sums), f"{sum(one.minutes for one in results):.1f}", ""))
+    passed, failed = sum(one.passed for one in results), sum(one.failed for one in results)
+    rows.append(("all", str(passed), str(failed), f"{sum(one.minutes for one in results):.1f}", ""))
     return "".join(f"{a:<12}{b:>8}{c:>8}{d:>9}  {e}".rstrip() + "\n" for a, b, c, d, e in rows)
 
 

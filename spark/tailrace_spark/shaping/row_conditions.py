@@ -78,8 +78,8 @@ def place_of(error: Exception) -> str:
     if not faults:
         return "it cannot be read; look for a quote or a parenthesis that is not closed"
     sign, end = str(faults[0]["highlight"]), str(faults[0]["end_context"]).strip()
-    place = f"what follows {sign!r} does not fit" if end else f"something is missing behind {sign!r}"
-    return f"{place} (column {faults[0]['col']})"
+    fault = f"what follows {sign!r} does not fit" if end else f"something is missing behind {sign!r}"
+    return f"{fault} (column {faults[0]['col']})"
 
 
 def _conjuncts(expression: exp.Expr) -> list[exp.Expr]:
