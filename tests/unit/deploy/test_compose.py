@@ -69,7 +69,7 @@ BROKEN: list[tuple[str, Break, str]] = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "change", "fault"), BROKEN, ids=[name for name, _, _ in BROKEN])
 def test_a_broken_compose_file_is_told(name: str, change: Break, fault: str, compose: dict[str, Any]) -> None:
     broken = copy.deepcopy(compose)

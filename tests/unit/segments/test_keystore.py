@@ -116,7 +116,7 @@ def test_cut_and_damaged_everywhere() -> None:
                 read_keystore(data, PASSWORD)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_pkcs12_cut_and_damaged_everywhere() -> None:
     """The checksum covers the keys. In what names the checksum itself, some bits have no meaning."""
     whole = store("cassandra.p12")

@@ -30,7 +30,7 @@ class TestDeltaDropping(DroppingContract):
         assert [path.name for path in tmp_path.iterdir()] == ["tailrace.dead-letters"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 class TestDeltaDroppingOnS3(DroppingContract):
     @pytest.fixture
     def lake(self) -> Lake:

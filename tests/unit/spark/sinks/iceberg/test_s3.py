@@ -84,7 +84,7 @@ def test_tables_on_s3_follow_the_source() -> None:
 
 
 @pytest.mark.promise("iceberg.two-writers")
-@pytest.mark.slow
+@pytest.mark.long
 def test_tables_of_a_glue_catalog_follow_the_source() -> None:
     """Of moto's Glue: of two that write at a time one fails there too."""
     pytest.importorskip("boto3")
@@ -111,7 +111,7 @@ def _follow(followed: FollowedIceberg) -> None:
 
 
 @pytest.mark.promise("iceberg.two-writers")
-@pytest.mark.slow
+@pytest.mark.long
 def test_of_two_on_s3_one_fails_and_finds_its_batch_done() -> None:
     """By the catalog's own comparison."""
     _one_of_two_fails(IcebergHistory(section()))
