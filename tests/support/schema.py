@@ -12,6 +12,7 @@ from tailrace.commitlog.mutation import first_table
 from tailrace.history.objects import NodeState, Options
 from tailrace.history.rows import KeyedRow
 from tailrace.schema.ddl_log import WATCHED, Gap
+from tailrace.segments.unindexed import Interest
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, ColumnKind, Table
@@ -52,7 +53,7 @@ class MemorySchemaLog:
                     entries.append(entry_at(at, payload, self._log.version))
         return entries
 
-    def sift(self, tables: Callable[[], frozenset[bytes]]) -> None:
+    def sift(self, interest: Callable[[], Interest]) -> None:
         """Every segment of a MemoryLog has an index."""
 
 

@@ -15,6 +15,7 @@ from tailrace.history.objects import NodeState, ObjectChange, Objects, types_of
 from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaDifference
 from tailrace.schema.ddl_log import WATCHED, Gap
+from tailrace.segments.unindexed import Interest
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
@@ -48,7 +49,7 @@ class SchemaSource(Protocol):
 
     def read(self, until: Position | None) -> list[Entry]: ...
 
-    def sift(self, tables: Callable[[], frozenset[bytes]]) -> None: ...
+    def sift(self, interest: Callable[[], Interest]) -> None: ...
 
 
 class ClusterView:

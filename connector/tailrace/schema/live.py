@@ -19,7 +19,7 @@ from tailrace.schema.restored import restore, seed
 from tailrace.schema.truncations import Truncations
 from tailrace.schema.unsent import UnsentRecords
 from tailrace.schema.writes import adopt, as_read
-from tailrace.segments.unindexed import ids_to_publish
+from tailrace.segments.unindexed import interest_in
 from tailrace.state.resume import Resume
 from tailrace_schemas.position import Position
 
@@ -143,7 +143,7 @@ class LiveSchema:
                 self._read_up_to = max(position, self._read_up_to or position)
                 return changed
         self._read_up_to = self._log.read_up_to
-        self._log.sift(lambda: ids_to_publish(self.history))
+        self._log.sift(lambda: interest_in(self.history))
         return changed
 
     # -- commits
