@@ -92,9 +92,6 @@ class Commits:
     def commit(self, release: bool = True, caught_up: bool = False) -> None:
         """Commit changes, position, and what is new of schema, losses and parked mutations."""
         schema, capture, done = self._parts.schema, self._capture, self.done
-        due = self._notes.due(done, caught_up, capture.durable)
-        if not self._transaction.open and done is None and not self._has_news() and not due:
-            return
         losses = capture.losses
         resume = Resume(
             done,
