@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from tailrace.driver import (
 )
 from tailrace.gossip import ring_of
 from tailrace.history.objects import NodeState, metadata_epoch_of
-from tailrace.history.rows import KeyedRow, definitions_of
+from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace_schemas.definitions import Definitions
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.ring import Ring
@@ -46,6 +46,7 @@ _SCHEMA_QUERIES: Final[Mapping[str, str]] = {
         "FROM system_schema.types"
     ),
 }
+_DESCRIBED: Final = ("keyspace", "table", "materialized_view")
 _OUR_TABLES: Final = (
     "grant cluster.username CREATE, SELECT and MODIFY on mirror.keyspace, or make its tables yourself and "
     "grant SELECT and MODIFY (docs/security.md 2)"
@@ -149,6 +150,16 @@ class LiveCluster:
             {id: bytes(value) for id, value in (local["truncated_at"] or {}).items()},
             metadata_epoch_of(local["schema_version"]),
         )
+
+    def statements(self, keyspaces: Collection[str]) -> Mapping[Name, str]:
+        """What DESCRIBE says of these keyspaces, under (keyspace, ""), and of their tables and views."""
+        statements: dict[Name, str] = {}
+        for keyspace in sorted(keyspaces):
+            for row in self._rows(f'DESCRIBE KEYSPACE "{keyspace}"'):
+                name = "" if row["type"] == "keyspace" else row["name"].strip('"')  # names have none inside
+                if row["type"] in _DESCRIBED:
+                    statements[keyspace, name] = row["create_statement"]
+        return statements
 
     def ring(self) -> Ring:
         """Tokens by host of all nodes that this one knows, and which of them join, leave or move.

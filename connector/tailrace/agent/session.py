@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Final
 
+from tailrace.agent.bypasses import Bypasses
 from tailrace.agent.commits import Commits
 from tailrace.agent.dead_letters import DeadLetters, Report
 from tailrace.agent.losses import Losses
@@ -65,6 +66,7 @@ class Session:
         self._parking = Parking(parts, limits, capture, self._translation, self._lot)
         self._letters = DeadLetters(parts, limits, node.host, capture)
         self._topics = TableTopics(parts, limits)
+        self._bypasses = Bypasses(parts.routing, parts.health)
         self._entries: deque[Entry] = deque()
         self._published = PublishedPlaces()
         self._held = False
@@ -244,6 +246,7 @@ class Session:
         """Follow events, and try what was refused or parked: at once where the schema has changed."""
         if self._parts.schema.hinted:
             changed |= self._translation.learn()
+        self._bypasses.tell(self._parts.schema.bypassing)
         changed |= self._parts.selecting(self._parts.schema.history)
         changed |= self._topics.open(changed)
         self._tend_parked(changed)

@@ -10,6 +10,7 @@ from tailrace.commitlog.entry import Entry
 from tailrace.history.events import SchemaEvent
 from tailrace.history.records import BEGINNING, HistoryRecord
 from tailrace.history.schema import SchemaDifference, SchemaHistory
+from tailrace.schema.bypassing import Bypass
 from tailrace.schema.cluster_view import ClusterView, SchemaReader, SchemaSource
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.definitions import LiveDefinitions
@@ -53,6 +54,11 @@ class LiveSchema:
     def inferred(self) -> dict[str, str]:
         """What was concluded, not read in the log, by table, for people."""
         return self._live.inferred
+
+    @property
+    def bypassing(self) -> Sequence[Bypass]:
+        """The tables with cdc whose writes never reach the log, as the cluster was read last."""
+        return self._view.bypassing
 
     @property
     def tells_epochs(self) -> bool:
