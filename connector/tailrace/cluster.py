@@ -1,42 +1,32 @@
-"""The Cassandra node beside the agent: schema, identity, ring, schema events. The one importer of cassandra-driver."""
+"""The Cassandra node beside the agent: schema, identity, ring, schema events."""
 
 from __future__ import annotations
 
-import logging
-import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from cassandra import AuthenticationFailed, DriverException, OperationTimedOut, Unauthorized
-from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import (
-    EXEC_PROFILE_DEFAULT,
-    Cluster,
+from tailrace.driver import (
+    BatchStatement,
+    BatchType,
     ConsistencyLevel,
-    ExecutionProfile,
+    Contact,
     NoHostAvailable,
+    RingListener,
     Session,
+    driver,
+    unreachable,
 )
-from cassandra.connection import ConnectionException
-from cassandra.metadata import Metadata
-from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, WhiteListRoundRobinPolicy
-from cassandra.query import BatchStatement, BatchType, dict_factory
-
-from tailrace.errors import ForbiddenError
 from tailrace.gossip import ring_of
 from tailrace.history.objects import NodeState, metadata_epoch_of
-from tailrace.history.rows import KeyedRow, definitions_of
-from tailrace_common.secrets import redact
+from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace_schemas.definitions import Definitions
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.ring import Ring
 from tailrace_schemas.tokens import token
 
-_LOG: Final = logging.getLogger("tailrace.cluster")
 MURMUR3: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
 _READS: Final = 5
-RingListener = Callable[[str, bool], None]
 
 # Exactly the columns that tables_from_rows reads, and when they were written; dropped_time as milliseconds, because the
 # system keyspaces' are beyond any datetime.
@@ -56,9 +46,7 @@ _SCHEMA_QUERIES: Final[Mapping[str, str]] = {
         "FROM system_schema.types"
     ),
 }
-_SYSTEM_TABLES: Final = (
-    "grant cluster.username SELECT on it, and on system_views: there stands who joins, leaves or moves"
-)
+_DESCRIBED: Final = ("keyspace", "table", "materialized_view")
 _OUR_TABLES: Final = (
     "grant cluster.username CREATE, SELECT and MODIFY on mirror.keyspace, or make its tables yourself and "
     "grant SELECT and MODIFY (docs/security.md 2)"
@@ -67,20 +55,6 @@ _GOSSIP_EXISTS: Final = (
     "SELECT table_name FROM system_virtual_schema.tables "
     "WHERE keyspace_name = 'system_views' AND table_name = 'gossip_info'"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contact:
-    """How to reach the agent's own node: the first of `hosts`, from which everything is asked. Secrets stay hidden."""
-
-    hosts: tuple[str, ...] = ("127.0.0.1",)
-    port: int = 9042
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: ssl.SSLContext | None = None
-    protocol_version: int | None = None
-    connect_seconds: float = 10
-    request_seconds: float = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,72 +66,6 @@ class LocalNode:
     cluster: str
     partitioner: str
     release: str
-
-
-class _Events(Metadata):  # type: ignore[misc]  # the driver has no types
-    """The driver's picture of the schema, reduced to the news that it changed.
-
-    The driver calls `refresh` for each schema event, and in whole after each (re)connection of its control connection,
-    when events may have been missed. Its own model of every table would cost memory and have no use here.
-    """
-
-    def __init__(self, listener: Callable[[str], None]) -> None:
-        super().__init__()
-        self._listener = listener
-
-    def refresh(
-        self,
-        connection: Any,
-        timeout: Any,
-        target_type: str | None = None,
-        change_type: str | None = None,
-        **changed: Any,
-    ) -> None:
-        """Pass on what changed, for people; a reader has to read the schema in whole anyway."""
-        del connection, timeout
-        names = [str(changed[name]) for name in ("keyspace", "table", "type", "view") if changed.get(name)]
-        self._listener(" ".join((target_type or "connection", ".".join(names), change_type or "")).strip())
-
-
-class _Connection(Cluster.connection_class):  # type: ignore[misc]  # the driver has no types
-    """Takes a refused login for a failed connection: after the one the driver tries again, after the other never."""
-
-    @classmethod
-    def factory(cls, *arguments: Any, **named: Any) -> Any:
-        """A connection. Raises what the driver does, but AuthenticationFailed."""
-        try:
-            return super().factory(*arguments, **named)
-        except AuthenticationFailed as error:
-            raise ConnectionException(str(error)) from error
-
-
-class _Presence(HostStateListener):  # type: ignore[misc]  # the driver has no types
-    """Tells of the connection's end, of its return (by then queries are answered again), and of the ring's nodes.
-
-    The driver says the same of all nodes, though it connects to one only: which of them went or came is left open.
-    """
-
-    def __init__(self, listener: Callable[[str], None], ring_listener: RingListener) -> None:
-        self._listener = listener
-        self._ring_listener = ring_listener
-
-    def on_down(self, host: Any) -> None:
-        """The driver gave the node up for now."""
-        self._listener("connection lost")
-        self._ring_listener(f"{host.address} down", False)
-
-    def on_up(self, host: Any) -> None:
-        """It has connections to it again."""
-        self._listener("connection back")
-        self._ring_listener(f"{host.address} up", False)
-
-    def on_add(self, host: Any) -> None:
-        """A node joined the ring."""
-        self._ring_listener(f"{host.address} joined", True)
-
-    def on_remove(self, host: Any) -> None:
-        """A node left it."""
-        self._ring_listener(f"{host.address} left", True)
 
 
 class LiveCluster:
@@ -176,12 +84,12 @@ class LiveCluster:
     ) -> None:
         self._contact = contact
         self._where = f"{contact.hosts[0]}:{contact.port}"
-        self._cluster = _driver(contact, listener, ring_listener)
+        self._cluster = driver(contact, listener, ring_listener)
         try:
             self._session: Session = self._cluster.connect()
         except Exception as error:
             self._cluster.shutdown()
-            raise _unreachable(self._where, error) from error
+            raise unreachable(self._where, error) from error
 
     def check(self) -> LocalNode:
         """Who the node is; compares its tokens with ours. Raises SettingsError when they cannot agree."""
@@ -243,6 +151,16 @@ class LiveCluster:
             metadata_epoch_of(local["schema_version"]),
         )
 
+    def statements(self, keyspaces: Collection[str]) -> Mapping[Name, str]:
+        """What DESCRIBE says of these keyspaces, under (keyspace, ""), and of their tables and views."""
+        statements: dict[Name, str] = {}
+        for keyspace in sorted(keyspaces):
+            for row in self._rows(f'DESCRIBE KEYSPACE "{keyspace}"'):
+                name = "" if row["type"] == "keyspace" else row["name"].strip('"')  # names have none inside
+                if row["type"] in _DESCRIBED:
+                    statements[keyspace, name] = row["create_statement"]
+        return statements
+
     def ring(self) -> Ring:
         """Tokens by host of all nodes that this one knows, and which of them join, leave or move.
 
@@ -280,7 +198,7 @@ class LiveCluster:
             bound.consistency_level = ConsistencyLevel.QUORUM
             return list(self._session.execute(bound))
         except Exception as error:
-            raise _unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+            raise unreachable(self._where, self._reason(error), _OUR_TABLES) from error
 
     def write(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         """Run a statement for each row, all of one partition and as a whole, on a majority. Raises ServiceError."""
@@ -291,14 +209,14 @@ class LiveCluster:
                 batch.add(prepared, values)
             self._session.execute(batch)
         except Exception as error:
-            raise _unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+            raise unreachable(self._where, self._reason(error), _OUR_TABLES) from error
 
     def define(self, statement: str) -> None:
         """Run DDL for a table of ours. Raises ServiceError."""
         try:
             self._session.execute(statement)
         except Exception as error:
-            raise _unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+            raise unreachable(self._where, self._reason(error), _OUR_TABLES) from error
 
     def close(self) -> None:
         """End the driver's threads and connections."""
@@ -308,7 +226,7 @@ class LiveCluster:
         try:
             return list(self._session.execute(query))
         except Exception as error:
-            raise _unreachable(self._where, self._reason(error)) from error
+            raise unreachable(self._where, self._reason(error)) from error
 
     def _reason(self, error: Exception) -> Exception:
         """Why the driver has no connection to ask through: it says that only of connections that it tries just then."""
@@ -324,66 +242,3 @@ class LiveCluster:
 def _keyed(table: str, row: Mapping[str, Any]) -> KeyedRow:
     written = row.get("written")
     return KeyedRow(table, {name: value for name, value in row.items() if name != "written"}, written or 0)
-
-
-def _not_downgrading(record: logging.LogRecord) -> bool:
-    """The driver warns of each protocol version that it tries in vain, DSE's first: that is how it negotiates."""
-    return not str(record.msg).startswith("Downgrading core protocol version")
-
-
-logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
-
-
-def _driver(contact: Contact, listener: Callable[[str], None], ring_listener: RingListener) -> Cluster:
-    profile = ExecutionProfile(
-        load_balancing_policy=WhiteListRoundRobinPolicy([contact.hosts[0]]),
-        consistency_level=ConsistencyLevel.ONE,
-        request_timeout=contact.request_seconds,
-        row_factory=dict_factory,
-    )
-    auth = None
-    if contact.username is not None:
-        auth = PlainTextAuthProvider(contact.username, contact.password)
-    options: dict[str, Any] = {}
-    if contact.protocol_version is not None:
-        options["protocol_version"] = contact.protocol_version
-    cluster = Cluster(
-        [contact.hosts[0]],
-        port=contact.port,
-        auth_provider=auth,
-        ssl_context=contact.tls,
-        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
-        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
-        connect_timeout=contact.connect_seconds,
-        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
-        control_connection_timeout=contact.request_seconds,
-        connection_class=_Connection,
-        # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
-        schema_event_refresh_window=0,
-        max_schema_agreement_wait=0,
-        topology_event_refresh_window=1,
-        token_metadata_enabled=False,
-        # Nothing else notices a connection through which nothing comes; the driver's own are 30 seconds each.
-        idle_heartbeat_interval=max(1, round(contact.request_seconds)),
-        idle_heartbeat_timeout=contact.request_seconds,
-        **options,
-    )
-    cluster.metadata = _Events(listener)
-    cluster.register_listener(_Presence(listener, ring_listener))
-    return cluster
-
-
-def _unreachable(where: str, error: Exception, unauthorized: str = _SYSTEM_TABLES) -> ServiceError:
-    reasons: Iterable[object] = [error]
-    if isinstance(error, NoHostAvailable) and error.errors:
-        reasons = error.errors.values() if isinstance(error.errors, Mapping) else error.errors
-    text = redact("; ".join(str(reason) or type(reason).__name__ for reason in reasons))
-    if isinstance(error, OperationTimedOut):
-        advice = "is the node overloaded? cluster.request_timeout_seconds says how long it may take"
-    elif isinstance(error, Unauthorized):
-        return ForbiddenError(f"Cassandra at {where}: {text}; {unauthorized}")
-    elif isinstance(error, NoHostAvailable | DriverException | OSError):
-        advice = "is the node up, are cluster.contact_points, port, tls and credentials right?"
-    else:
-        advice = "may this role read system and system_schema?"
-    return ServiceError(f"Cassandra at {where}: {text}; {advice}")

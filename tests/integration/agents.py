@@ -26,8 +26,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.owner import is_running, read_owner
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.commitlog.mutation import first_table
+from tailrace.driver import Contact
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics

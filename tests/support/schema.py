@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -10,8 +10,9 @@ from uuid import UUID
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.history.objects import NodeState, Options
-from tailrace.history.rows import KeyedRow
+from tailrace.history.rows import KeyedRow, Name
 from tailrace.schema.ddl_log import WATCHED, Gap
+from tailrace.segments.unindexed import Interest
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, ColumnKind, Table
@@ -52,7 +53,7 @@ class MemorySchemaLog:
                     entries.append(entry_at(at, payload, self._log.version))
         return entries
 
-    def sift(self, tables: Callable[[], frozenset[bytes]]) -> None:
+    def sift(self, interest: Callable[[], Interest]) -> None:
         """Every segment of a MemoryLog has an index."""
 
 
@@ -66,6 +67,7 @@ class MemorySchema:
     options: dict[str, Options] = field(default_factory=dict)
     truncated: dict[UUID, bytes] = field(default_factory=dict)
     epoch: int | None = None
+    described: dict[Name, str] = field(default_factory=dict)
 
     def schema_rows(self) -> list[KeyedRow]:
         """The rows of the tables, now."""
@@ -75,6 +77,10 @@ class MemorySchema:
     def node_state(self) -> NodeState:
         """What else it says, now."""
         return NodeState(dict(self.options), dict(self.truncated), self.epoch)
+
+    def statements(self, keyspaces: Collection[str]) -> dict[Name, str]:
+        """What DESCRIBE says of these keyspaces, now."""
+        return {name: statement for name, statement in self.described.items() if name[0] in keyspaces}
 
 
 def rows_of(table: Table, written: int = 0) -> tuple[KeyedRow, ...]:

@@ -31,5 +31,5 @@ def judge(name: str, ok: bool, detail: str, advice: str) -> Check:
 
 def may_write(path: Path) -> bool:
     """Whether this user may write `path`, or make it where it does not exist yet."""
-    nearest = next(candidate for candidate in (path.absolute(), *path.absolute().parents) if candidate.exists())
+    nearest = next(candidate for candidate in (path.absolute(), *path.absolute().parents) if os.path.exists(candidate))
     return os.access(nearest, os.W_OK)

@@ -38,16 +38,20 @@ class Commits:
         """The position of the last mutation that was sent or passed over: the next commit's."""
         self.succeeded = False
         """Whether a transaction came through: a start alone proves nothing."""
+        self.news = 0
+        """How many transactions had a change, or said anything that the one before had not."""
+        self._resume = resume
+        self._beside: tuple[object, ...] = ()
         self._committed_ddl = resume.schema
         self._moved = parts.clock()
 
     def due(self) -> bool:
         """Whether to commit without any changes, as everything that was released is read."""
-        return (
-            self._has_news()
-            or self._is_worth_moving()
-            or self._notes.due(self.done, caught_up=True, durable=self._capture.durable)
-        )
+        return self.has_work() or self._notes.due(self.done, caught_up=True, durable=self._capture.durable)
+
+    def has_work(self) -> bool:
+        """Whether there is more to commit than that this host is still there, though no change."""
+        return self._has_news() or self._is_worth_moving()
 
     def _has_news(self) -> bool:
         """Whether there is more than a position to commit, though no change."""
@@ -92,9 +96,6 @@ class Commits:
     def commit(self, release: bool = True, caught_up: bool = False) -> None:
         """Commit changes, position, and what is new of schema, losses and parked mutations."""
         schema, capture, done = self._parts.schema, self._capture, self.done
-        due = self._notes.due(done, caught_up, capture.durable)
-        if not self._transaction.open and done is None and not self._has_news() and not due:
-            return
         losses = capture.losses
         resume = Resume(
             done,
@@ -107,7 +108,10 @@ class Commits:
         resume = schema.noted(resume)
         for topic, key, value in self._notes.records(resume, losses, caught_up, capture.durable):
             self._transaction.note(topic, key, value)
+        beside = (*losses, *schema.unsent, *schema.events)
         changes = self._transaction.commit(resume, schema.unsent)
+        self.news += changes > 0 or resume != self._resume or beside not in ((), self._beside)
+        self._resume, self._beside = resume, beside
         schema.sent()
         self._lot.changed = False
         capture.committed(done, losses)
@@ -118,10 +122,16 @@ class Commits:
         if release:
             self.release()
 
-    def release(self) -> None:
-        """Release what is committed, but no segment with DDL that may be unread: none that `schema` is not behind."""
+    def release(self) -> int:
+        """Release what is committed, but no segment with DDL that may be unread: none that `schema` is not behind.
+
+        How many segments that were.
+        """
         if self._committed is None or (ddl_position := self._committed_ddl) is None:
-            return
+            return 0
         upto = min(self._committed, Position(ddl_position.epoch, ddl_position.segment, -1))
-        if self._capture.finished(upto):
-            self._parts.health.count(released=len(self._capture.release(upto)))
+        if not self._capture.finished(upto):
+            return 0
+        released = len(self._capture.release(upto))
+        self._parts.health.count(released=released)
+        return released

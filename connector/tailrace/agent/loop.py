@@ -11,6 +11,7 @@ from tailrace.agent.outage import Outage
 from tailrace.agent.parts import Backoff, Limits, Parts
 from tailrace.agent.session import Session
 from tailrace.agent.slowness import Slowness
+from tailrace.agent.standstill import Standstill
 from tailrace.errors import RenewalError
 from tailrace.state.resume import FIRST_EPOCH
 from tailrace_common.kafka import StoppedError
@@ -31,6 +32,7 @@ class Agent:
         self._limits = limits or Limits()
         self._outage = Outage(parts.health, parts.clock)
         self._slowness = Slowness(parts.pace, parts.health, parts.clock)
+        self._standstill = Standstill(parts.health, parts.clock, self._limits)
         self._losses = Losses(parts, host)
 
     def run(self) -> None:
@@ -47,6 +49,7 @@ class Agent:
                 self._session(backoff)
             except RenewalError as news:
                 _LOG.info("%s", news)
+                self._space(self._standstill.repeated())
             except StoppedError as error:
                 _LOG.info("%s; the next start publishes them", error)
             except ServiceError as error:
@@ -56,6 +59,10 @@ class Agent:
                 self._slowness.tell()
                 self._outage.failed(error)
                 self._outage.wait(backoff.next(), self._parts.pause)
+
+    def _space(self, seconds: float) -> None:
+        if seconds:
+            self._parts.pause(seconds)
 
     def _session(self, backoff: Backoff) -> None:
         parts = self._parts
@@ -74,7 +81,8 @@ class Agent:
         parts = self._parts
         parts.health.recover("held")
         while not parts.stop():
-            session.step()
+            rested = session.step()
+            self._space(self._standstill.judge(session.state, rested=rested))
             self._slowness.tell()
             self._losses.look()
             if session.proven:

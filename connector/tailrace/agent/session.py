@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Final
 
+from tailrace.agent.bypasses import Bypasses
 from tailrace.agent.commits import Commits
 from tailrace.agent.dead_letters import DeadLetters, Report
 from tailrace.agent.losses import Losses
@@ -65,6 +66,7 @@ class Session:
         self._parking = Parking(parts, limits, capture, self._translation, self._lot)
         self._letters = DeadLetters(parts, limits, node.host, capture)
         self._topics = TableTopics(parts, limits)
+        self._bypasses = Bypasses(parts.routing, parts.health)
         self._entries: deque[Entry] = deque()
         self._published = PublishedPlaces()
         self._held = False
@@ -89,19 +91,27 @@ class Session:
         """Commit what is open, and how far it came."""
         self._commits.finish(release=not self._held)
 
-    def step(self) -> None:
-        """One round: a batch of mutations, or a wait. Returns at a mutation's boundary."""
+    @property
+    def state(self) -> object:
+        """What rounds change that get on: the position, what is committed beside it, what is set aside."""
+        return self._commits.done, self._commits.news, len(self._capture.quarantined)
+
+    def step(self) -> bool:
+        """One round: a batch of mutations, or a wait. Returns at a mutation's boundary.
+
+        Whether it came to rest, as there was nothing to do, or what there is must wait.
+        """
         self._parts.health.alive()
         if not self._entries:
             self._read()
         elif self._held:
             self._look_again(changed=False)
         if not self._entries:
-            self._settle()
-            return
+            return self._settle()
         while self._entries and not self._parts.stop():
             if not self._publish_plain() and not self._publish_next():
-                return
+                return True
+        return False
 
     # -- publishing
 
@@ -179,22 +189,28 @@ class Session:
             self._transaction.send(records)
             schema.truncations.published(truncation)
 
-    def _settle(self) -> None:
-        """Nothing to read: commit what is open when its time has come, or the position alone, else wait."""
+    def _settle(self) -> bool:
+        """Nothing to read: commit what is open when its time has come, or the position alone, else wait.
+
+        Whether nothing more was to do than to wait, or to tell readers that the host is still there.
+        """
         self._parts.health.caught_up()
         self._notes.complete(self._looked)
         self._transaction.relax()
         self._truncate()
         if self._transaction.open and self._transaction.left > 0:
             self._parts.wait(self._transaction.left)
-        elif self._transaction.open or self._commits.due():
+            return True
+        has_work = self._transaction.open or self._commits.has_work()
+        if has_work or self._commits.due():
             self._commits.commit(caught_up=True)
-        else:
-            self._transaction.require_time(0)
-            self._parts.health.count(all_published=1)
-            # What an earlier run committed and did not come to delete.
-            self._commits.release()
-            self._parts.wait(self._limits.poll_seconds)
+            return not has_work
+        self._transaction.require_time(0)
+        self._parts.health.count(all_published=1)
+        # What an earlier run committed and did not come to delete.
+        released = self._commits.release()
+        self._parts.wait(self._limits.poll_seconds)
+        return not released
 
     # -- reading
 
@@ -230,6 +246,7 @@ class Session:
         """Follow events, and try what was refused or parked: at once where the schema has changed."""
         if self._parts.schema.hinted:
             changed |= self._translation.learn()
+        self._bypasses.tell(self._parts.schema.bypassing)
         changed |= self._parts.selecting(self._parts.schema.history)
         changed |= self._topics.open(changed)
         self._tend_parked(changed)

@@ -37,8 +37,9 @@ from tailrace.assembly.services import (
 from tailrace.capture.wakeup import Signal
 from tailrace.capture.watch import Watch
 from tailrace.changes.transcode import Transcoder
-from tailrace.cluster import LiveCluster, LocalNode, RingListener
+from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.commitlog.encryption import Keys
+from tailrace.driver import RingListener
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics, Tenure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,6 @@ def tell_node_settings(health: HealthBoard, node: NodeSettings) -> str | None:
 
 def require_node_directory(directory: Path, node: NodeSettings) -> None:
     """As require_own_directory; ServiceError where the node has CDC off, and so no directory: that may change."""
-    if node.cdc_disabled and not directory.is_dir():
+    if node.cdc_disabled and not os.path.isdir(directory):
         raise ServiceError(f"cdc_enabled is false on this node, and there is no {directory}; {ENABLE}")
     require_own_directory(directory, node.values)

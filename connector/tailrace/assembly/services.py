@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from tailrace.cluster import Contact
+from tailrace.driver import Contact
 from tailrace.publish.destinations import SchemaDestinations, last_definitions
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.publish.kafka.topics import log_recreated

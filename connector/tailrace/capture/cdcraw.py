@@ -195,6 +195,7 @@ class CdcRaw:
                 except OSError as error:
                     raise self._refused(self._verb, error) from error
                 self._candidates.forget(segment)
+                self._recovery.released(segment)
             for id, files in present.items():
                 if id < position.segment and files.log is None and files.index is not None:
                     files.index.unlink(missing_ok=True)  # of a loss, which is reported

@@ -70,7 +70,9 @@ def read_owner(directory: Path) -> Owner | None:
         return Owner(**mark)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}; let this user read it") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SettingsError(
             f"{path}: cannot be read ({error}), so the owner of this directory is unknown. If no other agent is to "
             "publish its segments, start once with `tailrace agent --take-over`"

@@ -106,7 +106,7 @@ class Recovery:
 
     def read(self, segment: OpenSegment) -> tuple[list[Entry], DecodeError | None]:
         """Its next mutations of tables with changes, and what broke behind them."""
-        tables = frozenset[bytes]() if self._unindexed is None else self._unindexed.tables
+        tables = frozenset[bytes]() if self._unindexed is None else self._unindexed.interest.tables
         entries, error = segment.select(tables, _READ_BYTES)
         if entries:
             self.upto = entries[-1].position
@@ -116,6 +116,11 @@ class Recovery:
         """Segments before this one are published."""
         if self._unindexed is not None:
             self._unindexed.forget(until)
+
+    def released(self, segment: int) -> None:
+        """All of this one is published, whether or not its index was ever seen."""
+        if self._unindexed is not None:
+            self._unindexed.released(segment)
 
 
 def only_logged(commitlog: Path, present: Collection[int], read_up_to: int, keys: Keys) -> tuple[tuple[int, Path], ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
 from tailrace.demo.comparison import Comparison, compare
 from tailrace.demo.display import Display, Outcome
 from tailrace.demo.feed import Feed
@@ -20,6 +20,7 @@ from tailrace.demo.parts import PARTITIONS, PREFIX, Parts
 from tailrace.demo.script import LAST_CUSTOMER
 from tailrace.demo.tables import KEYSPACE, STATEMENTS, TABLES
 from tailrace.demo.writer import Amount, Writer
+from tailrace.driver import Contact
 from tailrace_schemas.errors import ServiceError
 
 _TURN_SECONDS: Final = 0.05

@@ -11,9 +11,17 @@ from uuid import UUID
 from mypy_extensions import i64
 
 from tailrace.changes.pieces import Dated, Put, Tables, put_pieces
-from tailrace.changes.transcode import Message, Transcoder
+from tailrace.changes.transcode import UNTRACKED, Message, Transcoder
 from tailrace.commitlog.entry import Entry
-from tailrace.commitlog.mutation import first_metadata_epoch, first_table_bytes
+from tailrace.commitlog.mutation import (
+    MutationVisitor,
+    UpdateVisitor,
+    first_metadata_epoch,
+    first_table_bytes,
+    read_mutation,
+)
+from tailrace.commitlog.plans import Shape
+from tailrace.commitlog.reader import Reader
 from tailrace.errors import UnknownTableError
 from tailrace.history.schema import SchemaHistory, Timeline
 from tailrace_schemas.change import Source
@@ -35,7 +43,7 @@ def messages_at(
     knows epochs (Cassandra 6), that says which definition, whatever the position. Raises UnknownTableError,
     NewerSchemaError, UnknownColumnError and DecodeError, as decode_mutation does.
     """
-    lookup = _lookup(history, payload, version, source)
+    lookup = _lookup(history, payload, version, source.position)
     if lookup is None:
         return []
     tables, dated = lookup
@@ -46,16 +54,42 @@ def put_messages_at(
     put: Put, history: SchemaHistory, transcoder: Transcoder, payload: bytes, version: int, source: Source
 ) -> int:
     """As `messages_at`, but the messages are handed to `put`, a few at a time; their number."""
-    lookup = _lookup(history, payload, version, source)
+    lookup = _lookup(history, payload, version, source.position)
     if lookup is None:
         return 0
     tables, dated = lookup
     return put_pieces(put, transcoder, payload, version, tables, source, dated)
 
 
-def _lookup(history: SchemaHistory, payload: bytes, version: int, source: Source) -> tuple[Tables, Dated | None] | None:
+class _Tracked(MutationVisitor):
+    """Notes whether an update is of a table with cdc = true."""
+
+    def __init__(self) -> None:
+        self.cdc = False
+
+    def update(self, shape: Shape) -> UpdateVisitor:
+        if shape.table.cdc:
+            self.cdc = True
+        return UNTRACKED
+
+
+def holds_change(history: SchemaHistory, reader: Reader, entry: Entry) -> bool:
+    """Whether `messages_at` finds a change in a mutation; also where it raises, as that is for others to answer."""
+    try:
+        lookup = _lookup(history, entry.payload, entry.version, entry.position)
+        if lookup is None:
+            return False
+        tracked = _Tracked()
+        read_mutation(reader, entry.payload, entry.version, lookup[0], tracked, lookup[1])
+        return tracked.cdc
+    except (UnknownTableError, DecodeError):
+        return True
+
+
+def _lookup(
+    history: SchemaHistory, payload: bytes, version: int, position: Position
+) -> tuple[Tables, Dated | None] | None:
     """How the definitions of a mutation's tables are found; None where it holds no change."""
-    position = source.position
     updates, first = first_table_bytes(payload, version)
     metadata_epoch = None if history.metadata is None else first_metadata_epoch(payload, version)
     if metadata_epoch is None:

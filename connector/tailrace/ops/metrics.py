@@ -46,6 +46,10 @@ _GAUGES: Final = {
     "waiting_bytes": ("tailrace_waiting_bytes", "Bytes of these segments."),
     "selected_tables": ("tailrace_selected_tables", "Tables with cdc = true that tables.include and exclude select."),
     "unselected_tables": ("tailrace_unselected_tables", "Tables with cdc = true that no pattern selects."),
+    "bypassing_tables": (
+        "tailrace_bypassing_tables",
+        "Selected tables with cdc = true whose writes do not go through the commit log: nothing of them is captured.",
+    ),
     "unmatched_patterns": ("tailrace_unmatched_patterns", "Patterns of tables.include that match no table."),
     "transaction_bytes": (
         "tailrace_transaction_limit_bytes",

@@ -14,7 +14,9 @@ from tailrace.history.cells import NEVER
 from tailrace.history.objects import NodeState, ObjectChange, Objects, types_of
 from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaDifference
+from tailrace.schema.bypassing import Bypass, StatementReader, read_bypassing
 from tailrace.schema.ddl_log import WATCHED, Gap
+from tailrace.segments.unindexed import Interest
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
@@ -25,7 +27,7 @@ SYSTEM: Final = frozenset(table.keyspace for table in system_tables())
 """Cassandra's own keyspaces."""
 
 
-class SchemaReader(Protocol):
+class SchemaReader(StatementReader, Protocol):
     """Who reads the cluster's schema. Raises ServiceError while it cannot."""
 
     def schema_rows(self) -> Sequence[KeyedRow]:
@@ -48,7 +50,7 @@ class SchemaSource(Protocol):
 
     def read(self, until: Position | None) -> list[Entry]: ...
 
-    def sift(self, tables: Callable[[], frozenset[bytes]]) -> None: ...
+    def sift(self, interest: Callable[[], Interest]) -> None: ...
 
 
 class ClusterView:
@@ -62,6 +64,8 @@ class ClusterView:
         """Why tables have no definition, by their ids."""
         self.rows: Sequence[KeyedRow] = ()
         self.state = NodeState()
+        self.bypassing: tuple[Bypass, ...] = ()
+        """The tables with cdc whose writes never reach the log."""
         self.watched = {table.id: table for table in WATCHED}
         """The tables whose mutations are DDL, with this release's columns."""
 
@@ -81,6 +85,7 @@ class ClusterView:
         state = self._reader.node_state()  # first: the rows are not older than its epoch
         rows = self._reader.schema_rows()
         definitions = definitions_of(rows)
+        self.bypassing = read_bypassing(self._reader, definitions.tables, state)
         self.tables, self.rows, self.state = {table.id: table for table in definitions.tables}, rows, state
         self.problems = {problem.id: problem.reason for problem in definitions.problems if problem.id is not None}
         for problem in definitions.problems:

@@ -22,6 +22,7 @@ from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.index import parse_index
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import OpenSegment, is_genuine
+from tailrace.segments.unindexed import Interest
 from tailrace.state.resume import FIRST_EPOCH
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
@@ -121,13 +122,13 @@ class SchemaLog:
                     break
         return entries
 
-    def sift(self, tables: Callable[[], frozenset[bytes]]) -> None:
-        """Forget the segments without an index that were read and hold nothing of these tables.
+    def sift(self, interest: Callable[[], Interest]) -> None:
+        """Forget the segments without an index that were read and hold nothing of interest.
 
-        `tables` are those after all DDL that was read so far.
+        `interest` is that after all DDL that was read so far.
         """
         if self._at is not None:
-            self._kept.unindexed.sift(tables, self._at.segment)
+            self._kept.unindexed.sift(interest, self._at)
 
     def close(self) -> None:
         """Close every file."""

@@ -10,6 +10,7 @@ from tailrace.commitlog.entry import Entry
 from tailrace.history.events import SchemaEvent
 from tailrace.history.records import BEGINNING, HistoryRecord
 from tailrace.history.schema import SchemaDifference, SchemaHistory
+from tailrace.schema.bypassing import Bypass
 from tailrace.schema.cluster_view import ClusterView, SchemaReader, SchemaSource
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.definitions import LiveDefinitions
@@ -19,7 +20,7 @@ from tailrace.schema.restored import restore, seed
 from tailrace.schema.truncations import Truncations
 from tailrace.schema.unsent import UnsentRecords
 from tailrace.schema.writes import adopt, as_read
-from tailrace.segments.unindexed import ids_to_publish
+from tailrace.segments.unindexed import interest_in
 from tailrace.state.resume import Resume
 from tailrace_schemas.position import Position
 
@@ -53,6 +54,11 @@ class LiveSchema:
     def inferred(self) -> dict[str, str]:
         """What was concluded, not read in the log, by table, for people."""
         return self._live.inferred
+
+    @property
+    def bypassing(self) -> Sequence[Bypass]:
+        """The tables with cdc whose writes never reach the log, as the cluster was read last."""
+        return self._view.bypassing
 
     @property
     def tells_epochs(self) -> bool:
@@ -143,7 +149,7 @@ class LiveSchema:
                 self._read_up_to = max(position, self._read_up_to or position)
                 return changed
         self._read_up_to = self._log.read_up_to
-        self._log.sift(lambda: ids_to_publish(self.history))
+        self._log.sift(lambda: interest_in(self.history))
         return changed
 
     # -- commits

@@ -12,12 +12,18 @@ import os
 import threading
 from collections.abc import Callable, Collection
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.reader import Reader
+from tailrace.history.decode import holds_change
 from tailrace.history.schema import SchemaHistory
 from tailrace.segments.open_segment import OpenSegment
+from tailrace_schemas.position import Position
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 # Deleted files take disk space for as long as they are open: 2 GiB by default.
@@ -25,6 +31,21 @@ _MOST_DELETED: Final = 64
 # Those that still have a name cost a descriptor each.
 _MOST_OPEN: Final = 192
 _READ_BYTES: Final = 8 << 20
+
+
+def _all(_: Entry) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """Mutations that are to be published: they begin with one of these tables (bytes of their ids), and `holds` them.
+
+    Most mutations of other tables of the same keyspaces hold no change: a table with cdc stands beside ones without.
+    """
+
+    tables: frozenset[bytes] = frozenset()
+    holds: Callable[[Entry], bool] = _all
 
 
 class Unindexed:
@@ -41,8 +62,8 @@ class Unindexed:
         self._holding: set[int] = set()
         self._first = -1
         self._judged = -1
-        self.tables: frozenset[bytes] = frozenset()
-        """The ids of the tables of interest, as of the last `sift`."""
+        self.interest = Interest()
+        """As of the last `sift`."""
 
     @property
     def segments(self) -> frozenset[int]:
@@ -74,23 +95,20 @@ class Unindexed:
             for id in self._files.keys() & set(segments):
                 self._drop(id)
 
-    def sift(self, tables: Callable[[], frozenset[bytes]], until: int) -> None:
-        """Drop the segments before this one in which no mutation begins with one of these tables (bytes of their ids).
-
-        They are final.
-        """
+    def sift(self, interest: Callable[[], Interest], until: Position) -> None:
+        """Drop the segments before that of a position in which no mutation is of interest. They are final."""
         with self._lock:
-            unsifted = sorted(id for id in self._files if id < until and id not in self._holding)
+            unsifted = sorted(id for id in self._files if id < until.segment and id not in self._holding)
         if unsifted:
-            self.tables = tables()
+            self.interest = interest()
         for id in unsifted:
-            holds = self._holds(id)
+            holds = self._holds(id, until.epoch)
             with self._lock:
                 if holds and id in self._files:
                     self._holding.add(id)
                 else:
                     self._drop(id)
-        self._judged = max(self._judged, until)
+        self._judged = max(self._judged, until.segment)
 
     def judged(self, segment: int) -> bool:
         """Whether all segments before this one were sifted."""
@@ -110,17 +128,22 @@ class Unindexed:
             for id in [id for id in self._files if id < until]:
                 self._drop(id)
 
+    def released(self, segment: int) -> None:
+        """All of this one is published, whether or not its index was ever seen: its open file is not read again."""
+        with self._lock:
+            self._drop(segment)
+
     def close(self) -> None:
         """Close every file."""
         with self._lock:
             for id in list(self._files):
                 self._drop(id)
 
-    def _holds(self, segment: int) -> bool:
-        with closing(self.open(segment, 0, 0)) as file:
+    def _holds(self, segment: int, epoch: int) -> bool:
+        with closing(self.open(segment, epoch, 0)) as file:
             while True:
-                entries, error = file.select(self.tables, _READ_BYTES)
-                if entries:
+                entries, error = file.select(self.interest.tables, _READ_BYTES)
+                if any(map(self.interest.holds, entries)):
                     return True
                 if error is not None or file.ended:
                     return False
@@ -132,7 +155,8 @@ class Unindexed:
             os.close(descriptor)
 
 
-def ids_to_publish(history: SchemaHistory) -> frozenset[bytes]:
-    """The ids of the tables with which a mutation may begin that holds something to publish, at any position."""
+def interest_in(history: SchemaHistory) -> Interest:
+    """What there is to publish by a history: a mutation may begin with any table of a keyspace that has cdc, or had."""
     keyspaces = history.cdc_keyspaces
-    return frozenset(id.bytes for id, timeline in history.timelines.items() if timeline.newest.keyspace in keyspaces)
+    ids = (id.bytes for id, timeline in history.timelines.items() if timeline.newest.keyspace in keyspaces)
+    return Interest(frozenset(ids), partial(holds_change, history, Reader()))

@@ -12,7 +12,8 @@ from typing import Final
 import pytest
 
 from tailrace.cli.checks.cassandra import check_cassandra
-from tailrace.cluster import Contact, LiveCluster
+from tailrace.cluster import LiveCluster
+from tailrace.driver import Contact
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.cassandra import CassandraSettings
 from tailrace_common.settings import load_settings

@@ -186,6 +186,25 @@ def test_an_idle_cluster_writes_few_transactions() -> None:
     assert world.position == (1, 100)
 
 
+@pytest.mark.promise("agent.idle-cluster")
+def test_a_log_without_a_change_that_turns_over_costs_few_transactions_too() -> None:
+    """There is no position to commit yet, only how far the log was read for DDL. The loop waits in between."""
+    world = World()
+
+    def turn_over() -> None:
+        segment = max(world.log.segments, default=0) + 1
+        world.log.append(segment, entries("a", NOTES))
+        world.log.plain.add(segment)
+
+    faults = Faults("read", 2000)
+    world.live(faults, idle_waits=200, on_wait=turn_over)
+    assert world.clock.now == pytest.approx(200)
+    assert faults.seen["read"] < 250
+    assert world.kafka.commits <= 21
+    assert world.kafka.resume.schema is not None
+    assert world.kafka.resume.schema.segment > 190
+
+
 def test_a_transaction_waits_for_company_but_not_long() -> None:
     """With nothing more to read it is committed at its age."""
     world = World()

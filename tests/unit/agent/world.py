@@ -11,6 +11,7 @@ from tailrace.agent.parts import Limits, Parts
 from tailrace.agent.selecting import SelectionWatch
 from tailrace.changes.transcode import Transcoder
 from tailrace.history.events import decode_event
+from tailrace.history.objects import Options
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.routing import Router
 from tailrace.publish.selection import Selection
@@ -50,13 +51,15 @@ class World:
     release_unselected: bool = False
     pace: Pace | None = None
     trace: Callable[[], TraceSpan | None] = lambda: None
+    keyspaces: dict[str, Options] = field(default_factory=dict)
 
     def live(
         self, faults: Faults | None = None, *, idle_waits: int = 3, on_wait: Callable[[], None] | None = None
     ) -> None:
         """Run an agent until it has waited so often, or until a fault."""
         faults = faults or Faults()
-        schema = self.schema = LiveSchema(MemorySchema(self.tables, faults), MemorySchemaLog(self.log, faults))
+        reader = MemorySchema(self.tables, faults, options=self.keyspaces)
+        schema = self.schema = LiveSchema(reader, MemorySchemaLog(self.log, faults))
         schema.learn()
         waited = 0
 

@@ -92,6 +92,13 @@ def test_a_mark_of_a_later_format_is_nobodys_own(tmp_path: Path) -> None:
         assert read_owner(tmp_path) == OURS
 
 
+def test_a_mark_that_cannot_be_read_is_no_reason_to_take_over(tmp_path: Path) -> None:
+    """It says something, to whoever may read it."""
+    (tmp_path / OWNER_MARK).mkdir()
+    with pytest.raises(SettingsError, match=r"cannot be read: Is a directory; let this user read it$"):
+        read_owner(tmp_path)
+
+
 def test_a_newer_agent_comes_in_beside_the_older_that_kafka_fences(tmp_path: Path) -> None:
     """It has the lock, and its own mark, once the older one has ended."""
     older = own(tmp_path, replace(OURS, pid=1))

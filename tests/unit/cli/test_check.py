@@ -54,11 +54,30 @@ def test_a_commit_log_that_cannot_be_linked_from(tmp_path: Path) -> None:
         assert (check.name, check.ok) == ("commitlog_directory", ok), log
 
 
-def test_a_directory_of_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "access", lambda _, mode: not mode & os.W_OK)  # root may write everywhere
+@pytest.mark.parametrize(
+    ("right", "refused"), [(os.W_OK, "write {}"), (os.R_OK, "read {}"), (os.W_OK | os.R_OK, "read or write {}")]
+)
+def test_a_directory_of_somebody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: int, refused: str
+) -> None:
+    monkeypatch.setattr(os, "access", lambda _, mode: not mode & right)  # root may do everything
     (check,) = directories(environ(AGENT__CDC_RAW_DIRECTORY=tmp_path))
     assert not check.ok
+    assert check.detail == f"this user may not {refused.format(tmp_path)}"
     assert "Cassandra's user" in check.advice
+
+
+def test_a_directory_behind_one_that_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is there cannot be seen: no word of cassandra.yaml, and no trace of the program."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, _: path != closed)
+    raw, log = closed / "raw", closed / "log"
+    [check] = directories(environ(AGENT__CDC_RAW_DIRECTORY=raw))
+    assert (check.name, check.ok, check.detail) == ("cdc_raw_directory", False, f"this user may not enter {closed}")
+    assert "Cassandra's user" in check.advice
+    _, check = directories(environ(AGENT__CDC_RAW_DIRECTORY=tmp_path, AGENT__COMMITLOG_DIRECTORY=log))
+    assert (check.name, check.ok, check.detail) == ("commitlog_directory", False, f"this user may not enter {closed}")
 
 
 def test_keys_of_encrypted_segments(tmp_path: Path) -> None:

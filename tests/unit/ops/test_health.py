@@ -261,7 +261,7 @@ def test_every_metric_is_documented(board: HealthBoard, server: HealthServer) ->
     board.headroom(Headroom(60, 100, 2.0))
     board.ring(RING)
     board.gauge(waiting_segments=2, waiting_bytes=4096, mirrored_generations=1)
-    board.gauge(selected_tables=1, unselected_tables=0, unmatched_patterns=0)
+    board.gauge(selected_tables=1, unselected_tables=0, unmatched_patterns=0, bypassing_tables=0)
     board.gauge(transaction_bytes=1 << 20, transaction_seconds=10, kafka_bytes_per_second=400_000)
     document, _ = (ROOT / "docs" / "metrics.md").read_text().split("\n## The stream\n")
     listed = re.findall(r"^\| `(\w+)(?:\{\w+\})?` \|", document, re.MULTILINE)

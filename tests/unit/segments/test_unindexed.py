@@ -15,7 +15,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.retention.missing import Register
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.kept import KeptSegments
-from tailrace.segments.unindexed import Unindexed, ids_to_publish
+from tailrace.segments.unindexed import Unindexed, interest_in
 from tailrace.state.loss import Missing
 from tailrace.state.resume import Resume
 from tailrace_schemas.position import Position
@@ -25,6 +25,8 @@ from tests.unit.tables import table
 
 TRACKED = table({"id": "text"})
 PLAIN = replace(table({"id": "text"}, name="plain", table_id=UUID(int=2)), cdc=False)
+LOG = replace(PLAIN, name="log", id=UUID(int=3))
+HISTORY = SchemaHistory().learn([TRACKED, PLAIN, LOG])[0]
 FAR = 1 << 30
 
 
@@ -58,10 +60,10 @@ class Node:
         )
         self._stack.callback(self.capture.close)
 
-    def follow(self) -> None:
+    def follow(self, history: SchemaHistory = HISTORY) -> None:
         """As the loop does it."""
         self.log.read(None)
-        self.log.sift(lambda: frozenset({TRACKED.id.bytes}))
+        self.log.sift(lambda: interest_in(history))
 
     def read(self) -> list[tuple[int, bytes]]:
         """What is released now: segments and payloads."""
@@ -109,7 +111,7 @@ def test_a_replay_that_makes_no_index_loses_nothing(node: Node) -> None:
     later.write(some(4))
     segment.link.unlink()
     segment.discard()
-    assert node.read() == [(5, some(1)), (5, some(3))]
+    assert node.read() == [(5, some(1)), (5, other(2)), (5, some(3))]
     later.sync(completed=True)
     assert node.read() == [(6, some(4))]
     assert node.capture.losses == ()
@@ -161,6 +163,53 @@ def test_what_holds_no_change_is_let_go_at_once(node: Node) -> None:
     assert node.capture.losses == ()
 
 
+def test_writes_to_a_table_without_cdc_beside_one_with_cdc_are_no_changes(node: Node) -> None:
+    """Nothing is read again, nothing is missed by a successor, and nobody is warned: most segments may be such."""
+    first = SegmentWriter(node.root, 4)
+    [end] = first.write(some(0))
+    first.sync(completed=True)
+    assert node.read() == [(4, some(0))]
+    segment = SegmentWriter(node.root, 5)
+    segment.write(other(1), mutation((PLAIN, b"k", EPOCH), (LOG, b"k", EPOCH)))
+    SegmentWriter(node.root, 6).write(other(2))
+    node.follow()
+    assert node.kept.unindexed.segments == {6}
+    assert node.read() == []
+    resume = node.record(Position(1, 4, end))
+    assert resume.unread == ()
+    segment.link.unlink()
+    segment.discard()
+    assert node.read() == []
+    node.start(resume)
+    assert node.read() == []
+    assert node.capture.losses == ()
+
+
+def test_a_change_may_stand_behind_an_update_without_cdc(node: Node) -> None:
+    segment = SegmentWriter(node.root, 5)
+    both = mutation((PLAIN, b"k", EPOCH), (TRACKED, b"k", EPOCH))
+    segment.write(other(1), both)
+    SegmentWriter(node.root, 6).write(other(2))
+    node.follow()
+    assert node.kept.unindexed.holding == {5}
+    segment.link.unlink()
+    segment.discard()
+    assert node.read() == [(5, other(1)), (5, both)]
+
+
+def test_what_was_written_while_cdc_was_off_is_no_change(node: Node) -> None:
+    """ALTER ... WITH cdc = false: no segment has an index for this table's writes from there on."""
+    segment = SegmentWriter(node.root, 5)
+    _, off, _ = segment.write(some(1), some(2), some(3))
+    later = SegmentWriter(node.root, 6)
+    later.write(some(4))
+    SegmentWriter(node.root, 7).write(some(5))
+    untracked = replace(TRACKED, cdc=False)
+    node.follow(HISTORY.define(Position(1, 5, off), (untracked,))[0])
+    assert node.kept.unindexed.holding == {5}
+    assert node.kept.unindexed.segments == {5, 7}
+
+
 def test_an_index_that_comes_later_counts(node: Node) -> None:
     """The normal life of a segment: it is read by its index, and can be released."""
     segment = SegmentWriter(node.root, 5)
@@ -173,6 +222,37 @@ def test_an_index_that_comes_later_counts(node: Node) -> None:
     assert node.read() == [(5, some(1)), (5, other(2))]
     node.record(Position(1, 5, FAR))
     assert node.capture.release(Position(1, 5, FAR)) == (5,)
+
+
+def test_one_that_is_released_is_not_read_again(node: Node) -> None:
+    """Nothing is written behind it: the position stays in it, and its open file could be read again and again."""
+    segment = SegmentWriter(node.root, 5)
+    [end] = segment.write(some(1))
+    node.follow()
+    SegmentWriter(node.root, 6).write(other(1))
+    segment.link.unlink()
+    segment.discard()
+    assert node.read() == [(5, some(1))]
+    node.record(Position(1, 5, end))
+    assert node.capture.release(Position(1, 5, end)) == (5,)
+    assert node.read() == []
+    assert not node.capture.finished(Position(1, 5, end))
+    assert not node.capture.news(Position(1, 5, end))
+
+
+def test_one_whose_index_came_and_went_between_two_looks_is_not_read_again(node: Node) -> None:
+    """The log's DDL was read without a look at the directory, while the changes were published and released."""
+    segment = SegmentWriter(node.root, 5)
+    [end] = segment.write(some(1))
+    node.follow()
+    SegmentWriter(node.root, 6).write(other(1))
+    segment.sync(completed=True)
+    assert [entry.position.segment for entry in node.capture.read(9)] == [5]
+    assert node.capture.read(9) == []
+    node.record(Position(1, 5, end))
+    assert node.capture.release(Position(1, 5, end)) == (5,)
+    assert node.read() == []
+    assert not node.capture.finished(Position(1, 5, end))
 
 
 @pytest.mark.parametrize("read", [False, True])
@@ -345,5 +425,5 @@ def test_tables_of_a_keyspace_without_cdc_are_of_no_interest() -> None:
     """A mutation is of one keyspace, and may begin with another of its tables."""
     silent = replace(table({"id": "text"}, keyspace="silent", table_id=UUID(int=3)), cdc=False)
     history = SchemaHistory().learn([TRACKED, PLAIN, silent])[0]
-    assert ids_to_publish(history) == {TRACKED.id.bytes, PLAIN.id.bytes}
+    assert interest_in(history).tables == {TRACKED.id.bytes, PLAIN.id.bytes}
     assert mutation((PLAIN, b"k", EPOCH), (TRACKED, b"k", EPOCH))[1:17] == PLAIN.id.bytes

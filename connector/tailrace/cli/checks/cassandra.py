@@ -13,9 +13,10 @@ from tailrace.assembly.node_settings import read_node_settings
 from tailrace.assembly.services import contact_of
 from tailrace.cli.checks.mirror import check_mirror, needed_generations
 from tailrace.cli.checks.node import check_node
-from tailrace.cli.checks.tables import check_tables
+from tailrace.cli.checks.tables import check_logged, check_tables
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.publish.kafka import KafkaTopics
+from tailrace.schema.bypassing import read_bypassing
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
@@ -65,6 +66,9 @@ def _parts(settings: Settings, cluster: LiveCluster, node: LocalNode) -> dict[st
     return {
         "node settings": lambda: check_node(settings, read_node_settings(cluster, node.release)),
         "tables": lambda: check_tables(settings, cluster.definitions().tables),
+        "tables logged": lambda: check_logged(
+            settings, read_bypassing(cluster, cluster.definitions().tables, cluster.node_state())
+        ),
         "ring": lambda: _check_ring(cluster),
         "mirror": lambda: _check_mirror(settings, cluster),
         "metadata epochs": lambda: _check_epochs(cluster),

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from tailrace.capture.owner import read_owner
 from tailrace.cli.checks.disks import check_segment, check_spool_disk
@@ -15,28 +16,46 @@ from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import AgentSettings, Settings
 from tailrace_schemas.errors import SettingsError
 
+_RIGHTS: Final = {"read": os.R_OK | os.X_OK, "write": os.W_OK | os.X_OK}
+
 
 def check_directories(settings: Settings) -> Iterator[Check]:
     """The node's directories: there, for us to read and delete from, on one file system, their keys at hand."""
     raw = settings.agent.cdc_raw_directory
-    if not raw.is_dir():
-        advice = "set agent.cdc_raw_directory to the node's own, and cdc_enabled: true in cassandra.yaml"
-        yield Check("cdc_raw_directory", False, f"{raw} is not a directory", advice)
+    yield _check_raw(raw)
+    if not os.path.isdir(raw):
         return
-    advice = "run the agent as Cassandra's user, or in a group that may write it: finished segments are deleted"
-    detail = f"{raw}, {shutil.disk_usage(raw).free >> 20} MiB free on its disk"
-    yield judge("cdc_raw_directory", os.access(raw, os.R_OK | os.W_OK | os.X_OK), detail, advice)
     yield from _check_owner(raw, settings.topics.prefix)
     log = settings.agent.commitlog_directory
     if log is not None:
         advice = "Cassandra hard-links segments from one to the other: both must be on one file system"
-        same_disk = log.is_dir() and log.stat().st_dev == raw.stat().st_dev
-        detail = f"{log}{'' if log.is_dir() else ' is not a directory'}"
-        yield judge("commitlog_directory", same_disk, detail, advice)
+        problem = _refusal(log, "read") or ("" if os.path.isdir(log) else f"{log} is not a directory")
+        same_disk = not problem and log.stat().st_dev == raw.stat().st_dev
+        yield judge("commitlog_directory", same_disk, problem or str(log), advice)
     yield from check_segment(settings.agent)
     yield from _check_places(settings.agent)
     if settings.agent.keystore is not None or settings.agent.segment_key is not None:
         yield _check_keys(settings.agent)
+
+
+def _check_raw(raw: Path) -> Check:
+    """cdc_raw is there, and finished segments can be read and deleted."""
+    if refusal := _refusal(raw, "read", "write"):
+        advice = "run the agent as Cassandra's user, or in a group that may do this: finished segments are deleted"
+        return Check("cdc_raw_directory", False, refusal, advice)
+    if not os.path.isdir(raw):
+        advice = "set agent.cdc_raw_directory to the node's own, and cdc_enabled: true in cassandra.yaml"
+        return Check("cdc_raw_directory", False, f"{raw} is not a directory", advice)
+    return Check("cdc_raw_directory", True, f"{raw}, {shutil.disk_usage(raw).free >> 20} MiB free on its disk")
+
+
+def _refusal(directory: Path, *verbs: str) -> str:
+    """What this user may not do: enter a directory above, or any of these in this one; empty where nothing."""
+    for parent in reversed(directory.absolute().parents):
+        if os.path.isdir(parent) and not os.access(parent, os.X_OK):
+            return f"this user may not enter {parent}"
+    lacking = [verb for verb in verbs if os.path.exists(directory) and not os.access(directory, _RIGHTS[verb])]
+    return f"this user may not {' or '.join(lacking)} {directory}" if lacking else ""
 
 
 def _check_owner(directory: Path, prefix: str) -> Iterator[Check]:

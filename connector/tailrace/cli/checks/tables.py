@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tailrace.publish.selection import Coverage, Selection, coverage, listed
+from tailrace.schema.bypassing import Bypass, bypass_words
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
 from tailrace_schemas.table import Table
@@ -30,6 +31,14 @@ def check_tables(settings: Settings, tables: Iterable[Table]) -> Iterator[Check]
         match = "matches" if len(fit.unmatched_exclude) == 1 else "match"
         detail = f"tables.exclude: {listed(fit.unmatched_exclude)} {match} no table"
         yield Check("exclude patterns", True, detail, "check the spelling: what is not excluded is published")
+
+
+def check_logged(settings: Settings, bypassing: Iterable[Bypass]) -> Iterator[Check]:
+    """Selected tables whose writes never reach cdc_raw, of those that bypass the commit log; a row where there are."""
+    selection = Selection(settings.tables.include, settings.tables.exclude)
+    selected = [bypass for bypass in bypassing if selection.wants(bypass.table)]
+    if selected:
+        yield Check("tables logged", False, *bypass_words(selected))
 
 
 def _selected(fit: Coverage, *, released: bool) -> Check:

@@ -7,8 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace.cli.checks.tables import check_tables
+from tailrace.cli.checks.tables import check_logged, check_tables
 from tailrace.publish.selection import Selection, coverage, listed
+from tailrace.schema.bypassing import Bypass
 from tailrace_common.settings import load_settings
 from tailrace_schemas.table import Table
 from tests.unit.tables import table
@@ -89,3 +90,15 @@ def test_cassandras_own_tables_match_no_pattern() -> None:
 
 def test_of_many_names_the_first_are_listed() -> None:
     assert listed([f"k.t{number}" for number in range(12)]).endswith("k.t9 and 2 more")
+
+
+def test_tables_whose_writes_reach_no_log() -> None:
+    """Of those that are selected; where there are none, there is no row."""
+    settings = load_settings(None, {"TAILRACE_TABLES__EXCLUDE": '["shop.items"]'})
+    items, orders = (Bypass(table, "because", "ALTER it") for table in (of("shop.items"), of("shop.orders")))
+    [row] = check_logged(settings, [items, orders])
+    assert (row.name, row.ok) == ("tables logged", False)
+    assert "shop.orders (because)" in row.detail
+    assert "shop.items" not in row.detail
+    assert "ALTER it" in row.advice
+    assert list(check_logged(settings, [items])) == []

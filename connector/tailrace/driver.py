@@ -1,0 +1,208 @@
+"""cassandra-driver, set up to follow one node; the one importer of it in the agent's half."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tailrace.errors import ForbiddenError
+from tailrace_common.secrets import redact
+from tailrace_schemas.errors import ServiceError
+
+
+@contextmanager
+def _numpy_hidden() -> Iterator[None]:
+    """The driver imports numpy wherever it is installed, for a form of rows that nobody asks for here: 12 MB of an
+    agent's memory. What imports numpy later gets it."""
+    if "numpy" in sys.modules:
+        yield
+        return
+    sys.modules["numpy"] = None  # type: ignore[assignment]  # documented: importing it raises ModuleNotFoundError
+    try:
+        yield
+    finally:
+        del sys.modules["numpy"]
+
+
+with _numpy_hidden():
+    from cassandra import AuthenticationFailed, DriverException, OperationTimedOut, Unauthorized
+    from cassandra.auth import PlainTextAuthProvider
+    from cassandra.cluster import (
+        EXEC_PROFILE_DEFAULT,
+        Cluster,
+        ConsistencyLevel,
+        ExecutionProfile,
+        NoHostAvailable,
+        Session,
+    )
+    from cassandra.connection import ConnectionException
+    from cassandra.metadata import Metadata
+    from cassandra.policies import ConstantReconnectionPolicy, HostStateListener, WhiteListRoundRobinPolicy
+    from cassandra.query import BatchStatement, BatchType, dict_factory
+
+__all__ = [
+    "BatchStatement",
+    "BatchType",
+    "ConsistencyLevel",
+    "Contact",
+    "NoHostAvailable",
+    "RingListener",
+    "Session",
+    "driver",
+    "unreachable",
+]
+
+RingListener = Callable[[str, bool], None]
+_SYSTEM_TABLES: Final = (
+    "grant cluster.username SELECT on it, and on system_views: there stands who joins, leaves or moves"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contact:
+    """How to reach the agent's own node: the first of `hosts`, from which everything is asked. Secrets stay hidden."""
+
+    hosts: tuple[str, ...] = ("127.0.0.1",)
+    port: int = 9042
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    protocol_version: int | None = None
+    connect_seconds: float = 10
+    request_seconds: float = 10
+
+
+class _Events(Metadata):  # type: ignore[misc]  # the driver has no types
+    """The driver's picture of the schema, reduced to the news that it changed.
+
+    The driver calls `refresh` for each schema event, and in whole after each (re)connection of its control connection,
+    when events may have been missed. Its own model of every table would cost memory and have no use here.
+    """
+
+    def __init__(self, listener: Callable[[str], None]) -> None:
+        super().__init__()
+        self._listener = listener
+
+    def refresh(
+        self,
+        connection: Any,
+        timeout: Any,
+        target_type: str | None = None,
+        change_type: str | None = None,
+        **changed: Any,
+    ) -> None:
+        """Pass on what changed, for people; a reader has to read the schema in whole anyway."""
+        del connection, timeout
+        names = [str(changed[name]) for name in ("keyspace", "table", "type", "view") if changed.get(name)]
+        self._listener(" ".join((target_type or "connection", ".".join(names), change_type or "")).strip())
+
+
+class _Connection(Cluster.connection_class):  # type: ignore[misc]  # the driver has no types
+    """Takes a refused login for a failed connection: after the one the driver tries again, after the other never."""
+
+    @classmethod
+    def factory(cls, *arguments: Any, **named: Any) -> Any:
+        """A connection. Raises what the driver does, but AuthenticationFailed."""
+        try:
+            return super().factory(*arguments, **named)
+        except AuthenticationFailed as error:
+            raise ConnectionException(str(error)) from error
+
+
+class _Presence(HostStateListener):  # type: ignore[misc]  # the driver has no types
+    """Tells of the connection's end, of its return (by then queries are answered again), and of the ring's nodes.
+
+    The driver says the same of all nodes, though it connects to one only: which of them went or came is left open.
+    """
+
+    def __init__(self, listener: Callable[[str], None], ring_listener: RingListener) -> None:
+        self._listener = listener
+        self._ring_listener = ring_listener
+
+    def on_down(self, host: Any) -> None:
+        """The driver gave the node up for now."""
+        self._listener("connection lost")
+        self._ring_listener(f"{host.address} down", False)
+
+    def on_up(self, host: Any) -> None:
+        """It has connections to it again."""
+        self._listener("connection back")
+        self._ring_listener(f"{host.address} up", False)
+
+    def on_add(self, host: Any) -> None:
+        """A node joined the ring."""
+        self._ring_listener(f"{host.address} joined", True)
+
+    def on_remove(self, host: Any) -> None:
+        """A node left it."""
+        self._ring_listener(f"{host.address} left", True)
+
+
+def _not_downgrading(record: logging.LogRecord) -> bool:
+    """The driver warns of each protocol version that it tries in vain, DSE's first: that is how it negotiates."""
+    return not str(record.msg).startswith("Downgrading core protocol version")
+
+
+logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
+
+
+def driver(contact: Contact, listener: Callable[[str], None], ring_listener: RingListener) -> Cluster:
+    """A driver that connects to the first host alone, keeps its connection, and tells the listeners (LiveCluster)."""
+    profile = ExecutionProfile(
+        load_balancing_policy=WhiteListRoundRobinPolicy([contact.hosts[0]]),
+        consistency_level=ConsistencyLevel.ONE,
+        request_timeout=contact.request_seconds,
+        row_factory=dict_factory,
+    )
+    auth = None
+    if contact.username is not None:
+        auth = PlainTextAuthProvider(contact.username, contact.password)
+    options: dict[str, Any] = {}
+    if contact.protocol_version is not None:
+        options["protocol_version"] = contact.protocol_version
+    cluster = Cluster(
+        [contact.hosts[0]],
+        port=contact.port,
+        auth_provider=auth,
+        ssl_context=contact.tls,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
+        connect_timeout=contact.connect_seconds,
+        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
+        control_connection_timeout=contact.request_seconds,
+        connection_class=_Connection,
+        # Events are to arrive at once, and singly; agreement between nodes is not asked: this node's schema counts.
+        schema_event_refresh_window=0,
+        max_schema_agreement_wait=0,
+        topology_event_refresh_window=1,
+        token_metadata_enabled=False,
+        # Nothing else notices a connection through which nothing comes; the driver's own are 30 seconds each.
+        idle_heartbeat_interval=max(1, round(contact.request_seconds)),
+        idle_heartbeat_timeout=contact.request_seconds,
+        **options,
+    )
+    cluster.metadata = _Events(listener)
+    cluster.register_listener(_Presence(listener, ring_listener))
+    return cluster
+
+
+def unreachable(where: str, error: Exception, unauthorized: str = _SYSTEM_TABLES) -> ServiceError:
+    """What a failure of the driver means, and what to do. `unauthorized`: where it is the role's."""
+    reasons: Iterable[object] = [error]
+    if isinstance(error, NoHostAvailable) and error.errors:
+        reasons = error.errors.values() if isinstance(error.errors, Mapping) else error.errors
+    text = redact("; ".join(str(reason) or type(reason).__name__ for reason in reasons))
+    if isinstance(error, OperationTimedOut):
+        advice = "is the node overloaded? cluster.request_timeout_seconds says how long it may take"
+    elif isinstance(error, Unauthorized):
+        return ForbiddenError(f"Cassandra at {where}: {text}; {unauthorized}")
+    elif isinstance(error, NoHostAvailable | DriverException | OSError):
+        advice = "is the node up, are cluster.contact_points, port, tls and credentials right?"
+    else:
+        advice = "may this role read system and system_schema?"
+    return ServiceError(f"Cassandra at {where}: {text}; {advice}")

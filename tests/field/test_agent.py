@@ -1,0 +1,171 @@
+"""The agent beside what its node writes and deletes, or what no agent can read there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from cassandra import ConsistencyLevel
+from cassandra.query import BatchStatement, BatchType
+
+from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
+from tailrace.segments.directory import list_segments
+from tests.integration import unprivileged
+from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+ROWS = 40_000
+# Its memtables are flushed while the rows are written: Cassandra then deletes the segments that have them.
+FLUSHING = CassandraSettings(yaml={"memtable_heap_space": "16MiB"})
+ACCORD = CassandraSettings(release="6.0", yaml={"accord": {"enabled": True}})
+USER, GROUP = 23451, 23451
+
+
+def test_writes_to_a_new_table_without_cdc_leave_the_agent_at_rest(
+    kafka: LocalKafka, prefix: str, tmp_path: Path
+) -> None:
+    """CREATE TABLE and 40,000 rows of 100 bytes right behind it, in a keyspace of a table with cdc."""
+    with LocalCassandra(tmp_path / "node", FLUSHING) as node, cql(node) as session:
+        create_keyspace(session, "shop")
+        session.execute("CREATE TABLE shop.orders (id int PRIMARY KEY, v text) WITH cdc = true")
+        session.execute("INSERT INTO shop.orders (id, v) VALUES (1, 'a')")
+        with AgentProcess(tmp_path, settings_for(node, kafka, prefix, "shop")) as agent:
+            agent.until_ready().until(lambda: agent.count("changes") == 1)
+            session.execute("CREATE TABLE shop.other (id int PRIMARY KEY, v text)")
+            insert = session.prepare("INSERT INTO shop.other (id, v) VALUES (?, ?)")
+            segments = {path.name for path in node.cdc_raw.glob("*.log")}
+            for start in range(0, ROWS, 100):
+                rows = BatchStatement(BatchType.UNLOGGED)
+                for key in range(start, start + 100):
+                    rows.add(insert, (key, "x" * 100))
+                session.execute(rows)
+                segments |= {path.name for path in node.cdc_raw.glob("*.log")}
+            deleted = segments - {path.name for path in node.cdc_raw.glob("*.log")}
+            assert len(deleted) > 2, "nothing was flushed"
+            looks = agent.count("all_published")
+            agent.until(lambda: agent.count("all_published") > looks + 20)
+            status = agent.status()
+            assert status["degraded"] == {}
+            assert status["counts"]["transactions"] < 20
+            session.execute("INSERT INTO shop.orders (id, v) VALUES (2, 'b')")
+            agent.until(lambda: agent.count("changes") == 2)
+            assert agent.stop() == 0
+            words = agent.log.read_text()
+        assert "from its open file" not in words
+        released = Counter(line.rpartition("released segment ")[2] for line in words.splitlines() if "released" in line)
+        assert max(released.values()) == 1
+
+
+def test_tables_of_accord_are_named_as_they_reach_no_log(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    """Cassandra 6 keeps their writes in Accord's journal. The table beside them is captured as ever."""
+    with LocalCassandra(tmp_path / "node", ACCORD) as node, cql(node, ConsistencyLevel.QUORUM) as session:
+        create_keyspace(session, "shop")
+        session.execute("CREATE TABLE shop.plain (id int PRIMARY KEY, v text) WITH cdc = true")
+        with AgentProcess(tmp_path, settings_for(node, kafka, prefix, "shop")) as agent:
+            agent.until_ready()
+            assert agent.status()["degraded"] == {}
+            modes = {"full": "'full'", "mixed": "'mixed_reads'", "back": "'full'"}
+            for name, mode in modes.items():
+                options = f"cdc = true AND transactional_mode = {mode}"
+                session.execute(f"CREATE TABLE shop.{name} (id int PRIMARY KEY, v text) WITH {options}")
+            session.execute("ALTER TABLE shop.back WITH transactional_mode = 'off'")
+            for name in modes:
+                session.execute(f"INSERT INTO shop.{name} (id, v) VALUES (1, 'a')")
+            agent.until(lambda: agent.status()["gauges"].get("bypassing_tables") == 3)
+            assert not any(files.index for files in list_segments(node.cdc_raw).segments), "they are logged"
+            session.execute("INSERT INTO shop.plain (id, v) VALUES (1, 'a')")
+            agent.until(lambda: agent.count("changes") == 1)
+            words = agent.status()["degraded"]["bypassing"]
+            assert "shop.full (transactional_mode = 'full')" in words
+            assert "shop.mixed (transactional_mode = 'mixed_reads')" in words
+            assert "shop.back (its migration from transactional_mode = 'full' is not finished)" in words
+            rows = {row["name"]: row for row in map(json.loads, agent.command("check", code=1).splitlines())}
+            assert [name for name, row in rows.items() if not row["ok"]] == ["tables logged"]
+            assert all(f"shop.{name} (" in rows["tables logged"]["detail"] for name in modes)
+            for name in modes:
+                session.execute(f"DROP TABLE shop.{name}")
+            agent.until(lambda: agent.status()["degraded"] == {})
+            assert agent.status()["gauges"]["bypassing_tables"] == 0
+
+
+def test_a_keyspace_without_durable_writes_is_named(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> None:
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        session.execute(f"ALTER KEYSPACE {keyspace_name} WITH durable_writes = false")
+        session.execute(f"CREATE TABLE {keyspace_name}.t (id int PRIMARY KEY) WITH cdc = true")
+        with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace_name)) as agent:
+            agent.until_ready().until(lambda: "bypassing" in agent.status()["degraded"])
+            session.execute(f"INSERT INTO {keyspace_name}.t (id) VALUES (1)")
+            rows = {row["name"]: row for row in map(json.loads, agent.command("check", code=1).splitlines())}
+            assert "durable_writes = false" in rows["tables logged"]["detail"]
+            session.execute(f"ALTER KEYSPACE {keyspace_name} WITH durable_writes = true")
+            session.execute(f"INSERT INTO {keyspace_name}.t (id) VALUES (2)")
+            agent.until(lambda: agent.status()["degraded"] == {})
+            agent.until(lambda: agent.count("changes") == 1)
+    assert list(ints(published(kafka, prefix, f"{prefix}.{keyspace_name}.t"))) == [2]
+
+
+def test_an_agent_has_no_numpy_in_it(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> None:
+    """Where it is installed, as it is for Spark's half: its libraries would take a tenth of the agent's memory."""
+    pytest.importorskip("numpy")
+    with cql(cassandra) as session:
+        create_keyspace(session, keyspace_name)
+        session.execute(f"CREATE TABLE {keyspace_name}.t (id int PRIMARY KEY) WITH cdc = true")
+        with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace_name)) as agent:
+            agent.until_ready()
+            session.execute(f"INSERT INTO {keyspace_name}.t (id) VALUES (1)")
+            agent.until(lambda: agent.count("changes") == 1)
+            maps = Path(f"/proc/{agent.process.pid}/maps").read_text()
+    assert "cassandra" in maps
+    assert "numpy" not in maps
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        (0o555, "may not write {raw}"),
+        (0o333, "may not read {raw}"),
+        (0o000, "may not read or write {raw}"),
+        (None, "may not enter {place}"),
+    ],
+    ids=["read only", "write only", "closed", "behind a closed one"],
+)
+def test_check_says_what_this_user_may_not_do_in_cdc_raw(mode: int | None, words: str) -> None:
+    with TemporaryDirectory(prefix="tailrace-field-") as place:  # pytest's own is closed to other users
+        raw = Path(place, "raw")
+        raw.mkdir()
+        if mode is not None:
+            Path(place).chmod(0o755)
+            raw.chmod(mode)
+        environment = {
+            "TAILRACE_AGENT__CDC_RAW_DIRECTORY": str(raw),
+            "TAILRACE_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        }
+        program = (unprivileged.__file__, str(USER), str(GROUP), "check", "--only", "directories")
+        done = subprocess.run(
+            [sys.executable, *program],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            cwd="/",
+            env={**os.environ, **environment},
+        )
+        rows = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+        raw.chmod(0o700)
+        row = rows["cdc_raw_directory"]
+        assert (done.returncode, row["ok"]) == (1, False), done.stderr
+        assert row["detail"] == f"this user {words.format(raw=raw, place=place)}"
+        assert "--take-over" not in done.stdout
