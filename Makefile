@@ -86,7 +86,7 @@ spine: $(STAMP) ## The integration tests of the gate, against real Cassandra, Ka
 contracts: $(STAMP) ## Every sink held to its contract and to the oracle, on its real server; a table at the end
 	nice -n 5 $(PYTEST) -q -m contract $(ARGS)
 
-docs: $(STAMP) ## The site of docs/, into build/site: links and anchors checked, nothing loaded from elsewhere
+docs: $(STAMP) ## The site of docs/ and of pages made from the code, into build/site: links and anchors checked, nothing loaded from elsewhere
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 	@echo "Read it with: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
 
@@ -136,7 +136,7 @@ record-version: $(STAMP) ## Keep a record of each kind as this version writes it
 	$(BIN)/python -m tests.upgrades.records tests/fixtures/versions
 	git rev-parse HEAD > tests/fixtures/versions/$$($(BIN)/python -c "from importlib.metadata import version; print(version('tailrace'))").commit
 
-generated: $(STAMP) ## Write the generated files anew: tailrace.toml, docs/commands.md
+generated: $(STAMP) ## Write the generated files anew: tailrace.toml, docs/row-state.svg
 	$(BIN)/python tools/generate.py
 
 clean: ## Remove compiled code and what was built; .venv and caches stay

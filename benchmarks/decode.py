@@ -121,7 +121,7 @@ def _memory(place: Path, times: int) -> float:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.segments", place, str(times)], stdout=subprocess.PIPE, check=True
     )
-    return int(done.stdout) / 1024
+    return float(done.stdout)
 
 
 if __name__ == "__main__":

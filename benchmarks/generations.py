@@ -6,7 +6,6 @@ Usage: python -m benchmarks.generations [nodes] [tokens per node] [streams per e
 from __future__ import annotations
 
 import random
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.agent.processes import memory_mb_of
 from tailrace_common.kafka import Record
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generation_records import Proposal, encode_proposal
@@ -71,7 +71,7 @@ def _apart(measure: Callable[..., Any], *arguments: Any) -> Any:
 
 def _make(nodes: int, tokens_per_node: int, streams_per_entry: int) -> Made:
     drawn = random.Random(1)
-    before = _peak()
+    before = memory_mb_of()
     ring = Ring(
         tuple(
             Node(f"host-{n}", "dc1", tuple(drawn.randrange(MIN_TOKEN + 1, MAX_TOKEN) for _ in range(tokens_per_node)))
@@ -80,16 +80,16 @@ def _make(nodes: int, tokens_per_node: int, streams_per_entry: int) -> Made:
     )
     began = time.perf_counter()
     generation = build_generation(ring, streams_per_entry, timestamp=NOW, seed=ring_seed(ring, None))
-    built, build_memory = time.perf_counter(), _peak() - before
+    built, build_memory = time.perf_counter(), memory_mb_of() - before
     records = encode_proposal(Proposal(uuid=UUID(int=1), predecessor=None, ring=ring, generation=generation))
-    return Made(list(records), built - began, time.perf_counter() - built, build_memory, _peak() - before)
+    return Made(list(records), built - began, time.perf_counter() - built, build_memory, memory_mb_of() - before)
 
 
 def _load(records: list[tuple[bytes, bytes]]) -> tuple[float, float]:
     """Seconds from records, as Kafka hands them out, to columns; MiB that it took."""
-    before, began = _peak(), time.perf_counter()
+    before, began = memory_mb_of(), time.perf_counter()
     StreamTable.of_published(_reader(records).published, None)
-    return time.perf_counter() - began, _peak() - before + sum(len(value) for _, value in records) / 2**20
+    return time.perf_counter() - began, memory_mb_of() - before + sum(len(value) for _, value in records) / 2**20
 
 
 def _reader(records: list[tuple[bytes, bytes]]) -> GenerationReader:
@@ -103,10 +103,6 @@ def _reader(records: list[tuple[bytes, bytes]]) -> GenerationReader:
     reader = GenerationReader(Topic())
     reader.refresh()
     return reader
-
-
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _look_ups(generation: Generation) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import mmap
-import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.agent.processes import memory_mb_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.frames import frames
@@ -40,7 +40,7 @@ def sections(path: Path) -> Iterator[tuple[int, Section]]:
 
 
 def main() -> None:
-    """Transcode a directory's segments, so many times, and print the most memory that took, in KiB."""
+    """Transcode a directory's segments, so many times, and print the most memory that took, in MB."""
     place, times = Path(sys.argv[1]), int(sys.argv[2])
     tables = {table.id.bytes: table for table in definitions_in(place).tables}
     messages = Transcoder("bench").messages
@@ -49,7 +49,7 @@ def main() -> None:
             for version, section in sections(path):
                 for frame in frames(section):
                     messages(frame.payload, version, tables.get, SOURCE)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(memory_mb_of())
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ class Servers:
         here, there = context.Pipe()
         process = context.Process(target=_answer, args=(there,), daemon=True)
         process.start()
+        there.close()  # so that its end is seen
         self.stack.callback(process.terminate)
         return str(here.recv())
 

@@ -27,6 +27,7 @@ from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent
 from cassandra.query import BatchStatement, BatchType
 
+from benchmarks.agent.processes import memory_mb_of
 from benchmarks.snapshot import fill
 from benchmarks.stream.execution import Process, processes_below
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
@@ -88,25 +89,17 @@ def read(host: str, port: str, total: int) -> None:
     seen = survey(settings)
     shape = shape_of(settings, seen.table, seen.release)
     pieces = seen.pieces(settings)
-    print(f"{len(pieces)} ranges; {_peak()} MiB before", flush=True)
+    print(f"{len(pieces)} ranges; {memory_mb_of():.0f} MiB before", flush=True)
     rows, tenths, began = 0, 0, time.perf_counter()
     with range_reader(settings, query_of(settings, seen.table, shape), 1) as reader:
         for page in reader.pages(pieces):
             rows += shape.batch(page.parsed).num_rows
             if rows * 10 // total > tenths:
                 tenths = rows * 10 // total
-                print(
-                    f"{rows:>12,} rows  {rows / (time.perf_counter() - began):>8,.0f} a second  peak {_peak()} MiB",
-                    flush=True,
-                )
+                rate = rows / (time.perf_counter() - began)
+                print(f"{rows:>12,} rows  {rate:>8,.0f} a second  peak {memory_mb_of():.0f} MiB", flush=True)
     if rows != total:
         raise SystemExit(f"{rows:,} rows instead of {total:,}")
-
-
-def _peak() -> int:
-    """MiB; `getrusage` would say the parent's, where that had more."""
-    [line] = [line for line in Path("/proc/self/status").read_text("utf-8").splitlines() if line.startswith("VmHWM:")]
-    return int(line.split()[1]) // 1024
 
 
 class _Processes:

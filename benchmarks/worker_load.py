@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from benchmarks.agent.figures import cpu_seconds
 from benchmarks.agent.processes import cpu_of
-from benchmarks.stream.corpus import Cluster, change
+from benchmarks.stream.corpus import PARTITIONS, Cluster, change
 from tailrace_common.kafka import PartitionEnds
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.tables import progress
@@ -93,7 +93,7 @@ class Watch:
     def __init__(self, bootstrap: str, topic: str, engine: sa.Engine, *, without: Collection[int] = ()) -> None:
         """`without` are ids of subscriptions that are not looked at."""
         self._ends = PartitionEnds({"bootstrap.servers": bootstrap})
-        self._places: list[KafkaPartition] = [(topic, partition) for partition in range(3)]
+        self._places: list[KafkaPartition] = [(topic, partition) for partition in range(PARTITIONS)]
         self._engine = engine
         self._without = sorted(without)
         self._seen: list[tuple[float, int]] = []

@@ -1,5 +1,6 @@
 """Hooks of mkdocs for the site of docs/: anchors as on GitHub, whole folders in the navigation, links to sources.
 
+Pages that are made from the code are in the site only.
 A link that leaves docs/ leads to a page that shows the file. One to a test or a directory becomes plain text.
 """
 
@@ -15,6 +16,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pymdownx.slugs import slugify
+from reference import PAGES
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
@@ -51,8 +53,11 @@ def _expanded(entries: list[Any]) -> Iterator[Any]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds a page for each file outside of docs/ that a page links to, and for those of ALWAYS."""
-    waiting = [(page.relative_to(DOCS).as_posix(), page.read_text("utf-8")) for page in DOCS.rglob("*.md")]
+    """Adds the pages made from the code, and one for each file outside of docs/ that a page links to or ALWAYS has."""
+    waiting = [(name, page()) for name, page in PAGES.items()]
+    for name, text in waiting:
+        files.append(File.generated(config, name, content=text))
+    waiting += [(page.relative_to(DOCS).as_posix(), page.read_text("utf-8")) for page in DOCS.rglob("*.md")]
     waiting.append(("index.md", "".join(f"[{name}](../{name})" for name in ALWAYS)))
     while waiting:
         source, text = waiting.pop()

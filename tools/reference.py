@@ -1,15 +1,18 @@
-"""Reference pages that are made from the code: every setting, every error with its exit code, the public functions."""
+"""The site's pages that are made from the code; here settings, errors with their exit codes, public functions."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import traceability
+from commands import ROOT, commands
 from pydantic import BaseModel, SecretStr
 
 import tailrace.errors
@@ -23,7 +26,6 @@ from tailrace_common.settings.sample import example_of, optional_section
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import TailraceError
 
-_WRITTEN: Final = "Written by `make generated` from the code.\n"
 _SENTENCE_END: Final = re.compile(r"(?<=[.]) (?=[A-Z`])")
 _CODES: Final = {
     0: "done",
@@ -38,7 +40,7 @@ _CODES: Final = {
 def settings() -> str:
     """The page of all settings: a table for each section."""
     defaults = Settings()
-    parts = [f"# Settings\n\n{_WRITTEN}\n{_SETTINGS}"]
+    parts = [f"# Settings\n\n{_SETTINGS}"]
     for name, field in Settings.model_fields.items():
         if name != "sink":
             parts += _section(f"[{name}]", getattr(defaults, name), field.description or "")
@@ -104,7 +106,7 @@ def _cell(text: str) -> str:
 def errors() -> str:
     """The page of exit codes and errors."""
     rows = "\n".join(f"| {code} | {words} |" for code, words in _CODES.items())
-    parts = [f"# Exit codes and errors\n\n{_WRITTEN}\n| exit code | meaning |\n| --- | --- |\n{rows}\n"]
+    parts = [f"# Exit codes and errors\n\n| exit code | meaning |\n| --- | --- |\n{rows}\n"]
     parts.append(
         "An error's message says what failed, where, and what to do next. Python programs catch these classes:\n"
     )
@@ -124,7 +126,7 @@ def _is_of(value: object, module: ModuleType) -> bool:
 
 def python() -> str:
     """The page of public functions, with their signatures and docstrings."""
-    parts = [f"# Python\n\n{_WRITTEN}\nThe names of these modules' `__all__`; all others may change without notice."]
+    parts = ["# Python\n\nThe names of these modules' `__all__`; all others may change without notice."]
     for module in (tailrace_spark, tailrace_spark.snapshot, tailrace_schemas):
         parts.append(f"\n## {module.__name__}\n\n{_paragraphs(inspect.getdoc(module) or '')}\n")
         parts += [_entry(name, getattr(module, name)) for name in sorted(module.__all__)]
@@ -157,4 +159,11 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(_SENTENCE_END.sub("\n", _cell(paragraph)) for paragraph in text.split("\n\n"))
 
 
-__all__ = ["errors", "python", "settings"]
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "commands.md": commands,
+    "reference/errors.md": errors,
+    "reference/python.md": python,
+    "reference/settings.md": settings,
+    "traceability.md": partial(traceability.render, ROOT),
+}
+"""Each page of docs/ that is in the site only, and what writes it."""

@@ -1,9 +1,8 @@
-"""docs/traceability.md: the tests that show each promise, from the marks of the tests and the pages that promise."""
+"""The page of the tests that show each promise, from the marks of the tests and the pages that promise."""
 
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,8 +26,8 @@ _HEAD: Final = """\
 # Traceability
 
 The tests that fail when a promise of [guarantees.md](guarantees.md) or a row of [comparison.md](comparison.md) is
-broken. Written by `make generated` from the marks of the tests, `@pytest.mark.promise("NAME")`. Tests with (long) run
-in `make test-long`, all others in `make test`.
+broken: those that are marked `@pytest.mark.promise("NAME")`. Tests with (long) run in `make test-long`, all others in
+`make test`.
 
 The tests below `tests/integration/faults` run real Cassandra and Kafka. Each ends with the same judgement
 (`tests/integration/faults/oracle.py`):
@@ -109,16 +108,15 @@ def render(root: Path) -> str:
     for page, rows in promised(root).items():
         parts.append(f"## {page}\n\n| name | promise | tests |\n| --- | --- | --- |")
         parts += [
-            f"| [`{name}`]({page}) | {words} | {', '.join(_link(test) for test in shown.get(name, ()))} |"
+            f"| [`{name}`]({page}) | {words} | {', '.join(_shown(test) for test in shown.get(name, ()))} |"
             for name, words in rows
         ]
         parts.append("")
     return "\n".join(parts)
 
 
-def _link(test: MarkedTest) -> str:
-    path = os.path.relpath(test.file, "docs")
-    return f"[`{test.name}`]({path}){' (long)' if test.long else ''}"
+def _shown(test: MarkedTest) -> str:
+    return f"`{test.file}::{test.name}`{' (long)' if test.long else ''}"
 
 
 __all__ = ["MARK", "PAGES", "MarkedTest", "marked_tests", "promised", "render"]

@@ -62,13 +62,18 @@ def _follow(run: Measured, bootstrap: str, topic: Topic, mutations: int) -> list
 
 def _count(bootstrap: str, topic: Topic) -> int:
     """The committed records of a topic."""
-    found, at_end = 0, set[int]()
+    count, at_end, until = 0, set[int](), time.monotonic() + _LIMIT_SECONDS
     with closing(reader(bootstrap, **{"enable.partition.eof": True})) as consumer:
         consumer.assign(topic.beginning())
         while len(at_end) < PARTITIONS:
+            if time.monotonic() > until:
+                raise RuntimeError(
+                    f"{topic.name}: {count} records and the ends of {len(at_end)} partitions, of {PARTITIONS}, "
+                    f"after {_LIMIT_SECONDS:.0f} s"
+                )
             for message in consumer.consume(10_000, 1.0):
                 if message.error() is None:
-                    found += 1
+                    count += 1
                 else:
                     at_end.add(message.partition() or 0)
-    return found
+    return count

@@ -42,7 +42,7 @@ class Measured:
     @property
     def memory_mb(self) -> float:
         """The most memory that it had so far."""
-        return most_memory_mb(Path(f"/proc/{self._process.pid}/status").read_text())
+        return memory_mb_of(self._process.pid)
 
     def require_running(self) -> None:
         """Raise RuntimeError, with the end of what it said, if it has ended."""
@@ -72,6 +72,11 @@ class Measured:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def memory_mb_of(pid: int | str = "self") -> float:
+    """The most memory that a process had so far, since its program began: getrusage begins with its parent's."""
+    return most_memory_mb(Path(f"/proc/{pid}/status").read_text("utf-8"))
 
 
 def cpu_of(pid: int) -> float:

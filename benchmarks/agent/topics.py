@@ -8,7 +8,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-PARTITIONS: Final = 3
+from tailrace_common.settings import TopicSettings
+
+PARTITIONS: Final = TopicSettings().partitions
 """As many as our agent gives a topic by default."""
 
 

@@ -24,6 +24,7 @@ from uuid import uuid4
 import sqlalchemy as sa
 from pyspark.sql import SparkSession
 
+from benchmarks.agent.processes import memory_mb_of
 from benchmarks.stream.corpus import PARTITIONS, prepared
 from benchmarks.stream.sinks import settings_of
 from tailrace.local import LocalCassandra
@@ -150,7 +151,7 @@ def drain(spark: SparkSession, settings: Settings, sink: Sink, roots: Collection
     (_, began, before), *rest = marks
     records, (_, ended, after) = sum(count for count, _, _ in rest), rest[-1]
     used = {kind: max(0.0, after[kind] - before[kind]) / records * 1e6 for kind in KINDS}
-    return Figures(records / (ended - began), used, _status(os.getpid(), "VmHWM") / 1024)
+    return Figures(records / (ended - began), used, memory_mb_of())
 
 
 def _copy(kind: str) -> Sink:
@@ -242,14 +243,6 @@ def postmaster() -> int:
         folder = Path(connection.exec_driver_sql("SHOW data_directory").scalar_one())
     engine.dispose()
     return int((folder / "postmaster.pid").read_text("utf-8").split()[0])
-
-
-def _status(pid: int, name: str) -> int:
-    """A line of a process's status that counts KiB."""
-    for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1])
-    return 0
 
 
 if __name__ == "__main__":

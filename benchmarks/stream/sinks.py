@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -21,6 +21,8 @@ from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities, Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
+
+_WARM_SECONDS: Final = 900.0
 
 
 class NoSink:
@@ -119,7 +121,10 @@ def late(
     writer.start()
     durations: dict[int, Mapping[str, Any]] = {}
     try:
+        limit = time.monotonic() + _WARM_SECONDS
         while len(batches) < warm:
+            if not running.is_alive() or time.monotonic() > limit:
+                raise RuntimeError(f"the stream made {len(batches)} of {warm} batches; it may take {_WARM_SECONDS:g} s")
             time.sleep(0.5)
         sink.began, first = time.time(), len(batches)
         until = time.monotonic() + seconds

@@ -19,11 +19,7 @@ from tests.pages.blocks import blocks, commands
 from tests.tools import tool
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGES: Final = [
-    page
-    for page in sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
-    if page.name not in ("commands.md", "traceability.md")
-]
+PAGES: Final = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 _ENDS: Final = frozenset({"|", "||", "&&", ";", ">", "2>", "<", "&", "#"})
 _GENERAL: Final = frozenset({"-h", "--help", "--version", "--log-level", "--log-format"})
 
@@ -31,7 +27,7 @@ _GENERAL: Final = frozenset({"-h", "--help", "--version", "--log-level", "--log-
 @cache
 def program() -> Any:
     """The program with the commands of all packages, as typer's own class."""
-    return typer.main.get_command(command_line((*OWN, *tool("generate").announced())))
+    return typer.main.get_command(command_line((*OWN, *tool("commands").announced())))
 
 
 def named(page: Path) -> Iterator[str]:

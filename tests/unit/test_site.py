@@ -16,6 +16,7 @@ from tests.tools import tool
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
+GENERATED: Final = tool("reference").PAGES
 _ITEM: Final = re.compile(r"\s*([-*]|\d+\.) ")
 
 
@@ -37,8 +38,8 @@ def targets(entry: Any) -> Iterator[str]:
 
 
 def test_every_page_is_in_the_navigation_once(navigation: list[str]) -> None:
-    pages = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
-    assert sorted(page for page in navigation if not page.startswith("sources/")) == pages
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} | set(GENERATED)
+    assert sorted(page for page in navigation if not page.startswith("sources/")) == sorted(pages)
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
@@ -69,6 +70,7 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_
     assert (built.returncode, built.stderr) == (0, "")
     pages = list(tmp_path.rglob("*.html"))
     assert len(pages) > 60
+    assert [name for name in GENERATED if (tmp_path / name).with_suffix(".html") not in pages] == []
     loaded = re.compile(
         r"<(?:script|img|iframe|source)[^>]* src=\"?(?:https?:)?//|<link[^>]* href=\"?(?:https?:)?//|class=\"?mermaid"
     )

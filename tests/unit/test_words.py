@@ -1,61 +1,48 @@
-"""The check of our words: which names and sentences it counts."""
+"""The check of our words: which names and sentences it finds, and in which lines."""
 
 from __future__ import annotations
 
 import ast
-import importlib.util
-import sys
+import subprocess
+import tomllib
 from pathlib import Path
-from types import ModuleType
+from typing import Any, Final
 
-import pytest
+from tests.tools import tool
 
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def words() -> ModuleType:
-    """tools/words.py, which is in no package."""
-    specification = importlib.util.spec_from_file_location("tailrace_words", ROOT / "tools" / "words.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["tailrace_words"] = module
-    specification.loader.exec_module(module)
-    return module
+ROOT: Final = Path(__file__).parents[2]
+WORDS: Final = tool("words")
 
 
-NAMES = """
+def faults(source: str, empty: str, longest: int = 99) -> list[str]:
+    options = {"empty-names": empty.split(), "conventional-parameters": ["before"], "longest-sentence": longest}
+    return sorted(fault for _, fault in WORDS.findings(ast.parse(source), options))
+
+
+NAMES: Final = """
 at = 1
 class Shelf:
     there = 2
-def outer(found):
+def outer(found, before, /, *places):
     one = found
-    one = 2
     for number, (at, _) in []:
         def inner():
             kept = [place for place in (said := [])]
     with open("x") as told:
-        self.gone = 1
+        self.gone = lambda whole: before
 """
 
 
-def test_every_local_counts_once_in_its_function(words: ModuleType) -> None:
-    """Neither modules, classes and attributes nor parameters, which have a share of their own."""
-    names = sorted(finding.text for finding in words.local_names(ast.parse(NAMES)))
-    assert names == ["_", "at", "kept", "number", "one", "place", "said", "told"]
+def test_names_are_locals_and_parameters() -> None:
+    """Neither those of modules and classes nor attributes, nor parameters with usual names."""
+    names = faults(NAMES, "at before found gone kept number one place places said there told whole")
+    assert names == [
+        *(f"name {name}" for name in ("at", "kept", "number", "one", "place", "said", "told")),
+        *(f"parameter {name}" for name in ("found", "places", "whole")),
+    ]
 
 
-def test_every_parameter_counts_but_those_with_usual_names(words: ModuleType) -> None:
-    tree = ast.parse("def f(at, /, before, *places, wanted=1, **more):\n    return lambda one: one")
-    assert sorted(finding.text for finding in words.parameters(tree)) == [
-        "at", "before", "more", "one", "places", "wanted",
-    ]  # fmt: skip
-    share = words.shares({Path("x.py"): tree}, {"at", "one", "before"}, 25, {"before"})["empty_parameters"]
-    assert (share.bad, share.all) == (2, 6)
-
-
-SPOKEN = '''"""A module. It has two sentences."""
+SPOKEN: Final = '''"""A module. It has two sentences."""
 def f(log, error):
     log.warning("batch %d waits: %s", 1, error)
     raise SettingsError(f"the setting {error} is wrong. Correct it")
@@ -66,36 +53,56 @@ def f(log, error):
 '''
 
 
-def test_sentences_are_those_that_people_read(words: ModuleType) -> None:
-    assert [finding.text for finding in words.sentences(ast.parse(SPOKEN))] == [
-        "A module",
-        "It has two sentences",
-        "batch %d waits: %s",
+def test_sentences_are_those_that_people_read() -> None:
+    assert [fault.partition(": ")[2] for fault in faults(SPOKEN, "", 1)] == [
+        "A module", "Correct it", "The table", "nothing is parked", "It has two sentences", "batch %d waits: %s",
         "the setting X is wrong",
-        "Correct it",
-        "nothing is parked",
-        "The table",
-    ]
+    ]  # fmt: skip
+    assert faults(SPOKEN, "", 4) == ["5 words: the setting X is wrong"]
 
 
-def test_shares_are_of_all_names_and_sentences(words: ModuleType) -> None:
-    shares = words.shares({Path("x.py"): ast.parse(NAMES), Path("y.py"): ast.parse(SPOKEN)}, {"one", "at"}, 3)
-    assert (shares["empty_names"].bad, shares["empty_names"].all, shares["empty_names"].percent) == (2, 8, 25.0)
-    assert (shares["long_sentences"].bad, shares["long_sentences"].all) == (3, 7)
+def test_lines_are_those_that_the_last_commit_does_not_have(tmp_path: Path) -> None:
+    """Committed before, changed since, and new to git; only in the packages."""
+
+    def git(*arguments: str) -> None:
+        author = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(("git", *author, *arguments), cwd=tmp_path, check=True, capture_output=True)
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    git("init")
+    assert WORDS.base_of(tmp_path) == ""
+    write("common/tailrace_x/a.py", "1\n2\n3\n")
+    write("common/tailrace_x/gone.py", "1\n")
+    write("tests/tailrace.py", "1\n")
+    git("add", ".")
+    git("commit", "-m", "first")
+    assert WORDS.base_of(tmp_path) == ""
+    write("common/tailrace_x/a.py", "1\nnew\nnew\n2\n3\n")
+    (tmp_path / "common/tailrace_x/gone.py").unlink()
+    git("commit", "-am", "second")
+    write("common/tailrace_x/a.py", "1\nnew\nnew\n2\nchanged\n")
+    write("common/tailrace_x/below/b.py", "1\n2\n")
+    write("tests/tailrace.py", "2\n")
+    base = WORDS.base_of(tmp_path)
+    assert base
+    assert WORDS.added(tmp_path, base) == {"common/tailrace_x/a.py": {2, 3, 5}, "common/tailrace_x/below/b.py": {1, 2}}
+    git("update-ref", "refs/remotes/origin/main", "HEAD~1")
+    git("commit", "-am", "third")
+    assert WORDS.base_of(tmp_path) == base
+    git("update-ref", "refs/remotes/origin/main", "HEAD")
+    assert WORDS.base_of(tmp_path) not in ("", base)
 
 
-def test_comments_are_lines_of_their_own(words: ModuleType) -> None:
-    share = words.comments(["# why\nx = 1  # noqa: X\n    # whose rule\n", "y = '#'\n"])
-    assert (share.bad, share.all, share.percent) == (2, 4, 50.0)
+def test_comments_are_lines_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("# why\nx = 1  # noqa: X\n    # whose rule\ny = '#'\n")
+    assert list(WORDS.sparse(tmp_path, {".": 50.0})) == []
+    [fault] = WORDS.sparse(tmp_path, {".": 50.1})
+    assert "50.0 comments in 100 lines" in fault
 
 
-def test_directories_with_a_least_share_of_comments_exist(words: ModuleType) -> None:
-    options = words.tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["words"]
+def test_directories_with_a_least_share_of_comments_exist() -> None:
+    options: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["words"]
     assert [name for name in options["comments"] if not (ROOT / name).is_dir()] == []
-    assert [*words._sparse(dict.fromkeys(options["comments"], 101.0))] != []
-
-
-def test_every_package_of_ours_has_limits(words: ModuleType) -> None:
-    packages = {path.parent.name for path in ROOT.glob("*/tailrace*/__init__.py")}
-    assert set(words.tomllib.loads(words.LIMITS.read_text())) == packages
-    assert {words.package(name).name for name in packages} == packages

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.agent.catch_up import copy_segments
 from benchmarks.agent.figures import Sample, catch_up_of, cpu_seconds, most_memory_mb, percentile, table
 from benchmarks.agent.processes import cpu_of
+from benchmarks.decode import _memory
 from tailrace.segments.index import Index, parse_index
 
 
@@ -82,6 +83,13 @@ def test_most_memory_is_in_megabytes() -> None:
     assert most_memory_mb("Name:\tx\nVmPeak:\t  99 kB\nVmHWM:\t  2048 kB\n") == 2.0
     with pytest.raises(ValueError, match="VmHWM"):
         most_memory_mb("Name:\tx\n")
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_child_is_not_its_parents(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text('{"tables": [], "columns": []}')
+    ballast = b"x" * (300 << 20)
+    assert 10 < _memory(tmp_path, 1) < 150 < len(ballast) >> 20
 
 
 def test_table_has_a_column_as_wide_as_its_widest_cell() -> None:
