@@ -26,7 +26,12 @@ def data_files(table: Table, uri: str, paths: Sequence[str]) -> list[DataFile]:
 def change_files(transaction: Transaction, added: Sequence[DataFile], removed: Sequence[DataFile]) -> None:
     """Make one snapshot with files in place of others. The commit asks for the snapshot that was read."""
     changes = transaction.update_snapshot()
-    with changes.overwrite() if removed else changes.merge_append() as snapshot:
+    snapshot = changes.overwrite() if removed else changes.merge_append()
+    evaluator_of = snapshot._build_manifest_evaluator  # noqa: SLF001 - nothing else is there to mend it by
+    # An evaluator keeps the manifest that it looks at, and pyiceberg would let several threads have one: it would then
+    # miss a removed file. So each manifest has its own.
+    snapshot._build_manifest_evaluator = lambda spec: lambda manifest: evaluator_of(spec)(manifest)  # type: ignore[method-assign]  # noqa: SLF001 - as above
+    with snapshot:
         for file in removed:
             snapshot.delete_data_file(file)
         for file in added:
