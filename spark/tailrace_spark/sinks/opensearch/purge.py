@@ -55,7 +55,7 @@ def forget(client: SearchClient, index: TableIndex, until: int, now: int, limit:
     purged: list[int] = []
     for page in client.search(index.index, due, source=True):
         for document in page:
-            op, written = _forgotten(document, index.entry.definition, until * _MICROS, now)
+            op, written = forgotten(document, index.entry.definition, until * _MICROS, now)
             if written is not None:
                 purged.append(written)
             if op is not None:
@@ -67,8 +67,11 @@ def forget(client: SearchClient, index: TableIndex, until: int, now: int, limit:
     return len(client.bulk(index.write_alias, ops).done) if ops else 0
 
 
-def _forgotten(document: StoredDocument, table: Table, horizon: int, now: int) -> tuple[Op | None, int | None]:
-    """What becomes of a document, and the largest write time of what it loses."""
+def forgotten(document: StoredDocument, table: Table, horizon: int, now: int) -> tuple[Op | None, int | None]:
+    """What becomes of a document, and the largest write time of what it loses; None: nothing.
+
+    Up to `horizon`, in microseconds; `now` in seconds.
+    """
     if document.id.startswith(_HEADS):
         return _head(document, horizon, now)
     key, row = decode_row(document.state)

@@ -141,6 +141,32 @@ def test_requests_are_taken_once_and_concern_their_table_alone() -> None:
     assert started.active
 
 
+@pytest.mark.promise("snapshots.read-back")
+def test_which_tables_were_read_is_known_after_many_more_snapshots() -> None:
+    """Those that ended long ago are forgotten, but for their tables; of a table that was not begun nothing was read."""
+    snapshots, tables = Snapshots(), [f"shop.t{number}" for number in range(250)]
+    for number, table in enumerate(tables):
+        snapshots = snapshots.take(request("start", table, f"r{number}"), 1.0)
+        asked = snapshots.tables[-1]
+        if number % 2:
+            snapshots = snapshots.put(asked.over(State.CANCELLED, 3.0))
+        else:
+            snapshots = snapshots.put(asked.begun("x", 2.0, {}, 0).over(State.DONE, 3.0))
+        snapshots = snapshots_from_json(snapshots.to_json())
+    assert [snapshot.table for snapshot in snapshots.tables] == tables[-101:]
+    assert snapshots.tables_read == set(tables[::2])
+
+
+def test_one_that_has_not_ended_is_never_forgotten() -> None:
+    snapshots = Snapshots().take(request("start", "shop.slow", "slow"), 1.0)
+    snapshots = snapshots.put(snapshots.tables[0].begun("x", 2.0, {}, 0).paused())
+    for number in range(150):
+        snapshots = snapshots.take(request("start", name=f"r{number}"), 1.0)
+        snapshots = snapshots.put(snapshots.tables[-1].over(State.CANCELLED, 3.0))
+    assert (snapshots.tables[0].table, len(snapshots.tables)) == ("shop.slow", 102)
+    assert snapshots.tables_read == {"shop.slow"}
+
+
 def test_a_snapshot_that_is_paused_in_a_round_reads_that_round_first_when_it_goes_on() -> None:
     snapshot = TableSnapshot(id="a", table="shop.orders", asked=0).begun("x", 1, {}, 0).planned([WHOLE])
     snapshots = Snapshots(tables=(snapshot,)).take(request("pause"), 2.0).take(request("resume", name="r2"), 3.0)

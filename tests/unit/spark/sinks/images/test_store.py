@@ -353,6 +353,19 @@ def test_what_comes_later_than_the_horizon_has_no_images(url: str) -> None:
     assert again == [[("c", 1, None, {"amount": 9}, ("amount",))]]
 
 
+def test_of_a_row_the_older_tombstone_goes_and_the_newer_one_stays(url: str) -> None:
+    """So a write between the two is told, without what the newer tombstone covers."""
+    clock, stream, second = [910.0], Stream(), 1_000_000
+    older, newer = LOG.insert(K, (1,), 900 * second, photo=None), LOG.update(K, (1,), 950 * second, amount=None)
+    late, between = (LOG.update(K, (1,), at * second, amount=9, photo=b"x") for at in (900, 940))
+    with closing(ImageStore(url, merge_horizon=100, clock=lambda: clock[0])) as store:
+        images_of(store, stream.piece(older, newer))
+        clock[0] = 1_020
+        images_of(store, stream.piece(LOG.insert(K, (2,), 1_000 * second, amount=1)))
+        found = told(images_of(store, stream.piece(late), stream.piece(between)))
+    assert found == [None, [("u", 1, {}, {"photo": "78"}, ("photo",))]]
+
+
 def test_what_cannot_be_told_holds_up_nothing(database: Database) -> None:
     """Values that are none of their type, and keys that no index takes."""
     bad = LOG.insert(K, (1,), 10, amount=5)

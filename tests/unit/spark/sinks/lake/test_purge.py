@@ -170,6 +170,24 @@ def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
 
 @pytest.mark.slow
 @pytest.mark.promise("lake.purge")
+def test_of_a_row_the_older_tombstone_goes_and_the_newer_one_stays(
+    stores: Stores, time: Time, sink: LakeCurrent
+) -> None:
+    """So a write between the two is merged, and one that the newer tombstone covers shows nothing."""
+    log = Log(PLAIN)
+    sink.write([piece([log.insert((1,), (), at(0), v=None), log.update((1,), (), at(5), w=None)])])
+    time.now = NOW + HORIZON + 2
+    sink.sweep()
+    purged = CurrentTable.open(stores(), "shop.plain")
+    assert purged is not None
+    assert purged.entry.purged_to == at(0)
+    between = [log.update((1,), (), at(4), v="x"), log.update((1,), (), at(4), w=7)]
+    assert sink.write([piece(between)]) == Summary(2, 1)
+    assert visible(stores, "plain", "id", "v", "w") == [(1, "x", None)]
+
+
+@pytest.mark.slow
+@pytest.mark.promise("lake.purge")
 def test_what_came_late_is_kept_as_long(stores: Stores, time: Time, sink: LakeCurrent) -> None:
     log = Log(PLAIN)
     sink.write([piece([log.delete((2,), (), at(-50_000)), log.delete_partition((3,), at(-50_000))])])

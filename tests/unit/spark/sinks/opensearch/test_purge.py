@@ -81,6 +81,21 @@ def test_what_only_deletes_goes_and_what_is_shown_stays(proxy: SearchProxy) -> N
         assert searched.everything() == everything
 
 
+@pytest.mark.promise("opensearch.purge")
+@pytest.mark.long
+def test_of_a_row_the_older_tombstone_goes_and_the_newer_one_stays(proxy: SearchProxy) -> None:
+    """So a write between the two is merged, and one that the newer tombstone covers shows nothing."""
+    searched, time, log = searched_by(proxy), Time(NOW), Log(PLAIN)
+    with closing(searched.open(time)) as sink:
+        write(sink, log.insert((1,), (), at(0), v=None), log.update((1,), (), at(5), w=None))
+        time.now = NOW + HORIZON + 2
+        sink.sweep()
+        between = [log.update((1,), (), at(4), v="x"), log.update((1,), (), at(4), w=7)]
+        assert write(sink, *between) == Summary(2, 1)
+        assert write(sink, log.update((1,), (), at(0), v="late")) == Summary(0, 0, 1)
+        assert searched.rows(PLAIN, "id", "v", "w") == [(1, "x", None)]
+
+
 @pytest.mark.long
 def test_what_came_late_is_kept_as_long(proxy: SearchProxy) -> None:
     searched, time, log = searched_by(proxy), Time(NOW), Log(PLAIN)

@@ -70,6 +70,20 @@ def test_what_only_deletes_is_forgotten_and_what_is_shown_stays(database: Databa
     assert database.everything() == kept
 
 
+def test_of_a_row_the_older_tombstone_goes_and_the_newer_one_stays(
+    database: Database, time: Time, sink: SqlSink
+) -> None:
+    """So a write between the two is merged, and one that the newer tombstone covers shows nothing."""
+    log = Log(PLAIN)
+    sink.write([piece([log.insert((1,), (), at(0), v=None), log.update((1,), (), at(5), w=None)])])
+    time.now = NOW + HORIZON + 2
+    sink.sweep()
+    assert database.select("SELECT purged_to FROM tailrace_purges") == [(at(0),)]
+    between = [log.update((1,), (), at(4), v="x"), log.update((1,), (), at(4), w=7)]
+    assert sink.write([piece(between)]) == Summary(2, 1)
+    assert database.select("SELECT * FROM shop_plain") == [(1, "x", None)]
+
+
 def test_what_came_late_is_kept_as_long(database: Database, time: Time, sink: SqlSink) -> None:
     log = Log(PLAIN)
     sink.write([piece([log.delete((2,), (), at(-50_000)), log.delete_partition((3,), at(-50_000))])])
