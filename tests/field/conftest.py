@@ -12,7 +12,9 @@ __all__ = ["cassandra", "feed", "kafka", "keyspace_name", "means", "prefix", "se
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Their services live with py4j's habit of dropping sockets unclosed."""
+    """All of this folder needs services, and minutes."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket.socket:ResourceWarning"))

@@ -17,6 +17,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.job.metrics import StreamMetrics
@@ -30,6 +31,7 @@ from tests.postgres import new_database
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
+from tests.unit.spark.sinks.hostile import WRITE_TIMES
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -161,6 +163,19 @@ def test_topics_reach_the_database(spark: SparkSession, feed: Feed, settings: Se
     assert ["published" in reason or "starts with" in reason for (reason,) in reasons] == [True, True]
     values = {bytes(value) for (value,) in database.select("SELECT value FROM tailrace_dead_letters")}
     assert values == {b"hello, this is no change", b"\xc3\x01" + b"\xee" * 30}
+
+
+@pytest.mark.promise("sinks.extreme-values")
+def test_write_times_at_the_ends_stop_no_table(
+    spark: SparkSession, feed: Feed, settings: Settings, database: Database
+) -> None:
+    """With tokens at the ends too. Only what was written long before it was published is late."""
+    feed.announce()
+    changes = [LOG.insert(("a",), (number,), at, amount="1") for number, at in enumerate(WRITE_TIMES)]
+    feed.publish([replace(change, token=token) for change in changes for token in (MIN_TOKEN, change.token, MAX_TOKEN)])
+    batches = follow(spark, settings, database)
+    assert orders(database) == [("a", number, None, "1", None) for number in range(len(WRITE_TIMES))]
+    assert sum(batch.marks.get("late", 0) for batch in batches) == 3 * sum(at <= 0 for at in WRITE_TIMES)
 
 
 @pytest.mark.spine

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tailrace_spark.streams.assign import LATENESS_SECONDS
+from tailrace_spark.streams.assign import LATE_SQL
 
 PROCESSING: Final = "Processing new data"
 """Spark's own words while a batch is being processed."""
@@ -36,12 +36,11 @@ def observed(heads: DataFrame) -> DataFrame:
 
     `records`, `undecodable` of them, `late` ones, and `written`: the newest write time, in microseconds.
     """
-    late = F.col("published") * 1000 - F.col("written") > LATENESS_SECONDS * 1_000_000
     return heads.observe(
         "tailrace",
         F.count(F.lit(1)).alias("records"),
         F.count_if(F.col("op").isNull()).alias("undecodable"),
-        F.count_if(late).alias("late"),
+        F.count_if(F.expr(LATE_SQL)).alias("late"),
         F.max("written").alias("written"),
     )
 

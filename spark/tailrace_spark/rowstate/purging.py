@@ -13,20 +13,21 @@ _FOR_EVER: Final = 2**61
 
 
 def purge(state: RowState, horizon: int) -> int | None:
-    """Remove tombstones and deletions written up to `horizon`, in microseconds, and what expired by then.
+    """Remove tombstones, deletions and what has expired, where it was written up to `horizon`, in microseconds.
 
     Live data stays, and visible values are the same before and after. Returns the largest write time that was removed;
     None where nothing was. Changes at or below it must not be merged any more, since no tombstone covers them now
     (contracts.md section 6: `merge_horizon`, `purged_to`). The caller sees to it that they arrived before the horizon.
     """
     # An expired cell or marker is a tombstone to Cassandra, of its own write time (BufferCell.purge). So it goes like
-    # one; Cassandra's condition, gc_grace_seconds, is the caller's horizon here.
+    # one; Cassandra's condition, gc_grace_seconds, is the caller's horizon here. A writer may have chosen a time far
+    # ahead (USING TIMESTAMP): purged before that, it would make late all that comes until then.
     purged: list[int] = []
     if state.deletion is not None and state.deletion.written <= horizon:
         purged.append(state.deletion.written)
         state.deletion = None
     marker = state.marker
-    if marker is not None and marker.expires is not None and marker.expires * _MICROS <= horizon:
+    if marker is not None and marker.expires is not None and _is_over(marker.written, marker.expires, horizon):
         purged.append(marker.written)
         state.marker = None
     for name in list(state.columns):
@@ -46,7 +47,7 @@ def deletes_from(state: RowState) -> int | None:
     if state.deletion is not None:
         soonest = min(soonest, seconds(state.deletion.written))
     if state.marker is not None and state.marker.expires is not None:
-        soonest = min(soonest, state.marker.expires)
+        soonest = min(soonest, max(state.marker.expires, seconds(state.marker.written)))
     for column in state.columns.values():
         if column.deletion is not None:
             soonest = min(soonest, seconds(column.deletion.written))
@@ -59,7 +60,7 @@ def deletes_from(state: RowState) -> int | None:
             if cell.value is None:
                 soonest = min(soonest, seconds(cell.written))
             elif cell.ttl is not None and cell.expires is not None:
-                soonest = min(soonest, cell.expires)
+                soonest = min(soonest, max(cell.expires, seconds(cell.written)))
     return None if soonest == _FOR_EVER else soonest
 
 
@@ -99,4 +100,8 @@ def _purge_column(column: ColumnState, horizon: int, purged: list[int]) -> None:
 def _deletes(cell: CellState, horizon: int) -> bool:
     if cell.value is None:
         return cell.written <= horizon
-    return cell.ttl is not None and cell.expires is not None and cell.expires * _MICROS <= horizon
+    return cell.ttl is not None and cell.expires is not None and _is_over(cell.written, cell.expires, horizon)
+
+
+def _is_over(written: int, expires: int, horizon: int) -> bool:
+    return written <= horizon and expires * _MICROS <= horizon

@@ -27,6 +27,10 @@ log = logging.getLogger("tailrace_spark")
 
 LATENESS_SECONDS: Final = 3 * 3600 + 600
 """Cassandra's hint window and ten minutes: what is published later than that after its write is marked `late`."""
+# In milliseconds: writers choose write times, so products and differences of them may overflow. That wraps in numpy,
+# and ends the query in Spark's ANSI mode.
+LATE_SQL: Final = f"written div 1000 < published - {LATENESS_SECONDS * 1000}"
+"""Of the columns of `with_head`: whether a change gets that mark."""
 LATE: Final = "late"
 UNDECODABLE: Final = "undecodable"
 
@@ -55,14 +59,14 @@ def assigned(
     `late`; `undecodable` for a record that is no change, whose head, stream and generation are null.
     """
     source = partial(_given, table) if isinstance(table, StreamTable) else table
-    return heads.mapInArrow(partial(_assign, source, prefix, lateness_seconds * 1_000_000), COLUMNS)
+    return heads.mapInArrow(partial(_assign, source, prefix, lateness_seconds * 1000), COLUMNS)
 
 
 def assigned_here(heads: pa.Table, table: StreamTable, prefix: str) -> pa.Table:
     """As `assigned`, of a DataFrame's rows that are here in this process: some 50 ns a row, and no Python workers."""
-    lateness_micros = LATENESS_SECONDS * 1_000_000
-    batches = [_assign_batch(table, prefix, lateness_micros, batch) for batch in heads.to_batches()]
-    return pa.Table.from_batches(batches or [_assign_batch(table, prefix, lateness_micros, _empty(heads.schema))])
+    lateness_ms = LATENESS_SECONDS * 1000
+    batches = [_assign_batch(table, prefix, lateness_ms, batch) for batch in heads.to_batches()]
+    return pa.Table.from_batches(batches or [_assign_batch(table, prefix, lateness_ms, _empty(heads.schema))])
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -113,22 +117,22 @@ def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
 
 
 def _assign(
-    source: TableSource, prefix: str, lateness_micros: int, batches: Iterator[pa.RecordBatch]
+    source: TableSource, prefix: str, lateness_ms: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     forget_archives()
     table: StreamTable | None = None
     for batch in batches:
         if table is None:
             table = source()
-        yield _assign_batch(table, prefix, lateness_micros, batch)
+        yield _assign_batch(table, prefix, lateness_ms, batch)
 
 
-def _assign_batch(table: StreamTable, prefix: str, lateness_micros: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _assign_batch(table: StreamTable, prefix: str, lateness_ms: int, batch: pa.RecordBatch) -> pa.RecordBatch:
     decodable = batch.column("token").is_valid()
     tokens, written = (_int64s(batch.column(name)) for name in ("token", "written"))
     assignments = table.assign(tokens, written)
     undecodable = ~_bools(decodable)
-    late = ~undecodable & (_int64s(batch.column("published")) * 1000 - written > lateness_micros)
+    late = ~undecodable & (written // 1000 < _int64s(batch.column("published")) - lateness_ms)
     flags = [(assignments.marks == index) & ~undecodable for index in range(1, len(MARKS))]
     marks = _lists([*(str(mark) for mark in MARKS[1:]), LATE, UNDECODABLE], [*flags, late, undecodable])
     keyspaces, tables = _names(prefix, batch.column("topic"))

@@ -16,7 +16,7 @@ from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.sql.types import ToSql, same, to_sql
 
-_LONG_AGO: Final = -(2**62)
+_LONG_AGO: Final = -(2**63)  # no write time: to Cassandra it stands for "no timestamp"
 
 
 class _Value:

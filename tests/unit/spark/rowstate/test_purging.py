@@ -10,7 +10,7 @@ from tailrace_schemas.change import Change, Deletion, Marker
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.cells import CellState
 from tailrace_spark.rowstate.deletions import PartitionState, RangeDeletion
-from tailrace_spark.rowstate.purging import purge, purge_partition
+from tailrace_spark.rowstate.purging import deletes_from, purge, purge_partition
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tailrace_spark.rowstate.visible import visible
 from tests.unit.spark.changes import OF_ANY_BYTES, row_changes
@@ -57,12 +57,22 @@ def _all_newer(change: Change, than: int) -> bool:
         (CellState(5, None, 3, None), 5, False),
         (CellState(5, 10, 50, b"\0\0\0\1"), 50 * SECOND - 1, True),
         (CellState(5, 10, 50, b"\0\0\0\1"), 50 * SECOND, False),
+        (CellState(2**63 - 1, 10, 50, b"\0\0\0\1"), 100 * SECOND, True),
     ],
 )
 def test_cells(cell: CellState, horizon: int, kept: bool) -> None:
     state = RowState(None, None, {b"v": ColumnState(None, {None: cell})})
     assert purge(state, horizon) == (None if kept else 5)
     assert state.empty is not kept
+
+
+def test_what_expired_and_was_written_far_ahead_stays() -> None:
+    """Else everything that is written until then would be as old as what was purged: late, and in no table."""
+    ahead = 200 * SECOND
+    state = RowState(Marker(ahead, 10, 50), None, {b"v": ColumnState(None, {None: CellState(ahead, 10, 60, b"a")})})
+    assert purge(state, 100 * SECOND) is None
+    assert deletes_from(state) == 200
+    assert purge(state, ahead) == ahead
 
 
 def test_the_row_its_marker_and_collections() -> None:

@@ -29,7 +29,7 @@ from tests.held import Record, hold
 from tests.support.shop import ORDERS, one_change
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, broken
-from tests.unit.spark.sinks.hostile import FIELDS, NAMES, TYPES, extremes, row
+from tests.unit.spark.sinks.hostile import FIELDS, NAMES, TYPES, WRITE_TIMES, extremes, row
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain", table_id=UUID(int=7))
@@ -229,6 +229,18 @@ class ChangeLogContract:
         assert delivered_by(piece) == {
             place_of(record): forms.of(tables[record["table"]]).read(record) for record in records
         }
+
+    @pytest.mark.promise("sinks.extreme-values")
+    def test_write_times_at_the_ends_go_out(self, stores: Callable[[], Outside]) -> None:
+        outside, topic, log = stores(), Topic(), Log(PLAIN)
+        changes = [
+            change
+            for number, at in enumerate(WRITE_TIMES)
+            for change in (log.insert((number,), (), at, v="a"), log.delete((number,), (), at))
+        ]
+        piece = topic.piece(*changes)
+        assert deliver(outside, piece) == Summary(len(changes), len(changes), 0)
+        assert changes_of(once(outside.records()), PLAIN) == delivered_by(piece)
 
     def test_an_empty_batch_is_nothing(self, stores: Callable[[], Outside]) -> None:
         outside = stores()

@@ -165,6 +165,10 @@ TYPES: Final = hostile(
 )
 
 
+WRITE_TIMES: Final = (-(2**63) + 1, -(2**53) - 1, -1, 0, 2**53 + 1, 2**63 - 1)
+"""Of USING TIMESTAMP: the first and the last that Cassandra takes, and what a floating-point number cannot hold."""
+
+
 def extremes() -> list[Change]:
     """Rows in which each column of TYPES has each value of EXTREMES once at least, alone and in collections."""
     columns = {one.name: one for one in TYPES.regular}

@@ -31,7 +31,7 @@ from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import broken, delivered, piece
-from tests.unit.spark.sinks.hostile import TYPES, extremes
+from tests.unit.spark.sinks.hostile import TYPES, WRITE_TIMES, extremes
 from tests.unit.tables import table
 
 WIDE = table(
@@ -265,6 +265,26 @@ class MergingContract:
         assert (done.changes + done.dead_letters, done.deferred) == (len(changes) + 1, 0)
         assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
         assert len(followed.rows(TYPES, "id")) == len(changes) - followed.dead_letters() >= 1
+
+    @pytest.mark.promise("sinks.extreme-values")
+    def test_write_times_at_the_ends_merge_as_all_others(self, followed: Followed) -> None:
+        log, changes = Log(WIDE), list[Change]()
+        for number, at in enumerate(WRITE_TIMES):
+            changes += [
+                log.insert((number,), (1,), at, v="a"),
+                log.static((number,), at, s="b"),
+                log.delete((number,), (2,), at),
+                log.delete_range((number,), (3,), (5,), at),
+                log.delete_partition((-number,), at),
+            ]
+            changes += [log.insert((number,), (place,), other, v="c") for place, other in enumerate(WRITE_TIMES)]
+        time, columns = Time(), ("id", "c", "s", "v")
+        done = write(followed, *changes, Log(PLAIN).insert((1,), (), 1, v="a"), time=time)
+        assert (done.changes, done.dead_letters, done.deferred) == (len(changes) + 1, 0, 0)
+        with closing(followed.open(time)) as sink:
+            sink.sweep()
+        assert followed.rows(WIDE, *columns) == selected(WIDE, changes, *columns)
+        assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
 
     def test_a_value_that_is_none_of_its_type_is_set_aside_alone(self, followed: Followed) -> None:
         log = Log(PLAIN)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from tailrace_schemas.change import Bound, Cell, Change, Op, record_times
+from tailrace_schemas.change import Bound, Cell, Change, Deletion, Op, record_times
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.digest import mutation_digest
@@ -27,6 +27,7 @@ from tailrace_spark.sinks.cassandra.log.layout import (
 )
 
 _UUID_EPOCH: Final = 0x01B21DD213814000
+_LATEST_TIME: Final = (1 << 63) - 1
 _LATEST_UUID: Final = (1 << 60) - 1
 _VARIANT: Final = 1 << 63
 _DIGEST_BITS: Final = (1 << 62) - 1
@@ -126,12 +127,17 @@ def write_times(change: Change) -> set[int]:
     if change.op is Op.TRUNCATE:
         return set()
     times = {cell.written for cell in change.cells}
-    times |= {column_deletion.deletion.written + 1 for column_deletion in change.column_deletions}
+    times |= {_overwritten_at(column_deletion.deletion) for column_deletion in change.column_deletions}
     if change.marker is not None:
         times.add(change.marker.written)
     if change.deletion is not None:
         times.add(change.deletion.written)
     return times
+
+
+def _overwritten_at(deletion: Deletion) -> int:
+    """A microsecond after a collection's deletion, but behind the last write time there is none."""
+    return min(deletion.written + 1, _LATEST_TIME)
 
 
 def time_uuid(written: int, digest: bytes) -> bytes:
@@ -226,7 +232,8 @@ def _slots(change: Change) -> dict[tuple[int, int], _Slot]:
         else:
             slot.edit(cell.column).live.append((cell.path, cell.value))
     for column_deletion in change.column_deletions:
-        slots.setdefault((column_deletion.deletion.written + 1, 0), _Slot()).edit(column_deletion.column).deleted = True
+        written = _overwritten_at(column_deletion.deletion)
+        slots.setdefault((written, 0), _Slot()).edit(column_deletion.column).deleted = True
     return slots
 
 

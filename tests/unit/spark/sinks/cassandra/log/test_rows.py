@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Deletion, Marker, Op
+from tailrace_schemas.change import Change, ColumnDeletion, Deletion, Marker, Op
 from tailrace_schemas.cql.types import CqlType, parse_type
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.digest import change_digest, mutation_digest
@@ -22,7 +22,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, RecordId
 from tailrace_spark.sinks.cassandra.log.rows import LogRow, log_rows, time_uuid, write_times
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.changes import PLAIN, row_changes
+from tests.unit.spark.changes import PLAIN, column, row_changes
 from tests.unit.tables import table
 
 STREAM = bytes(15) + b"\x01"
@@ -206,6 +206,14 @@ def test_the_time_is_the_write_time_with_the_mutations_digest() -> None:
     for beyond in (-12_219_292_800_000_001, 2**62, 2**63 - 1):
         with pytest.raises(UnsupportedError, match="fits into no time UUID"):
             time_uuid(beyond, digest)
+
+
+def test_no_write_time_is_behind_the_last_one() -> None:
+    """A collection's deletion counts as written a microsecond later, where there is one."""
+    change, m = LOG.insert((1,), (2,), 5), column(TABLE, "m")
+    for written, time in ((10, 11), (2**63 - 2, 2**63 - 1), (2**63 - 1, 2**63 - 1)):
+        deletion = ColumnDeletion(m, Deletion(written, 0))
+        assert write_times(replace(change, column_deletions=(deletion,))) == {5, time}
 
 
 @given(st.integers(-(10**16), 10**17), st.binary(min_size=16, max_size=16))
