@@ -157,7 +157,10 @@ def read_history(host: str, keyed_values: Iterable[tuple[bytes, bytes | None]]) 
     newest = {key: value for key, value in keyed_values if key.startswith(f"{host}/".encode())}
     own_values = {key: value for key, value in newest.items() if value is not None}
     records = (_decode(key, value, own_values) for key, value in own_values.items())
-    return tuple(sorted(filter(None, records), key=lambda record: (record.position, str(record.table_id))))
+    # A DROP comes before a CREATE of the same name in the same mutation, whatever the ids.
+    return tuple(
+        sorted(filter(None, records), key=lambda record: (record.position, bool(record.rows), str(record.table_id)))
+    )
 
 
 def _decode(key: bytes, value: bytes, own_values: Mapping[bytes, bytes]) -> HistoryRecord | None:

@@ -136,6 +136,11 @@ class SchemaHistory:
         timeline = self.timelines.get(table_id)
         return None if timeline is None else timeline.newest
 
+    def ever_published(self, table_id: UUID) -> bool:
+        """Whether a definition of an id has, or had, cdc = true."""
+        timeline = self.timelines.get(table_id)
+        return timeline is not None and any(table.cdc for table in timeline.tables)
+
     def inferred(self, table_id: UUID, position: Position) -> bool:
         """Whether the definition that holds for an id at a position was inferred, not said by the log."""
         timeline = self.timelines.get(table_id)
@@ -150,15 +155,15 @@ class SchemaHistory:
         defined, unsure = list(tables), set(self.unsure)
         for table in defined:
             timeline = timelines.get(table.id)
+            added += [] if table.id in self.current else [table]
             if timeline is None:
                 timelines[table.id] = Timeline((table,), (), (inferred,), (metadata,))
-                added.append(table)
             else:
                 previous = timeline.at(position) if timeline.since else timeline.newest
                 # With epochs, one that is no other is kept too: a writer of its epoch may stand before it in the log.
                 if previous != table or timeline.inferred_at(position) != inferred or metadata is not None:
                     timelines[table.id] = timeline.then(position, table, inferred, metadata)
-                    altered += [table] if previous != table else []
+                    altered += [table] if previous != table and table.id in self.current else []
             unsure |= {table.id} if inferred else set()
         difference = SchemaDifference(added=_sorted(added), altered=_sorted(altered))
         changed = self._with(timelines, self.current | {table.id for table in defined}, defined)

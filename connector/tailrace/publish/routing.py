@@ -31,13 +31,13 @@ from tailrace_schemas.topics import Internal, table_topic
 def assign_topics(prefix: str, tables: Iterable[Table], topics_in_use: Mapping[str, str]) -> dict[UUID, str]:
     """The topic of each table. `topics_in_use` are topics in use -> "keyspace.table" of each.
 
-    Where Kafka would see a collision (contracts.md 4), the table with the earlier id (a time uuid) has the plain name.
+    Where Kafka would see a collision (contracts.md 4), the table that comes first by name has the plain name.
     """
     used = dict(topics_in_use)
     topics: dict[UUID, str] = {}
-    for table in sorted(tables, key=lambda table: (table.id.time, table.id)):
+    # The order in which agents open tables, so that each gives the same table the plain name.
+    for table in sorted(tables, key=str):
         foreign = [topic for topic, name in used.items() if name != str(table)]
-        # The earlier id goes first, so that every agent gives the same table the plain name.
         topics[table.id] = table_topic(prefix, table.keyspace, table.name, table.id, foreign)
         used[topics[table.id]] = str(table)
     return topics

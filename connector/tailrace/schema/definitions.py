@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from typing import Final
+from uuid import UUID
 
 from tailrace.commitlog.entry import Entry
 from tailrace.history.objects import Objects, types_of
@@ -41,6 +42,8 @@ class LiveDefinitions:
         """The rows of `system_schema` after all DDL that was applied."""
         self.objects = Objects()
         """The keyspaces and types of users, after the same."""
+        self.dropped: dict[UUID, Position] = {}
+        """Where tables were dropped that were not created again."""
         self.unsure: set[Name] = set()
         """Tables whose newest definition was inferred."""
         self.inferred: dict[str, str] = {}
@@ -67,6 +70,8 @@ class LiveDefinitions:
     ) -> SchemaDifference:
         """A definition, which its rows make by now, holds from a position on; for sure, or not."""
         name = (table.keyspace, table.name)
+        if (dropped := self.dropped.pop(table.id, None)) is not None:
+            self._empty(table, dropped, position)
         self.history, difference = self.history.define(position, (table,), inferred=inferred, metadata=metadata)
         if name[0] not in SYSTEM:
             self.unsent.add(HistoryRecord(position, table.id, name, self.rows.rows(name), inferred, metadata))
@@ -75,6 +80,25 @@ class LiveDefinitions:
         else:
             self.unsure.discard(name)
         return difference
+
+    def drop(self, tables: Iterable[Table], position: Position) -> SchemaDifference:
+        """Tables are gone from a position on."""
+        dropped = tuple(tables)
+        self.history, difference = self.history.drop(dropped)
+        for table in dropped:
+            if table.keyspace not in SYSTEM:
+                self.dropped[table.id] = position
+                self.unsent.add(HistoryRecord(position, table.id, (table.keyspace, table.name)))
+        return difference
+
+    def _empty(self, table: Table, dropped: Position, position: Position) -> None:
+        """A table is created again with its id (WITH ID): all up to its DROP is gone, as by a truncation there."""
+        if not (table.cdc or self.history.ever_published(table.id)):
+            return
+        # Up to the DROP and not to the CREATE: on Cassandra 6 a write may precede the DDL of its table.
+        upto = (dropped.segment, dropped.offset) if dropped.epoch == position.epoch else (0, 0)
+        written = self.rows.written((table.keyspace, table.name))
+        self.truncations.add(Truncation(position, table.id, written // 1000, upto), self.read_up_to)
 
     def infer(self, table: Table, position: Position, words: str) -> bool:
         """The cluster's definition holds from a position on, though the log has no DDL of it; whether it is new."""
@@ -85,8 +109,7 @@ class LiveDefinitions:
         written = self.view.types_written(table)
         self.tell(object_told(change, position, written, inferred=True) for change in types)
         if previous is not None and previous.id != table.id:
-            self.history = self.history.drop((previous,))[0]
-            self.unsent.add(HistoryRecord(position, previous.id, name))
+            self.drop((previous,), position)
         difference = self.define(table, position, inferred=False)
         if difference:
             written = max(self.rows.written(name), self.view.types_written(table))

@@ -9,7 +9,6 @@ from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.errors import UnknownTableError
-from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import SchemaChange
 from tailrace.history.schema import SchemaDifference
 from tailrace.schema.announcements import ddl_events
@@ -59,13 +58,10 @@ def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
 
 
 def _drop(live: LiveDefinitions, change: SchemaChange, position: Position) -> tuple[Table, ...]:
-    dropped_ids = {table.id for table in change.dropped} - {table.id for table in change.defined}
-    live.history, difference = live.history.drop(table for table in change.dropped if table.id in dropped_ids)
     for table in change.dropped:
         live.truncations.forget(table.id)
-        if table.id in dropped_ids and table.keyspace not in SYSTEM:
-            live.unsent.add(HistoryRecord(position, table.id, (table.keyspace, table.name)))
-    return difference.dropped
+    defined_ids = {table.id for table in change.defined}
+    return live.drop((table for table in change.dropped if table.id not in defined_ids), position).dropped
 
 
 def _take(live: LiveDefinitions, mutation: Mutation, position: Position) -> None:

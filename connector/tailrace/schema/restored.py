@@ -20,6 +20,8 @@ _LOG: Final = logging.getLogger("tailrace.capture")
 def restore(live: LiveDefinitions, records: Sequence[HistoryRecord], resume: Resume) -> None:
     """Begin with what the log said so far. What was read of the cluster holds for ids that the records lack."""
     last = {record.table_id: record for record in records}
+    dropped = (record for record in last.values() if not (record.rows or record.unreadable))
+    live.dropped = {record.table_id: record.position for record in dropped if record.subject is Subject.TABLE}
     unreadable = [record for record in last.values() if record.unreadable]
     readable = [record for record in records if not (record.unreadable or last[record.table_id].unreadable)]
     newest = {(record.subject, record.name): record for record in readable}.values()

@@ -40,7 +40,8 @@ def examined(settings: Settings, request: Request) -> list[Check]:
 def _source(settings: Settings, request: Request) -> Iterator[Check]:
     tables: Sequence[Table] = ()
     try:
-        with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, timeout=_KAFKA_SECONDS) as schemas:
+        kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+        with SchemaReader(kafka, prefix, ordered=True, timeout=_KAFKA_SECONDS) as schemas:
             schemas.refresh()
             tables = [table for _, table in newest(schemas.values())]
     except TailraceError as error:

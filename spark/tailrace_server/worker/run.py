@@ -337,7 +337,7 @@ class StreamRun:
         """
         subscription, unfit = self._claim.subscription, Unfit()
         if subscription.table.pattern:
-            with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
+            with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
                 schemas.refresh()
                 shape = shape_of(settings.stream, sink, spark)
                 unfit = unfit_tables(

@@ -69,7 +69,7 @@ def replay(name: Name, config: SettingsFile = None) -> None:
     done = ReplayCounts()
     with (
         _opened(name, settings) as (sink, spark),
-        SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
+        SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas,
         RecordFetcher(settings.kafka.reveal()) as records,
     ):
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)

@@ -148,7 +148,7 @@ class Member:
         if self._shape is not None:
             kafka, prefix = self._settings.kafka.reveal(), self._settings.topics.prefix
             reads = reads_topic(self._spark, self._settings)
-            with closing(SchemaReader(kafka, prefix)) as schemas:
+            with closing(SchemaReader(kafka, prefix, ordered=True)) as schemas:
                 schemas.refresh()
                 self._shape.check(newest(entry for entry in schemas.values() if reads(entry.topic)))
         if self._check is not None:

@@ -47,7 +47,7 @@ class SnapshotContext(Closing):
         self._follows = follows
         kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
         self._prefix = prefix
-        self._schemas = SchemaReader(kafka, prefix)
+        self._schemas = SchemaReader(kafka, prefix, ordered=True)
         self._reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._ends = PartitionEnds(kafka)
         self._view: ClusterView | None = None
@@ -127,8 +127,9 @@ class SnapshotContext(Closing):
         encoder = Encoder(table, self._prefix)
         published = [entry for entry in schemas.values() if entry.table.id == table.id and entry.part == "value"]
         equal = [entry for entry in published if entry.table == table]
-        # One that nobody has published is the newest: the log follows Cassandra's own definition.
-        announced = max((entry.announced for entry in equal or published), default=-1)
+        # One that nobody has published is the newest: the log follows Cassandra's own definition. So is a table.
+        behind = max((entry.announced + 1 for entry in schemas.values() if str(entry.table) == str(table)), default=-1)
+        announced = max((entry.announced for entry in equal or published), default=behind)
         return SchemaEntry(
             schema_id=encoder.schema_id, topic=topic, table=table, avro=encoder.schema_text, announced=announced
         )

@@ -136,7 +136,7 @@ class Stream:
         """Make the parts that talk to Kafka, to the checkpoint and to the sink."""
         settings, checkpoint = self._settings, self._settings.stream.checkpoint
         kafka, prefix, stops = settings.kafka.reveal(), settings.topics.prefix, settings.stream.fail_on_data_loss
-        self._schemas = SchemaReader(kafka, prefix)
+        self._schemas = SchemaReader(kafka, prefix, ordered=True)
         self._ends = PartitionEnds(kafka)
         planned = PlannedOffsets(self._spark, checkpoint)
         self._watch = TopicWatch(
@@ -153,7 +153,7 @@ class Stream:
             )
         self._upkeep: Upkeep | None = None
         if (announced := sink.capabilities.announcements) is not None:
-            schemas, hosts = SchemaReader(kafka, prefix), KafkaHosts(kafka, prefix)
+            schemas, hosts = SchemaReader(kafka, prefix, ordered=True), KafkaHosts(kafka, prefix)
             self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
         executors, execution = self._executor_batches(sink), self._execution(sink)
         self._executors = executors

@@ -117,7 +117,8 @@ class Upkeep(Closing):
 
     def _mark(self, sink: WatermarkedSink, written: Callable[[], Ends | None]) -> None:
         """A change becomes visible before or with the progress that covers it: so progress is read before the ends."""
-        tables = {entry.topic: entry.table for entry in self._announced.values()}
+        known = sorted(self._announced.values(), key=lambda entry: entry.announced)
+        tables = {entry.topic: entry.table for entry in known}
         if not tables or (reached := written()) is None:
             return
         published = published_to(self._hosts.progress(), self._hosts.ring(), sink.lateness_ms)

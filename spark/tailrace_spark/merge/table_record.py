@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
-from uuid import UUID
 
 from tailrace_schemas.errors import CorruptError, SettingsError
 from tailrace_schemas.table import Table
@@ -70,15 +69,6 @@ def purge(record: Record, written: Iterable[int]) -> Record:
     # What purged tombstones covered came before them, so one write time tells for all of them what is late.
     former = () if record.purged_to is None else (record.purged_to,)
     return replace(record, purged_to=max((*written, *former), default=None))
-
-
-def made_later(first: UUID, second: UUID) -> bool:
-    """Of two tables of one name, whose ids these are: whether the first is the later one.
-
-    Cassandra's ids are time UUIDs, of when the table was created. Of others the one that is seen later is.
-    """
-    # TableMetadata's id is its time UUID (TimeUUID.Generator), unless CREATE TABLE names one (WITH ID).
-    return first.version != 1 or second.version != 1 or first.time > second.time
 
 
 def encode_record(record: TableRecord, own: Mapping[str, Any] | None = None) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache, partial, reduce
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
@@ -21,19 +18,17 @@ from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.avro.decode import reader_of
-from tailrace_schemas.avro.formed import plain_of
-from tailrace_schemas.avro.frames import BODY_SQL, body_at, frame
+from tailrace_schemas.avro.frames import BODY_SQL
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema
 from tailrace_schemas.cql.types import require_leaves
-from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.source.dedupe import one_copy, one_copy_by_event_time
 from tailrace_spark.source.kafka import PERMISSIVE, read_messages, with_head
+from tailrace_spark.source.rewriting import rewritten, unfit_columns
 from tailrace_spark.streams.assign import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
 from tailrace_spark.streams.worker_imports import forget_archives
-
-log = logging.getLogger("tailrace_spark")
 
 _RECORD: Final = ("key", "columns", "deleted", "raw", "cells", "range", "source")
 
@@ -57,8 +52,9 @@ def changes(
 
     With `table` ("keyspace.table") there are, instead of `value`: key, columns, deleted, raw, cells, range, source.
     They are structs of docs/contracts.md 3, whatever definition the writer had; values are plain, whatever its [avro]
-    was. Columns added after this call are seen by the next one. Needs the table's schema in `<prefix>.schemas`, else
-    raises ServiceError.
+    was. A column of another type in an earlier table of that name, which was dropped, is null in its records. Columns
+    added after this call are seen by the next one. Needs the table's schema in `<prefix>.schemas`, else raises
+    ServiceError.
 
     `options` are those of Spark's Kafka source, such as startingTimestamp, maxOffsetsPerTrigger or failOnDataLoss.
     `one_copy_seconds` leaves out copies of a change that come within that time after its first
@@ -81,7 +77,7 @@ def changes(
 
 def _entries(settings: Settings, table: str) -> tuple[str, list[SchemaEntry]]:
     """(Java regular expression of the table's topics, its value schemas)."""
-    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
+    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
         schemas.refresh()
         announced = sorted(schemas.values(), key=lambda entry: entry.announced)
         entries = [entry for entry in announced if str(entry.table) == table and entry.part == "value"]
@@ -90,7 +86,7 @@ def _entries(settings: Settings, table: str) -> tuple[str, list[SchemaEntry]]:
             f"{table} has no schema in {settings.topics.prefix}.schemas yet: has it cdc = true, and was it written to "
             "while an agent ran?"
         )
-    latest = max(entries, key=lambda entry: entry.table.id.time if entry.table.id.version == 1 else 0).table.id
+    latest = entries[-1].table.id
     names = sorted({entry.topic for entry in entries})
     return "|".join(re.escape(name) for name in names), [entry for entry in entries if entry.table.id == latest]
 
@@ -101,7 +97,8 @@ def _typed(frame: DataFrame, settings: Settings, entries: list[SchemaEntry]) -> 
     for column in (*definition.key, *definition.columns):
         require_leaves(column.type)
     reader = canonical_text(value_schema(definition, settings.topics.prefix))
-    convert = partial(_to_reader, settings.kafka.reveal(), settings.topics.prefix, reader)
+    as_json = json.dumps(table_to_json(definition))  # compiled classes cannot be pickled
+    convert = partial(_to_reader, settings.kafka.reveal(), settings.topics.prefix, reader, as_json)
     uniform = frame.mapInArrow(convert, COLUMNS)
     change = uniform.withColumn("change", from_avro(F.expr(BODY_SQL), reader, PERMISSIVE))
     metadata = [name for name in uniform.columns if name != "value"]
@@ -109,7 +106,7 @@ def _typed(frame: DataFrame, settings: Settings, entries: list[SchemaEntry]) -> 
 
 
 def _to_reader(
-    config: Mapping[str, Scalar], prefix: str, reader: str, batches: Iterator[pa.RecordBatch]
+    config: Mapping[str, Scalar], prefix: str, reader: str, definition: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Messages of other writer schemas re-written to the reader's; those that cannot be become null."""
     forget_archives()
@@ -120,15 +117,14 @@ def _to_reader(
             yield batch
             continue
         schemas = _schemas(tuple(config.items()), prefix)
+        unique_ids = filter(None, pc.unique(ids).to_pylist())
+        entries = {name: entry for name in unique_ids if (entry := schemas.get(name)) is not None}
         # A registry has its own id for the reader's schema, too.
-        matching_ids = {
-            writer_id
-            for writer_id in pc.unique(ids).to_pylist()
-            if writer_id == reader_id or _text(writer_id, schemas) == reader
-        }
+        matching_ids = {reader_id, *(name for name, entry in entries.items() if entry.avro == reader)}
+        unfit = {name: unfit_columns(entry.table, definition) for name, entry in entries.items()}
         values = [
-            value if writer_id in matching_ids else _rewrite(value, writer_id, reader, reader_id, schemas)
-            for value, writer_id in zip(batch.column("value").to_pylist(), ids.to_pylist(), strict=True)
+            value if name in matching_ids else rewritten(value, entries.get(name), reader, unfit.get(name, frozenset()))
+            for value, name in zip(batch.column("value").to_pylist(), ids.to_pylist(), strict=True)
         ]
         index = batch.schema.get_field_index("value")
         yield batch.set_column(index, batch.schema.field(index), pa.array(values, pa.binary()))
@@ -138,52 +134,6 @@ def _to_reader(
 def _schemas(config: tuple[tuple[str, Scalar], ...], prefix: str) -> SchemaReader:
     """The worker process's reader of `<prefix>.schemas`; it stays for later tasks."""
     return SchemaReader(dict(config), prefix)
-
-
-def _text(writer_id: bytes | None, schemas: Mapping[bytes, SchemaEntry]) -> str | None:
-    entry = None if writer_id is None else schemas.get(writer_id)
-    return None if entry is None else entry.avro
-
-
-def _rewrite(
-    message: bytes | None, writer_id: bytes | None, reader: str, reader_id: bytes, schemas: Mapping[bytes, SchemaEntry]
-) -> bytes | None:
-    entry = None if message is None or writer_id is None else schemas.get(writer_id)
-    if message is None or entry is None:
-        return None
-    try:
-        record = schemaless_reader(io.BytesIO(_plain_body(message, entry)), _plain(entry.avro), _parsed(reader))
-        body = io.BytesIO()
-        schemaless_writer(body, _parsed(reader), record)
-    except (ValueError, EOFError, LookupError, TypeError, DecodeError) as error:
-        log.warning(
-            "a message of schema %s does not fit the table's definition and goes to the dead letters: %s",
-            writer_id.hex() if writer_id else "",
-            error,
-        )
-        return None
-    return frame(reader_id) + body.getvalue()
-
-
-def _plain_body(message: bytes, entry: SchemaEntry) -> bytes:
-    """The Avro of a message, with every value in its plain form."""
-    form = reader_of(entry)
-    if form.plain:
-        return message[body_at(message) :]
-    body = io.BytesIO()
-    schemaless_writer(body, _plain(entry.avro), form.record(message))
-    return body.getvalue()
-
-
-@cache
-def _parsed(text: str) -> Any:
-    return parse_schema(json.loads(text))
-
-
-@cache
-def _plain(text: str) -> Any:
-    """A writer's schema, with every form a plain one."""
-    return parse_schema(plain_of(json.loads(text))[0])
 
 
 __all__: Final = ["changes"]

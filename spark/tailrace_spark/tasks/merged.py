@@ -135,7 +135,7 @@ def _merge(work: GroupMerge, changes: pa.Table, stored: pa.Table) -> pa.Table:
 
 def _entries(settings: Settings, table: str) -> dict[bytes, SchemaEntry]:
     """The schemas of the table's messages, by their ids."""
-    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
+    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
         schemas.refresh()
         entries = {
             schema_id: entry
@@ -153,7 +153,7 @@ def _entries(settings: Settings, table: str) -> dict[bytes, SchemaEntry]:
 def _definition(entries: Iterable[SchemaEntry]) -> Table:
     """The newest table of the name, with the columns of all its definitions."""
     announced = sorted(entries, key=lambda entry: entry.announced)
-    newest = max(announced, key=lambda entry: entry.table.id.time if entry.table.id.version == 1 else 0).table.id
+    newest = announced[-1].table.id
     return reduce(merge_definitions, [entry.table for entry in announced if entry.table.id == newest])
 
 

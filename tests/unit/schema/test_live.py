@@ -11,10 +11,11 @@ import pytest
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import NewerSchemaError
 from tailrace.history.events import Subject
-from tailrace.history.records import BEGINNING, HistoryRecord
+from tailrace.history.records import BEGINNING, HistoryRecord, encode_history, history_key, read_history
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.live import LiveSchema
 from tailrace.state.resume import Resume
+from tailrace.state.truncation import Truncation
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
@@ -428,3 +429,51 @@ def test_a_hole_waits_for_a_cluster_that_cannot_be_asked() -> None:
     assert schema.follow(None)
     assert [one.table for one in schema.unsent if one.subject is Subject.TABLE] == [WIDE, OFF]
     assert schema.read_up_to == Position(1, 9, 0)
+
+
+@pytest.mark.promise("agent.created-again")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_table_created_again_with_its_id_is_emptied_up_to_its_drop(restarted: bool) -> None:
+    """As by a truncation there, of the time of the CREATE; whether or not the agent ran all the time."""
+    node = Node()
+    schema = node.schema()
+    node.log.append(5, [drop(ORDERS, NOW + 1)])
+    schema.follow(None)
+    assert schema.truncations.pending == []
+    if restarted:
+        node.tables[:] = []
+        schema = node.schema(*schema.unsent)
+    node.log.append(6, [create(ORDERS, NOW + 5_000)])
+    assert schema.follow(None)
+    assert schema.truncations.pending == [Truncation(at(6), ORDERS.id, (NOW + 5_000) // 1000, (5, 1))]
+    assert schema.history.tracked() == (ORDERS,)
+    assert [str(event) for event in schema.events][-1] == "table shop.orders created"
+
+
+def test_a_table_that_was_never_published_is_not_emptied() -> None:
+    off = replace(ORDERS, cdc=False)
+    node = Node([off])
+    schema = node.schema()
+    node.log.append(5, [drop(off, NOW + 1), create(off, NOW + 2)])
+    schema.follow(None)
+    assert schema.truncations.pending == []
+
+
+def test_a_table_of_the_name_with_another_id_empties_none() -> None:
+    node = Node()
+    schema = node.schema()
+    node.log.append(5, [drop(ORDERS, NOW + 1), create(replace(ORDERS, id=UUID(int=9)), NOW + 2)])
+    schema.follow(None)
+    assert schema.truncations.pending == []
+
+
+def test_of_ids_in_one_mutation_the_created_one_has_the_name_after_a_restart() -> None:
+    """As where a node gets the schema of another one after it was down; whichever id is the greater."""
+    for table_id in (UUID(int=9), UUID("fbe43760-e57f-11f1-8599-73518cff440e")):
+        later = replace(WIDE, id=table_id)
+        records = (
+            HistoryRecord(at(5), ORDERS.id, ("shop", "orders")),
+            HistoryRecord(at(5), later.id, ("shop", "orders"), rows_of(later)),
+        )
+        values = [(history_key("h", record), encode_history(record)) for record in records]
+        assert [record.table_id for record in read_history("h", values)] == [ORDERS.id, table_id]

@@ -265,7 +265,7 @@ def _label(table: str | None, key: str) -> str:
 
 def _definition(settings: Settings, name: str) -> Table:
     """The newest definition of a table that agents publish. Raises SettingsError where there is none."""
-    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas:
+    with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
         schemas.refresh()
         entries = list(schemas.values())
         topic_of(entries, name, settings.topics.prefix)

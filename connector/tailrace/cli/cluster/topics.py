@@ -64,9 +64,7 @@ def needed_topics(settings: Settings, existing: Collection[str]) -> dict[TopicPl
     plans = {internal_plan(settings.topics, internal): f"our {internal}" for internal in Internal}
     with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
         wants = Selection(settings.tables.include, settings.tables.exclude).wants
-        tables = sorted(
-            (t for t in cluster.definitions().tables if t.cdc and wants(t)), key=lambda t: (t.id.time, t.id)
-        )
+        tables = sorted((table for table in cluster.definitions().tables if table.cdc and wants(table)), key=str)
     kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
     with SchemaReader(kafka, prefix) as schemas:
         if internal_topic(prefix, Internal.SCHEMAS) in existing:

@@ -17,7 +17,7 @@ from sqlalchemy.schema import CreateColumn, CreateIndex
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.merge.state_keys import STATIC
-from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record, made_later
+from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.sql.layout import (
     ColumnPlace,
@@ -165,14 +165,14 @@ class Catalog:
         self._alter(connection, table, [column for column in table.columns if column.name not in existing])
 
     def _make(self, connection: sa.Connection, table: Table, announced: int) -> Target:
-        """A new source table; one of the same name with an older id keeps its rows under another name."""
+        """A new source table; one of the same name that was there before keeps its rows under another name."""
         self._require_alters(table)
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
         name = self._wished(table)
         holder = None if self._on_drop == "new-table" else self._holder(layouts, table)
         taken_names = _taken(layout for layout in layouts if layout is not holder)
         if holder is not None:
-            if made_later(table.id, holder.definition.id):
+            if announced >= holder.record.announced:
                 self._close(connection, holder, taken_names)
             else:
                 name = self._closed_name(name, table.id)
@@ -200,24 +200,36 @@ class Catalog:
             (layout for layout in layouts if layout.name == name and str(layout.definition) == str(table)), None
         )
 
-    def closed(self, connection: sa.Connection, table: Table) -> bool:
+    def closed(self, connection: sa.Connection, table: Table, announced: int) -> bool:
         """Whether nothing of this table is wanted: it was dropped, a later one has its name, and its rows went."""
         if self._on_drop != "clear" or table.id in self._targets:
             return False
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
         holder = self._holder(layouts, table)
-        return (
-            holder is not None and holder.definition.id != table.id and not made_later(table.id, holder.definition.id)
-        )
+        return holder is not None and holder.definition.id != table.id and announced < holder.record.announced
 
     def _close(self, connection: sa.Connection, old: Layout, used: set[str]) -> None:
-        if self._on_drop != "clear":
-            self._rename(connection, old, used)
+        """Take its name from a table that was dropped."""
+        again = f"{old.definition} was dropped and created again"
+        if self._on_drop == "clear":
+            self._remove(connection, old)
+            log.info("%s: deleted its old rows from %s (on_drop = clear)", again, old.name)
             return
-        self._remove(connection, old)
-        log.info(
-            "%s was dropped and created again: deleted its old rows from %s (on_drop = clear)", old.definition, old.name
-        )
+        layout = self._rename(connection, old, self._closed_name(old.name, old.definition.id), used)
+        log.info("%s: its old rows are kept in %s", again, layout.name)
+
+    def _renamed(self, connection: sa.Connection, target: Target, table: Table, announced: int) -> Target:
+        """With the name of its source, where a table has that which was dropped: this one was created again since."""
+        layout, name = target.layout, self._wished(table)
+        if layout.name == name or self._on_drop == "new-table":
+            return target
+        layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES))]
+        holder = self._holder(layouts, table)
+        if holder is None or announced < holder.record.announced:
+            return target
+        used = _taken(other for other in layouts if other.definition.id not in (table.id, holder.definition.id))
+        self._close(connection, holder, used)
+        return target_of(self._rename(connection, layout, name, used))
 
     def drop(self, connection: sa.Connection, table_ids: Collection[UUID]) -> list[str]:
         """Remove all that follows these source tables; the names of the views that were there."""
@@ -259,6 +271,8 @@ class Catalog:
         if record == old.record:
             return existing, []
         self._require_alters(table)
+        existing = self._renamed(connection, existing, table, announced)
+        old = existing.layout
         layout = lay_out(record, old.name, self._dialect.name, self._limit, old.columns)
         target = target_of(layout)
         changed = sa.update(TABLES).where(TABLES.c.table_id == str(table.id))
@@ -292,9 +306,9 @@ class Catalog:
             spec = CreateColumn(column).compile(dialect=self._dialect)
             connection.exec_driver_sql(f"ALTER TABLE {self._quote(table.name)} ADD COLUMN {spec}")
 
-    def _rename(self, connection: sa.Connection, old: Layout, used: set[str]) -> None:
-        """Close the state of a table that was dropped: its tables and view stay, under a name with its id."""
-        layout = replace(old, name=table_name(self._closed_name(old.name, old.definition.id), self._limit, used))
+    def _rename(self, connection: sa.Connection, old: Layout, name: str, used: set[str]) -> Layout:
+        """Give a table's objects another name, or one like it that is not used."""
+        layout = replace(old, name=table_name(name, self._limit, used))
         old_target, new_target = target_of(old), target_of(layout)
         self._views.drop(connection, old.name)
         for index in (*old_target.state.indexes, *old_target.rows.indexes):
@@ -309,7 +323,7 @@ class Catalog:
         connection.execute(renamed.values(**_row_of(layout)))
         self._targets.pop(layout.definition.id, None)
         used |= objects(layout.name)
-        log.info("%s was dropped and created again: its old rows are kept in %s", layout.definition, layout.name)
+        return layout
 
     def _closed_name(self, name: str, table_id: UUID) -> str:
         return f"{name}__dropped_{table_id.hex[:8]}"

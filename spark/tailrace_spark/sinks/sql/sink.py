@@ -225,7 +225,7 @@ class SqlSink:
 
     def _prepare(self, connection: sa.Connection, table: Table, announced: int) -> None:
         """Make or widen a table; one that is refused waits."""
-        if table.id in self._pieces.waits or self._catalog.closed(connection, table):
+        if table.id in self._pieces.waits or self._catalog.closed(connection, table, announced):
             return
 
         def make() -> int:
@@ -277,7 +277,7 @@ class SqlSink:
 
     def _take_held(self, connection: sa.Connection, record: TableRecord, letters: list[DeadLetter]) -> int:
         table = record.definition
-        if self._catalog.closed(connection, table):
+        if self._catalog.closed(connection, table, record.announced):
             self._pieces.held.forget(connection, table.id)
             return 0
         merge = self._merges.by_definitions(connection, [(table, record.announced)])

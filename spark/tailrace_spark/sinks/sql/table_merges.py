@@ -106,9 +106,9 @@ class TableMerges:
         `letters` gets those that the database refuses.
         """
         table = changes[0].change.table
-        if self._catalog.closed(connection, table):
-            return 0
         shapes = {id(delivered.change.table): (delivered.change.table, delivered.announced) for delivered in changes}
+        if self._catalog.closed(connection, table, max(announced for _, announced in shapes.values())):
+            return 0
         merge = self.by_definitions(connection, shapes.values())
         # After the DDL, around which MySQL commits: what is stored of truncations is erased in the same transaction.
         truncations = self.truncations(connection, table.id)

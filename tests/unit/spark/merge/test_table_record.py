@@ -21,7 +21,6 @@ from tailrace_spark.merge.table_record import (
     decode_record,
     define,
     encode_record,
-    made_later,
     purge,
     truncate,
 )
@@ -154,10 +153,3 @@ def test_a_truncation_of_everything_lets_purged_deletions_go() -> None:
     assert (truncated.purged_to, truncated.truncations) == (None, taken.truncations)
     again, nothing = truncate(replace(truncated, purged_to=6), [delivered(truncation)], 1.0)
     assert (again.purged_to, nothing.erased) == (6, None)
-
-
-def test_of_two_tables_of_a_name_the_one_made_later_wins() -> None:
-    earlier, later = UUID("2be43760-e57f-11f1-8599-73518cff440e"), UUID("2be43761-e57f-11f1-8599-73518cff440e")
-    assert made_later(later, earlier)
-    assert not made_later(earlier, later)
-    assert made_later(UUID(int=1), later)

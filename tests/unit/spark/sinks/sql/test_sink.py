@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
 
@@ -334,44 +335,70 @@ def test_a_column_that_is_dropped_and_there_again_before_anything_is_written_com
     assert database.select("SELECT id, v, w FROM shop_plain") == [(1, "a", None), (3, "c", 3), (4, None, 4)]
 
 
-def test_a_table_made_again_keeps_the_old_rows_aside(database: Database) -> None:
-    later = replace(PLAIN, id=UUID("3be43760-e57f-11f1-8599-73518cff440e"))
-    write(database, Log(PLAIN).insert((1,), (), 1, v="old"))
-    write(database, Log(later).insert((2,), (), 2, v="new"))
-    write(database, Log(PLAIN).insert((3,), (), 1, v="late"))
+AGAIN = replace(PLAIN, id=UUID("1b255f4d-ef25-11ef-8e5c-9d0d1c0b8f00"))
+"""A later table of that name, whose id has an earlier time."""
+
+
+def follow(sink: SqlSink, change: Change, announced: int) -> Summary:
+    """A micro-batch of one change, by a definition of that place."""
+    return sink.write([Piece((delivered(change, announced=announced),))])
+
+
+@pytest.fixture
+def keeping(database: Database) -> Iterator[SqlSink]:
+    """A sink that keeps the rows of tables that were dropped."""
+    sink = SqlSink(database.url)
+    yield sink
+    sink.close()
+
+
+def test_a_table_made_again_keeps_the_old_rows_aside(database: Database, keeping: SqlSink) -> None:
+    follow(keeping, Log(PLAIN).insert((1,), (), 1, v="old"), 3)
+    follow(keeping, Log(AGAIN).insert((2,), (), 2, v="new"), 4)
+    follow(keeping, Log(PLAIN).insert((3,), (), 1, v="late"), 3)
     assert database.select("SELECT id FROM shop_plain") == [(2,)]
     assert database.select("SELECT id FROM shop_plain__dropped_2be43760") == [(1,), (3,)]
 
 
-def test_an_older_table_that_is_seen_later_does_not_take_the_name(database: Database) -> None:
-    later = replace(PLAIN, id=UUID("3be43760-e57f-11f1-8599-73518cff440e"))
-    write(database, Log(later).insert((2,), (), 2, v="new"))
-    write(database, Log(PLAIN).insert((1,), (), 1, v="old"))
+def test_an_earlier_table_that_is_seen_later_does_not_take_the_name(database: Database, keeping: SqlSink) -> None:
+    follow(keeping, Log(AGAIN).insert((2,), (), 2, v="new"), 4)
+    follow(keeping, Log(PLAIN).insert((1,), (), 1, v="old"), 3)
     assert database.select("SELECT id FROM shop_plain") == [(2,)]
     assert database.select("SELECT id FROM shop_plain__dropped_2be43760") == [(1,)]
 
 
+def test_a_table_that_is_created_again_with_its_id_takes_its_name_back(database: Database, keeping: SqlSink) -> None:
+    follow(keeping, Log(PLAIN).insert((1,), (), 1, v="old"), 3)
+    follow(keeping, Log(AGAIN).insert((2,), (), 2, v="new"), 4)
+    follow(keeping, Log(PLAIN).insert((3,), (), 3, v="back"), 5)
+    follow(keeping, Log(AGAIN).insert((4,), (), 3, v="late"), 4)
+    assert database.select("SELECT id FROM shop_plain") == [(1,), (3,)]
+    assert database.select("SELECT id FROM shop_plain__dropped_1b255f4d") == [(2,), (4,)]
+    assert not [name for name in database.names() if name.endswith("2be43760")]
+
+
 def test_the_rows_of_a_dropped_table_go_where_that_is_wanted(database: Database) -> None:
-    later = replace(PLAIN, id=UUID("3be43760-e57f-11f1-8599-73518cff440e"))
     sink = SqlSink(database.url, on_drop="clear")
     sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="old"), Log(PLAIN).delete_partition((9,), 1)])])
-    sink.write([piece([Log(later).insert((2,), (), 2, v="new")])])
+    follow(sink, Log(AGAIN).insert((2,), (), 2, v="new"), 4)
     # What comes late of the old one is wanted no more, of whichever process.
-    assert sink.write([piece([Log(PLAIN).insert((3,), (), 3, v="late")])]) == Summary(1, 0)
+    assert follow(sink, Log(PLAIN).insert((3,), (), 3, v="late"), 3) == Summary(1, 0)
     sink.close()
     sink = SqlSink(database.url, on_drop="clear")
-    assert sink.write([piece([Log(PLAIN).insert((3,), (), 3, v="late")])]) == Summary(1, 0)
-    sink.close()
+    assert follow(sink, Log(PLAIN).insert((3,), (), 3, v="late"), 3) == Summary(1, 0)
     assert database.select("SELECT id, v FROM shop_plain") == [(2, "new")]
-    assert database.select("SELECT table_id FROM tailrace_tables") == [(str(later.id),)]
+    assert database.select("SELECT table_id FROM tailrace_tables") == [(str(AGAIN.id),)]
     assert [name for name in database.names() if "dropped" in name] == []
+    follow(sink, Log(PLAIN).insert((5,), (), 5, v="back"), 5)
+    sink.close()
+    assert database.select("SELECT id, v FROM shop_plain") == [(5, "back")]
 
 
 def test_a_table_made_again_gets_another_name_where_that_is_wanted(database: Database) -> None:
-    later = replace(PLAIN, id=UUID("3be43760-e57f-11f1-8599-73518cff440e"))
     sink = SqlSink(database.url, on_drop="new-table")
-    sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="old")])])
-    sink.write([piece([Log(later).insert((2,), (), 2, v="new"), Log(PLAIN).insert((3,), (), 3, v="late")])])
+    follow(sink, Log(PLAIN).insert((1,), (), 1, v="old"), 3)
+    follow(sink, Log(AGAIN).insert((2,), (), 2, v="new"), 4)
+    follow(sink, Log(PLAIN).insert((3,), (), 3, v="late"), 5)
     sink.close()
     assert database.select("SELECT id FROM shop_plain") == [(1,), (3,)]
     assert database.select("SELECT id FROM shop_plain_2") == [(2,)]

@@ -1,0 +1,55 @@
+"""Which of several tables of one name is the later one: their ids say nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tailrace.local import LocalCassandra, LocalKafka
+from tests.field.following import following
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+OLDER = UUID("1b255f4d-ef25-11ef-8e5c-9d0d1c0b8f00")
+"""A time UUID of long before the test."""
+RANDOM = UUID("f47ac10b-58cc-4372-a567-0e02b2c3d479")
+TABLE = "CREATE TABLE #.t (k int PRIMARY KEY, v text)"
+
+
+def test_a_table_that_is_created_again_with_its_id_has_no_row_from_before(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> None:
+    with following(cassandra, kafka, prefix, keyspace_name, tmp_path) as followed:
+        followed.run(f"{TABLE} WITH cdc = true", "INSERT INTO #.t (k) VALUES (1)", "INSERT INTO #.t (k) VALUES (2)")
+        followed.until("t", [(1,), (2,)], "k")
+        query = "SELECT id FROM system_schema.tables WHERE keyspace_name = %s AND table_name = 't'"
+        [row] = followed.session.execute(query, (keyspace_name,))
+        followed.run("DROP TABLE #.t", f"{TABLE} WITH ID = {row.id} AND cdc = true", "INSERT INTO #.t (k) VALUES (3)")
+        followed.until("t", [(3,)], "k")
+
+
+@pytest.mark.parametrize("table_id", [OLDER, RANDOM], ids=["older time", "no time"])
+def test_the_table_created_last_has_the_name_whatever_its_id(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path, table_id: UUID
+) -> None:
+    with following(cassandra, kafka, prefix, keyspace_name, tmp_path) as followed:
+        followed.run(f"{TABLE} WITH cdc = true", "INSERT INTO #.t (k) VALUES (1)")
+        followed.until("t", [(1,)], "k")
+        followed.run("DROP TABLE #.t", f"{TABLE} WITH ID = {table_id} AND cdc = true", "INSERT INTO #.t (k) VALUES (2)")
+        followed.until("t", [(2,)], "k")
+        [dropped] = [name for name in followed.names() if "__dropped_" in name and name[-10:-8] == "d_"]
+        assert followed.database.select(f"SELECT k FROM {dropped}") == [(1,)]
+
+
+def test_a_dropped_table_that_comes_back_with_its_id_takes_its_name_back(
+    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
+) -> None:
+    with following(cassandra, kafka, prefix, keyspace_name, tmp_path) as followed:
+        followed.run(f"{TABLE} WITH ID = {RANDOM} AND cdc = true", "INSERT INTO #.t (k) VALUES (1)")
+        followed.until("t", [(1,)], "k")
+        followed.run("DROP TABLE #.t", f"{TABLE} WITH cdc = true", "INSERT INTO #.t (k) VALUES (2)")
+        followed.until("t", [(2,)], "k")
+        followed.run("DROP TABLE #.t", f"{TABLE} WITH ID = {RANDOM} AND cdc = true", "INSERT INTO #.t (k) VALUES (3)")
+        followed.until("t", [(3,)], "k")
