@@ -57,7 +57,7 @@ def _snapshot(
     url = f"sqlite:///{place}/sink.db"
     cluster = settings_for(cassandra, kafka, prefix, followed.keyspace)["cluster"]
     options = {"snapshot": '"only"', "topics": json.dumps(rf"{prefix}\.{followed.keyspace}\.t")}
-    sections = {"cluster": cluster, "snapshot": {"consistency": "ONE"}}
+    sections: dict[str, dict[str, object]] = {"cluster": cluster, "snapshot": {"consistency": "ONE"}}
     with StreamProcess(place, kafka, prefix, url, stream=options, sections=sections) as stream:
         assert stream.ended() == 0, stream.words()
     settings = place / "compare.toml"

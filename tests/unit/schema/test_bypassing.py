@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -27,7 +28,7 @@ TABLE = (
 
 def read(statements: dict[Name, str], *, durable: bool = True, epoch: int | None = 7) -> list[tuple[str, str]]:
     """Which tables of the keyspace bypass the log, and why."""
-    options = {"shop": {"durable_writes": durable, "replication": {}}}
+    options: dict[str, Mapping[str, Any]] = {"shop": {"durable_writes": durable, "replication": {}}}
     schema = MemorySchema([ORDERS, NOTES], options=options, epoch=epoch, described=statements)
     view = ClusterView(schema)
     view.read()

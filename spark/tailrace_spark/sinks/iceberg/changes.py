@@ -30,7 +30,7 @@ def change_files(transaction: Transaction, added: Sequence[DataFile], removed: S
     evaluator_of = snapshot._build_manifest_evaluator  # noqa: SLF001 - nothing else is there to mend it by
     # An evaluator keeps the manifest that it looks at, and pyiceberg would let several threads have one: it would then
     # miss a removed file. So each manifest has its own.
-    snapshot._build_manifest_evaluator = lambda spec: lambda manifest: evaluator_of(spec)(manifest)  # type: ignore[method-assign]  # noqa: SLF001 - as above
+    snapshot._build_manifest_evaluator = lambda spec_id: lambda manifest: evaluator_of(spec_id)(manifest)  # type: ignore[method-assign]  # noqa: SLF001 - as above
     with snapshot:
         for file in removed:
             snapshot.delete_data_file(file)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
-from tailrace_common.kafka import Record
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import Encoder, schema_records
+from tests.support.partition import Partition
 from tests.unit.tables import table
 
 GOOD = schema_records(Encoder(table({"k": "int"}), "p"), "p.ks.t")
@@ -20,32 +19,6 @@ BAD = [
     (b"short", GOOD[0][1]),
     (b"45678901", b"\x1f\x8b"),
 ]
-
-
-class Partition:
-    """A topic of some records."""
-
-    def __init__(self, records: list[tuple[bytes, bytes]]) -> None:
-        self._end = 0
-        self._records: list[Record] = []
-        for record in records:
-            self.append(record)
-
-    def append(self, record: tuple[bytes, bytes]) -> None:
-        """The next record."""
-        self._records.append(Record(self._end, 0, *record))
-        self._end += 1
-
-    def read_to_end(self) -> Iterator[Record]:
-        """What is not read yet."""
-        records, self._records = self._records, []
-        yield from records
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def __str__(self) -> str:
-        return "p.schemas[0]"
 
 
 @pytest.mark.promise("agent.foreign-records")

@@ -15,7 +15,7 @@ from tailrace_common.topics.table_order import in_order
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
-from tests.unit.common.topics.test_schemas import Partition
+from tests.support.partition import Partition
 from tests.unit.tables import table
 
 X, Y, Z = (

@@ -20,8 +20,9 @@ from tailrace_spark.sinks.opensearch.state import (
     encode_head,
     encode_row,
 )
+from tests.support.expiry import SECOND
+from tests.support.shop import PLAIN, WIDE
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.sql.test_time import PLAIN, SECOND, WIDE
 
 KEY = b"\x00\x00\x00\x01"
 HORIZON, NOW = 2 * SECOND, 1_000
