@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cassandra import cqltypes
 from hypothesis import given
 
 from tailrace_schemas.cql.types import (
@@ -89,6 +90,14 @@ def _definitions(cql_type: CqlType) -> Iterator[tuple[str, UserTypeDefinition]]:
 )
 def test_other_spellings(text: str, kind: str) -> None:
     assert parse_type(text) == CqlType(kind)
+
+
+WORDS = {name: kind.typename for name, kind in cqltypes._casstypes.items() if kind.typename in NATIVE}
+
+
+@pytest.mark.parametrize("name", sorted(WORDS.keys() - {"VarcharType"}))  # Cassandra has no such class
+def test_classes_are_the_words_that_the_driver_has_for_them(name: str) -> None:
+    assert parse_type(f"'org.apache.cassandra.db.marshal.{name}'") == CqlType(WORDS[name])
 
 
 def test_a_class_with_an_order_of_its_own_stays_itself() -> None:
