@@ -19,11 +19,12 @@ _STYLES: Final = {EventKind.CREATED: "green", EventKind.ALTERED: "cyan"}
 
 
 class EventLines:
-    """Shows events; `left_out` counts the records that are none."""
+    """Shows events, and none of the last `most` a second time; `left_out` counts the records that are none."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MOST_COPIES) -> None:
         self._console = Console(markup=False, highlight=False) if on_terminal() else None
         self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._most = most
         self.left_out = 0
 
     def show(self, record: Record) -> bool:
@@ -37,7 +38,7 @@ class EventLines:
         if event.digest in self._known:
             return False
         self._known[event.digest] = None
-        if len(self._known) > _MOST_COPIES:
+        if len(self._known) > self._most:
             self._known.popitem(last=False)
         if self._console is None:
             print_json({"offset": record.offset, **event_object(record.value or b"")})

@@ -61,6 +61,14 @@ def test_copies_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines.left_out == 1
 
 
+def test_copies_of_later_events_are_left_out_too_and_memory_has_an_end() -> None:
+    lines = EventLines(most=3)
+    events = [encode_event("h1", replace(EVENT, written=EVENT.written + number)) for number in range(9)]
+    for number, event in enumerate(events):
+        assert [lines.show(record(number, event)) for _ in range(2)] == [True, False]
+    assert lines.show(record(9, events[0]))
+
+
 @pytest.mark.parametrize(("name", "flag"), [(None, False), ("ks.t", True)])
 def test_one_of_both(name: str | None, flag: bool) -> None:
     """A table, or the schema."""

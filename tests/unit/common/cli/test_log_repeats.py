@@ -59,6 +59,15 @@ def test_other_hosts_and_other_lines_are_others() -> None:
 
 
 @pytest.mark.promise("commands.repeated-lines")
+def test_behind_as_many_lines_as_are_remembered_the_next_ones_are_left_out_too() -> None:
+    repeats = Repeats(("tailrace",))
+    for number in range(1_100):
+        line = record(0, f"host {number}", 1, "x")
+        assert [repeats.kept(line) is not None for _ in range(2)] == [True, False]
+    assert repeats.kept(record(0, "host 0", 1, "x")) is not None
+
+
+@pytest.mark.promise("commands.repeated-lines")
 def test_our_own_lines_all_come_and_their_traces_once_a_minute() -> None:
     repeats = Repeats(("tailrace",))
     kept = [repeats.kept(failed(at, "tailrace.agent")) for at in (0.0, 1.0, SECONDS + 1)]

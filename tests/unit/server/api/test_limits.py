@@ -84,11 +84,17 @@ def test_who_waits_as_long_as_it_says_may_ask() -> None:
     assert [limit.wait("key a") for _ in range(2)] == [0, 0.25]
 
 
-def test_strangers_take_no_memory_without_end() -> None:
+@pytest.mark.promise("subscription.rate-limits")
+def test_behind_as_many_names_as_are_remembered_the_next_ones_are_limited_too() -> None:
+    """They take the places of those that asked longest ago, so strangers take no memory without end."""
     limit = RateLimit(1, 1, Clock())
+    assert limit.wait("key a") == 0
     for index in range(MOST_NAMES + 10):
-        limit.wait(f"address {index}")
+        assert [limit.wait(f"address {index}") for _ in range(2)] == [0, 1]
+        if index % 1_000 == 0:
+            assert limit.wait("key a") == 1  # it has asked a moment ago
     assert len(limit._buckets) == MOST_NAMES
+    assert limit.wait("address 0") == 0
 
 
 @pytest.mark.slow

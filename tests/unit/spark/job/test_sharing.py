@@ -76,17 +76,40 @@ def test_records_behind_are_counted() -> None:
     assert behind({}, {A: 5}) == 5
 
 
-@given(st.lists(st.floats(0, 100), max_size=20), st.integers(0, 20), st.booleans())
+@pytest.mark.promise("subscription.shared-reading")
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=20), st.integers(0, 20), st.booleans())
 def test_who_is_not_slower_than_three_times_the_half_is_waited_for(
     taken: list[float], waiting: int, queued: bool
 ) -> None:
+    """And nobody longer, where half of the members are done."""
     limit = patience(taken, len(taken) + waiting, queued=queued)
-    if limit is None:
-        assert not taken
-        assert not queued  # nobody waits for those that are not done
-        return
+    assert limit is not None
     assert limit >= LEAST_SECONDS
-    assert limit >= min(taken, default=0) * 3
+    if waiting <= len(taken):
+        assert 2 * sum(3 * seconds <= limit for seconds in taken) >= len(taken)
+        assert limit == LEAST_SECONDS or 2 * sum(3 * seconds >= limit for seconds in taken) >= len(taken)
+    else:
+        assert limit >= 10 * min(taken)
+
+
+@pytest.mark.parametrize(
+    ("taken", "members", "limit"),
+    [
+        ([1, 5, 9], 4, 15),
+        ([1, 5, 9, 30], 8, 21),
+        ([0.1, 0.2, 0.3], 4, 2),
+        ([2, 9], 5, 20),
+        ([0.1, 9], 5, 10),
+    ],
+    ids=["three of four", "half of eight", "in no time", "fewer than half", "fewer than half, in no time"],
+)
+def test_how_long_a_batch_waits_for_those_that_are_not_done(taken: list[float], members: int, limit: float) -> None:
+    assert patience(taken, members, queued=False) == patience(taken, members, queued=True) == limit
+
+
+def test_while_none_is_done_nobody_is_left_behind_unless_others_wait_for_the_next_batch() -> None:
+    assert patience([], 3, queued=False) is None
+    assert patience([], 3, queued=True) == 60
 
 
 @given(st.integers(1, 30), st.floats(0, 1e6))
