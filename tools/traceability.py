@@ -26,8 +26,7 @@ _HEAD: Final = """\
 # Traceability
 
 The tests that fail when a promise of [guarantees.md](guarantees.md) or a row of [comparison.md](comparison.md) is
-broken: those that are marked `@pytest.mark.promise("NAME")`. Tests with (long) run in `make test-long`, all others in
-`make test`.
+broken: those that are marked `@pytest.mark.promise("NAME")`. `make test-all` runs them all; (long) ones take minutes.
 
 The tests below `tests/integration/faults` run real Cassandra and Kafka. Each ends with the same judgement
 (`tests/integration/faults/oracle.py`):
