@@ -284,7 +284,7 @@ class SqlSink:
         erased = self._pieces.held.erasure(connection, table.id)
         rows = 0 if erased is None else merge.erase(connection, erased, int(self._clock()))
         for some in self._pieces.held.kept(connection, table.id, _HELD_AT_ONCE):
-            rows += self._merges.merge_by_halves(connection, merge, some, letters, gather_deferred)
+            rows += self._merges.merge_by_parts(connection, merge, some, letters, gather_deferred)
         self._pieces.held.release(connection, table.id)
         return rows
 

@@ -122,7 +122,7 @@ class TableMerges:
                 if not _of_a_change(error):
                     raise
                 merge.reload()
-        return erased + self.merge_by_halves(connection, merge, truncated.left, letters, gather)
+        return erased + self.merge_by_parts(connection, merge, truncated.left, letters, gather)
 
     def by_definitions(self, connection: sa.Connection, definitions: Iterable[tuple[Table, int]]) -> TableMerge:
         """The merge for the newest of a table's definitions, given with when each was announced.
@@ -139,7 +139,7 @@ class TableMerges:
             raise ValueError("no definition to merge by")
         return merge
 
-    def merge_by_halves(
+    def merge_by_parts(
         self,
         connection: sa.Connection,
         merge: TableMerge,
@@ -147,7 +147,10 @@ class TableMerges:
         letters: list[DeadLetter],
         gather: Callable[[Sequence[Mergeable]], BatchChanges],
     ) -> int:
-        """Merge changes under a savepoint; where one of them is refused, halves of them, until it stands alone."""
+        """Merge changes under a savepoint; where one of them is refused, quarters of them, until it stands alone.
+
+        One in many is found in as many steps as by halves; where all are refused, it is a third fewer.
+        """
         if not changes:
             return 0
         try:
@@ -161,11 +164,8 @@ class TableMerges:
             if len(changes) == 1:
                 letters.append(DeadLetter(changes[0].record_id, refusal_of(error), changes[0].message))
                 return 0
-        middle = len(changes) // 2
-        return sum(
-            self.merge_by_halves(connection, merge, half, letters, gather)
-            for half in (changes[:middle], changes[middle:])
-        )
+        parts = chunks(changes, -(-len(changes) // 4))
+        return sum(self.merge_by_parts(connection, merge, part, letters, gather) for part in parts)
 
 
 def refusal_of(error: Exception) -> str:

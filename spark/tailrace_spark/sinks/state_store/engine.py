@@ -72,6 +72,7 @@ def open_engine(url: str, setting: str = "sink url") -> sa.Engine:
         extra = " with pip install 'tailrace[mysql]'" if _DRIVERS[backend] == _DRIVERS[MYSQL] else ""
         raise SettingsError(f"{location}: install its driver{extra} ({error})") from None
     _prepare(engine)
+    _end_savepoints(engine.dialect)
     return engine
 
 
@@ -215,6 +216,21 @@ def _prepare(engine: sa.Engine) -> None:
         @sa.event.listens_for(engine, "begin")
         def _begin(connection: sa.Connection) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _end_savepoints(dialect: sa.Dialect) -> None:
+    """Have no savepoint stay behind that was rolled back to.
+
+    SQLAlchemy leaves it, and each later one stands in it: in PostgreSQL that takes locks, of which there are some
+    thousands, and longer and longer.
+    """
+    roll_back = dialect.do_rollback_to_savepoint
+
+    def end(connection: sa.Connection, name: str) -> None:
+        roll_back(connection, name)
+        dialect.do_release_savepoint(connection, name)
+
+    dialect.do_rollback_to_savepoint = end  # type: ignore[method-assign]  # SQLAlchemy has no event behind it
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:

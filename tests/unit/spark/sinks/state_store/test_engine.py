@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Thread
 
+import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from tailrace_spark.sinks.state_store.engine import open_engine
-from tests import postgres
+from tests import mariadb, postgres
 
 
 def test_many_that_open_a_new_sqlite_file_at_once_all_get_it(tmp_path: Path) -> None:
@@ -50,7 +52,26 @@ def test_texts_are_texts_in_a_postgresql_database_without_an_encoding() -> None:
         assert sa.inspect(connection).get_table_names() == ["t"]
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql", "mysql"])
+def test_no_savepoint_stays_that_was_rolled_back_to(database: str, tmp_path: Path) -> None:
+    """Of thousands within each other PostgreSQL is out of shared memory, and takes minutes before."""
+    if database == "mysql" and (trouble := mariadb.missing()):
+        pytest.skip(trouble)
+    made = {"postgresql": postgres.new_database, "mysql": mariadb.new_database}
+    url = made[database]() if database in made else f"sqlite:///{tmp_path}/t.db"
+    with disposing(open_engine(url)) as engine, engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (k int)")
+        refused = connection.begin_nested()
+        connection.exec_driver_sql("INSERT INTO t VALUES (1)")
+        refused.rollback()
+        assert connection.exec_driver_sql("SELECT k FROM t").all() == []
+        with pytest.raises(DBAPIError, match=r"(?i)savepoint"):
+            connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {refused._savepoint}")
+
+
 @contextmanager
 def disposing(engine: sa.Engine) -> Iterator[sa.Engine]:
-    yield engine
-    engine.dispose()
+    try:
+        yield engine
+    finally:
+        engine.dispose()
