@@ -32,7 +32,9 @@ _READS: Final = 5
 # system keyspaces' are beyond any datetime.
 _SCHEMA_QUERIES: Final[Mapping[str, str]] = {
     "tables": "SELECT keyspace_name, table_name, id, flags, cdc, writetime(id) AS written FROM system_schema.tables",
-    "views": "SELECT keyspace_name, view_name, id, cdc, writetime(id) AS written FROM system_schema.views",
+    "views": (
+        "SELECT keyspace_name, view_name, id, base_table_name, cdc, writetime(id) AS written FROM system_schema.views"
+    ),
     "columns": (
         "SELECT keyspace_name, table_name, column_name, column_name_bytes, kind, position, clustering_order, type, "
         "writetime(type) AS written FROM system_schema.columns"

@@ -46,6 +46,11 @@ TRUNCATED_LATE: Final = 16
 "truncate")."""
 
 
+EXPIRED_TTL: Final = 2**31 - 1
+"""The TTL of a row marker that never lived (LivenessInfo.EXPIRED_LIVENESS_TTL): by it a node takes a row out of a
+materialized view. Of clients no TTL is as large. Such a change is a DELETE with a marker, and without a deletion."""
+
+
 class Origin(Enum):
     """How a change reached us; the order is the Avro enum's."""
 

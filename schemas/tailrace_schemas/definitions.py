@@ -11,12 +11,13 @@ from uuid import UUID
 
 from tailrace_schemas.cql.types import CqlType, TypeSyntaxError, UserTypeDefinition, UserTypes, parse_type
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
+from tailrace_schemas.table import STRICT, VIEW, Column, ColumnKind, DroppedColumn, Table
 
 SchemaRow = Mapping[str, Any]
 """One row of a `system_schema` table: column name -> value as cassandra-driver gives it; None for null."""
 
 _TABLES: Final = ("tables", "views", "columns", "dropped_columns", "types")
+_KEY_KINDS: Final = frozenset({ColumnKind.PARTITION_KEY.value, ColumnKind.CLUSTERING.value})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -64,15 +65,19 @@ def tables_from_rows(
 
     Rows may be of any keyspaces and in any order. `dropped_time` is milliseconds, or a datetime (naive = UTC); ask
     Cassandra for `toUnixTimestamp(dropped_time)` where system keyspaces are included, theirs are beyond any datetime.
-    Null `cdc` is false, null `kind` of a dropped column is regular, null or missing `flags` are {compound} (views have
-    none). SchemaKeyspace.createTableFromRow, createColumnFromRow, createDroppedColumnFromRow.
+    Null `cdc` is false, null `kind` of a dropped column is regular, null or missing `flags` are {compound}. Views have
+    those of `view_with_flags`. SchemaKeyspace.createTableFromRow, createColumnFromRow, createDroppedColumnFromRow.
     """
     columns_of = _by_table(columns)
     dropped_of = _by_table(dropped_columns)
     types_of, no_types = _user_types(types), UserTypes({})
     defined: list[Table] = []
     problems: list[Problem] = []
-    named = [(row, str(row["table_name"])) for row in tables] + [(row, str(row["view_name"])) for row in views]
+    named = [(row, str(row["table_name"])) for row in tables]
+    for row in views:
+        keyspace, name, base = row["keyspace_name"], str(row["view_name"]), row.get("base_table_name")
+        flagged = view_with_flags(row, columns_of.get((keyspace, name), ()), columns_of.get((keyspace, base), ()))
+        named.append((flagged, name))
     for row, name in sorted(named, key=lambda item: (item[0]["keyspace_name"], item[1])):
         keyspace = str(row["keyspace_name"])
         user_types = types_of.get(keyspace, no_types)
@@ -82,6 +87,18 @@ def tables_from_rows(
         except (TypeSyntaxError, KeyError, ValueError, TypeError) as error:
             problems.append(Problem(f"{keyspace}.{name}", _id_or_none(row), _reason(error)))
     return Definitions(tuple(defined), tuple(problems))
+
+
+def view_with_flags(view: SchemaRow, columns: Iterable[SchemaRow], base: Iterable[SchemaRow]) -> SchemaRow:
+    """A view's row with the flags of its definition, which follow from its columns and those of its base table.
+
+    The row itself has none. One that has is returned as it is: it was kept, and what it follows from was not.
+    """
+    if view.get("flags") is not None:
+        return view
+    key, base_key = ({row["column_name"] for row in rows if row.get("kind") in _KEY_KINDS} for rows in (columns, base))
+    strict = {STRICT} if base_key and key - base_key else set()
+    return {**view, "flags": frozenset({"compound", VIEW, *strict})}
 
 
 def read_schema_file(lines: Iterable[str]) -> SchemaFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Final
 from uuid import UUID
 
 from tailrace_schemas.cql.types import CqlType
@@ -39,12 +40,19 @@ class DroppedColumn:
     dropped_at: int
 
 
+VIEW: Final = "view"
+"""The flag of a materialized view."""
+STRICT: Final = "strict"
+"""The flag of a view whose key has a column that is in no key of its base table. Its rows are there only while their
+marker lives, whatever cells they have (View.enforceStrictLiveness)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """One definition of a table.
 
     `partition_key` and `clustering` are in key order; `static` and `regular` sorted by name bytes. `id` is the table
-    id of the log. `flags` are those of `system_schema.tables` (compound, dense, super, counter).
+    id of the log. `flags` are those of `system_schema.tables` (compound, dense, super, counter), and VIEW and STRICT.
     """
 
     keyspace: str
@@ -72,6 +80,11 @@ class Table:
     def is_counter(self) -> bool:
         """Whether the table's regular columns are counters."""
         return "counter" in self.flags
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether its rows are there only while their marker lives."""
+        return STRICT in self.flags
 
     def __str__(self) -> str:
         return f"{self.keyspace}.{self.name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,18 +51,24 @@ def following(
     prefix: str,
     keyspace: str,
     directory: Path,
-    sink: Mapping[str, object] | None = None,
+    *,
+    before: Iterable[str] = (),
+    stream: Mapping[str, object] | None = None,
 ) -> Iterator[Following]:
-    """An agent that publishes a new keyspace, and a stream of it."""
+    """An agent that publishes a new keyspace, and a stream of it; `before` is executed before both."""
     url = f"sqlite:///{directory}/sink.db"
     with ExitStack() as stack:
         session = stack.enter_context(cql(cassandra))
         create_keyspace(session, keyspace)
+        for statement in before:
+            session.execute(statement.replace("#", keyspace), timeout=60)
         start_here(session, cassandra, kafka, prefix, keyspace)
-        agent = AgentProcess(directory, settings_for(cassandra, kafka, prefix, keyspace))
+        settings = settings_for(cassandra, kafka, prefix, keyspace)
+        agent = AgentProcess(directory, settings)
         stack.enter_context(agent).until_covered()
-        stream = StreamProcess(directory, kafka, prefix, {"type": "sql", "url": url, **(sink or {})})
-        stack.enter_context(stream)
-        followed = Following(session, keyspace, agent, stream, url)
+        sections = {"cluster": settings["cluster"]}
+        process = StreamProcess(directory, kafka, prefix, url, stream=stream, sections=sections)
+        stack.enter_context(process)
+        followed = Following(session, keyspace, agent, process, url)
         stack.callback(followed.database.engine.dispose)
         yield followed

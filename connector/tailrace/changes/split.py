@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
-from tailrace_schemas.change import STREAMED, UPDATE_BEGINS, UPDATE_ENDS, Bound, Change, Deletion, Op, Source
+from tailrace_schemas.change import (
+    EXPIRED_TTL,
+    STREAMED,
+    UPDATE_BEGINS,
+    UPDATE_ENDS,
+    Bound,
+    Change,
+    Deletion,
+    Op,
+    Source,
+)
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
@@ -104,9 +114,10 @@ def _row_units(bare: Change, row: Row, row_index: int) -> list[_Unit]:
     written = _newest(bare.table, row)
     if written is None:
         return units
+    op = Op.UPDATE if row.marker is None else Op.DELETE if row.marker.ttl == EXPIRED_TTL else Op.INSERT
     data = replace(
         placed,
-        op=Op.UPDATE if row.marker is None else Op.INSERT,
+        op=op,
         marker=row.marker,
         cells=row.cells,
         column_deletions=row.column_deletions,

@@ -15,7 +15,7 @@ NEVER: Final = -(1 << 63)
 
 _COLUMNS: Final = frozenset(
     {"id", "flags", "cdc", "column_name_bytes", "kind", "position", "clustering_order", "type", "dropped_time"}
-    | {"field_names", "field_types"}
+    | {"field_names", "field_types", "base_table_name"}
 )
 """The columns that define something (tables_from_rows); options and comments do not."""
 

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.history.cells import NEVER, Deletions, SchemaCells, deletions_of, merged
 from tailrace_schemas.cql.types import user_types_in
-from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows
+from tailrace_schemas.definitions import Definitions, Problem, SchemaRow, tables_from_rows, view_with_flags
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.table import Table, sharing
 
@@ -172,10 +172,18 @@ class SchemaRows:
 
     def rows_and_types(self, name: Name) -> tuple[KeyedRow, ...]:
         """The rows of a table, and of all of its keyspace's user types."""
-        keyspace = self.keyspace(name[0])
+        table_rows = self._table_rows(name)
+        columns = [row.row for row in table_rows if row.table == "columns"]
+        for index, row in enumerate(table_rows):
+            if row.table == "views":
+                base_rows = self._table_rows((name[0], row.row.get("base_table_name") or ""))
+                base = [base_row.row for base_row in base_rows if base_row.table == "columns"]
+                table_rows[index] = replace(row, row=view_with_flags(row.row, columns, base))
+        return (*table_rows, *_live(name[0], self.keyspace(name[0]).types))
+
+    def _table_rows(self, name: Name) -> list[KeyedRow]:
         base = self.bases.get(name)
-        table_rows = base.rows if base is not None else tuple(_live(name[0], keyspace.tables.get(name[1], {})))
-        return (*table_rows, *_live(name[0], keyspace.types))
+        return list(_live(name[0], self.keyspace(name[0]).tables.get(name[1], {})) if base is None else base.rows)
 
     def written(self, name: Name) -> int:
         """The newest write time that is known of a table's rows, its columns' included; NEVER for an unknown one."""

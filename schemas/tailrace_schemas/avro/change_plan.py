@@ -18,7 +18,7 @@ from tailrace_schemas.avro.values import (
     read_optional,
     reader_of_type,
 )
-from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op, Origin, Source
+from tailrace_schemas.change import EXPIRED_TTL, Cell, Change, Deletion, Marker, Op, Origin, Source
 from tailrace_schemas.cql.values import join_key
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
@@ -75,7 +75,8 @@ class ChangePlan:
         if op is Op.DELETE_RANGE or op is Op.TRUNCATE:
             raise OtherwiseError
         static = not is_rowless and len(clustering) > 0 and all(value is None for value in clustering)
-        inserts = op is Op.INSERT or (op is Op.READ and not static and not cells)
+        expired = op is Op.DELETE and ttl == EXPIRED_TTL
+        inserts = expired or op is Op.INSERT or (op is Op.READ and not static and not cells)
         return Change(
             op=op,
             table=self._table,
@@ -84,7 +85,7 @@ class ChangePlan:
             clustering=None if is_rowless or static else clustering,
             static=static,
             marker=Marker(written, ttl, expires) if inserts else None,
-            deletion=Deletion(written, expires or 0) if is_rowless or op is Op.DELETE else None,
+            deletion=Deletion(written, expires or 0) if is_rowless or (op is Op.DELETE and not expired) else None,
             cells=cells,
             digest=digest,
             source=source,

@@ -19,6 +19,7 @@ from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.registry import SchemaEntry, UnknownSchemaError
 from tailrace_schemas.avro.schema import PREFIX_SCHEMA, value_schema
 from tailrace_schemas.change import (
+    EXPIRED_TTL,
     TRUNCATED_AT,
     Bound,
     Cell,
@@ -178,10 +179,11 @@ class Reader:
         # By identity: an enum's hash is Python's own code, and takes longer than all of these.
         is_rowless = op is Op.DELETE_PARTITION or op is Op.DELETE_RANGE or op is Op.TRUNCATE
         static = not is_rowless and bool(table.clustering) and all(value is None for value in clustering)
-        deletes = is_rowless or op is Op.DELETE
+        expired = op is Op.DELETE and record["ttl"] == EXPIRED_TTL
+        deletes = is_rowless or (op is Op.DELETE and not expired)
         cells, deletions = self._cells(record, raw, own_times, times)
         # A row that SELECT gave without a cell that lives is there by its marker.
-        inserts = op is Op.INSERT or (op is Op.READ and not (static or cells or deletions))
+        inserts = expired or op is Op.INSERT or (op is Op.READ and not (static or cells or deletions))
         start, end = self._ends(record["range"], raw)
         source = _source(record["source"])
         return Change(

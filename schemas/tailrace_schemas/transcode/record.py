@@ -14,7 +14,7 @@ from mypy_extensions import i64, mypyc_attr, u8
 
 from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.avro.frames import FRAME
-from tailrace_schemas.change import OPS, Bound, Deletion, Op
+from tailrace_schemas.change import EXPIRED_TTL, OPS, Bound, Deletion, Op
 from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
@@ -119,13 +119,15 @@ class RecordWriter:
     def row(
         self, partition: Partition, cells: RowCells, data: bytes, plan: RowPlan, static: bool, op: i64 = LOGGED
     ) -> bytes:
-        """The record of a row's data, an insert or an update; its own deletion is a record by itself.
+        """The record of a row's data, an insert or an update, or a delete where its marker never lived (EXPIRED_TTL).
+
+        The row's own deletion is a record by itself.
 
         `op` is the index of another one, of rows that are not the log's.
         """
         self._find_columns(cells, plan)
         if op == LOGGED:
-            op = INSERT if cells.marked else UPDATE
+            op = UPDATE if not cells.marked else DELETE if cells.row_ttl == EXPIRED_TTL else INSERT
         if cells.marked:
             self.written, self.ttl, self.expires = cells.row_written, cells.row_ttl, cells.row_expires
         else:

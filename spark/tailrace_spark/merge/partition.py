@@ -351,7 +351,7 @@ def mergeable(
         change = delivered.change
         try:
             gather([delivered])
-            if change.op in (Op.INSERT, Op.UPDATE, Op.READ) and change.key is not None:
+            if change.op not in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE) and change.key is not None:
                 state = state_of(change)
                 if change.static:
                     renderer.partition(change.key, state, [], None)

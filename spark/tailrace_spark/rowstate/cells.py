@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tailrace_schemas.change import Deletion, Marker
+from tailrace_schemas.change import EXPIRED_TTL, Deletion, Marker
 
 
 @dataclass(slots=True, init=False)
@@ -38,7 +38,8 @@ def covers(deletion: Deletion | None, written: int) -> bool:
 
 
 def newer_marker(first: Marker | None, second: Marker) -> Marker:
-    """The row marker that wins: newer write time, then expiring, then later expiry (LivenessInfo.supersedes)."""
+    """The row marker that wins (LivenessInfo.supersedes): newer write time, then one that never lived, then expiring,
+    then later expiry."""
     if first is None:
         return second
     return first if _marker_rank(first) >= _marker_rank(second) else second
@@ -55,10 +56,11 @@ def newer_cell(first: CellState, second: CellState) -> CellState:
     return first if _cell_rank(first) >= _cell_rank(second) else second
 
 
-def _marker_rank(marker: Marker) -> tuple[int, bool, int, int]:
+def _marker_rank(marker: Marker) -> tuple[int, bool, bool, int, int]:
     # At a full tie Cassandra keeps the first one seen. The smaller TTL, as among cells, makes the answer independent of
     # the order of arrival, without which merging would not be commutative.
-    return marker.written, marker.ttl is not None, marker.expires or 0, -(marker.ttl or 0)
+    never_lived = marker.ttl == EXPIRED_TTL
+    return marker.written, never_lived, marker.ttl is not None, marker.expires or 0, -(marker.ttl or 0)
 
 
 def _cell_rank(cell: CellState) -> tuple[bool, bool, int, int, bytes, bytes]:

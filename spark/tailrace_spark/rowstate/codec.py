@@ -6,7 +6,7 @@
 # name and value.
 # The first byte is the format's version. Integers are Cassandra's vints (VIntCoding), signed ones zigzag.
 #
-#   state    = version 02, flags (1 marker, 2 deletion), base: signed, [marker], [deletion], count, column*
+#   state    = version 02, flags (1 marker, 2 deletion, 4 strict), base: signed, [marker], [deletion], count, column*
 #   marker   = base - written, expiry            deletion = base - written, local: signed
 #   column   = name: bytes, flags (1 deletion, 2 counter), [deletion], count, cell*
 #   cell     = flags (1 key, 2 value, 4 ttl, 8 expires, 16 own time, 32 own path), [key: bytes], [base - written],
@@ -39,7 +39,7 @@ _READ: Final = (1, VERSION)  # version 1 had neither counters nor paths beside t
 _TRUNCATIONS_VERSION: Final = 3
 _READ_TRUNCATIONS: Final = (VERSION, _TRUNCATIONS_VERSION)
 _RING_DELAY: Final = 30.0  # the default: truncations that an older version kept have times alone
-_MARKER, _DELETION = 1, 2
+_MARKER, _DELETION, _STRICT = 1, 2, 4
 _COLUMN_DELETION, _COUNTER = 1, 2
 _KEY, _VALUE, _TTL, _EXPIRES, _TIME, _OWN_PATH = 1, 2, 4, 8, 16, 32
 
@@ -49,7 +49,8 @@ def encode_state(state: RowState) -> bytes:
     base = newest(state)
     out = BytesWriter()
     out.append(VERSION)
-    out.append((_MARKER if state.marker is not None else 0) | (_DELETION if state.deletion is not None else 0))
+    flags = (_MARKER if state.marker is not None else 0) | (_DELETION if state.deletion is not None else 0)
+    out.append(flags | (_STRICT if state.strict else 0))
     _put_signed(out, base)
     if state.marker is not None:
         _put(out, base - state.marker.written)
@@ -83,7 +84,8 @@ def decode_state(encoded: bytes) -> RowState:
     for column in columns.values():
         if column.deletion is not None and column.deletion.written == base and column.deletion.local > local:
             local = column.deletion.local
-    return RowState(marker, deletion, columns, Newest(base, local) if flags or columns else None)
+    empty = marker is None and deletion is None and not columns
+    return RowState(marker, deletion, columns, None if empty else Newest(base, local), bool(flags & _STRICT))
 
 
 def encode_deletion(deletion: Deletion, end: bytes | None = None) -> bytes:

@@ -57,7 +57,7 @@ def _written(change: Change) -> int | None:
     """The write time that all of a change has if it is plain; None where it cannot be."""
     # The record's time (`record_times`) without looking for the newest cell: a plain change has one time throughout,
     # which the callers check cell by cell anyway.
-    if change.deletion is not None or change.column_deletions:
+    if change.deletion is not None or change.column_deletions or change.table.is_strict:
         return None
     marker = change.marker
     if marker is not None:

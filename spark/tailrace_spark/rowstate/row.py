@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op
+from tailrace_schemas.change import EXPIRED_TTL, Cell, Change, Deletion, Marker, Op
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.rowstate.cells import CellState, covers, newer_cell, newer_marker
 from tailrace_spark.rowstate.counters import keep_newest_shards, shards
@@ -19,6 +19,8 @@ from tailrace_spark.rowstate.paths import path_key
 NO_DELETION: Final = -(2**63)
 """The local time of no deletion: less than any."""
 _FOR_EVER: Final = 2**63
+_EARLIEST: Final = -(2**63) + 1
+"""The write time before all others that clients may choose."""
 
 
 @dataclass(slots=True, init=False)
@@ -67,7 +69,8 @@ class Newest(NamedTuple):
 class RowState:
     """One row or static row: row marker, row deletion, columns by the bytes that name them in the log.
 
-    `newest` follows from the others, but for its assignment; None for an empty state.
+    `newest` follows from the others, but for its assignment; None for an empty state. A `strict` row, of some views, is
+    there only while its marker lives (`Table.is_strict`).
     Owned by one thread; `absorb` and `shadow` change it in place, `merge` does not touch its arguments.
     """
 
@@ -77,6 +80,7 @@ class RowState:
     deletion: Deletion | None
     columns: dict[bytes, ColumnState]
     newest: Newest | None
+    strict: bool
 
     def __init__(
         self,
@@ -84,11 +88,13 @@ class RowState:
         deletion: Deletion | None = None,
         columns: dict[bytes, ColumnState] | None = None,
         newest: Newest | None = None,
+        strict: bool = False,
     ) -> None:
         self.marker = marker
         self.deletion = deletion
         self.columns = {} if columns is None else columns
         self.newest = _newest(self) if newest is None else newest
+        self.strict = strict
 
     @property
     def empty(self) -> bool:
@@ -135,14 +141,20 @@ class RowState:
                     if soonest is None or cell.expires < soonest:
                         soonest = cell.expires
         marker = self.marker
-        if marker is None or marker.expires is None or covers(active, marker.written) or marker.expires <= after:
+        if marker is None or marker.ttl == EXPIRED_TTL or covers(active, marker.written):
+            return None if self.strict else soonest
+        if marker.expires is None or (marker.expires <= after and not self.strict):
             return soonest
+        if self.strict:
+            # The row ends with its marker (Row.hasLiveData with enforceStrictLiveness).
+            return None if marker.expires <= after else min(marker.expires, soonest or marker.expires)
         if outlasting > marker.expires or (soonest is not None and soonest < marker.expires):
             return soonest  # the row outlives its marker, or something goes before
         return marker.expires
 
     def absorb(self, other: RowState) -> None:
         """Merge `other` into this state (Row.Merger.merge). `other` stays as it is, and shares nothing with this."""
+        self.strict = self.strict or other.strict
         newest = self.newest
         if newest is None or (other.newest is not None and other.newest > newest):
             newest = other.newest
@@ -224,7 +236,10 @@ def state_of(change: Change, assignment: Assignment | None = None) -> RowState:
         _add(column, cell)
         if column.cells:  # a counter's value may have no shards
             columns[name] = column
-    state = RowState(change.marker, None, columns)
+    marker, strict = change.marker, change.table.is_strict
+    if strict and change.op is Op.READ:
+        marker = Marker(_EARLIEST)  # it lives, as SELECT gave the row; any marker of the log knows more
+    state = RowState(marker, None, columns, strict=strict)
     if change.deletion is not None or change.column_deletions:
         # Cassandra writes the deletion of an overwritten collection one microsecond before its new elements
         # (UpdateParameters.setComplexDeletionTimeForOverwrite). Absorbing leaves out what deletions do cover.

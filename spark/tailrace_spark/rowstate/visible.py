@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from tailrace_schemas.change import Deletion, Marker
+from tailrace_schemas.change import EXPIRED_TTL, Deletion, Marker
 from tailrace_schemas.cql.order import sortable
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
@@ -98,7 +98,7 @@ class VisibleColumns:
         for plan in self._plan:
             column = state.columns.get(plan.name_bytes)
             cells = None if column is None else _live(plan, column, active, now)
-            exists = exists or cells is not None
+            exists = exists or (cells is not None and not state.strict)
             live.append(cells)
         return live if exists else None
 
@@ -112,7 +112,7 @@ def visible(
 
 def _marker_lives(marker: Marker | None, active: Deletion | None, now: int | None) -> bool:
     # From `expires` on it is expired, that second included (LivenessInfo.isLive: `nowInSec < localExpirationTime`).
-    if marker is None or covers(active, marker.written):
+    if marker is None or marker.ttl == EXPIRED_TTL or covers(active, marker.written):
         return False
     return now is None or marker.expires is None or now < marker.expires
 

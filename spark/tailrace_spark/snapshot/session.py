@@ -135,8 +135,9 @@ class ClusterView:
         return None
 
     def tables_with_cdc(self) -> list[Table]:
-        """The definitions of all tables that have cdc = true now. Raises SettingsError, ServiceError."""
+        """The definitions of all tables and views that have cdc = true now. Raises SettingsError, ServiceError."""
         rows = self._rows("SELECT keyspace_name, table_name, cdc FROM system_schema.tables")
+        rows += self._rows("SELECT keyspace_name, view_name AS table_name, cdc FROM system_schema.views")
         names = sorted((row["keyspace_name"], row["table_name"]) for row in rows if row["cdc"])
         return [table for name in names if (table := self.find(*name)) is not None]
 

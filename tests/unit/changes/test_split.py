@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from tailrace.changes.split import changes_of
+from tailrace.changes.transcode import Transcoder
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
+from tailrace_schemas.avro import Encoder, SchemaEntry, decode
+from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.change import (
+    EXPIRED_TTL,
     SCHEMA_INFERRED,
     UPDATE_BEGINS,
     UPDATE_ENDS,
@@ -21,6 +25,7 @@ from tailrace_schemas.change import (
     Op,
 )
 from tests.unit.changes.rows import KEY, SOURCE, TABLE, cell, row
+from tests.unit.commitlog.written import Stats, encode
 from tests.unit.tables import table
 
 
@@ -48,6 +53,22 @@ def test_a_marker_makes_an_insert_and_none_an_update() -> None:
         (Op.INSERT, (b"a",), Marker(10)),
         (Op.UPDATE, (b"b",), None),
     ]
+
+
+def test_a_marker_that_never_lived_makes_a_delete() -> None:
+    """As a node writes it into a materialized view for a row that leaves; cells are no deletion's."""
+    expired = Marker(10, EXPIRED_TTL, 1_700_000_000)
+    gone = replace(row("a", cell("v", 12)), marker=expired)
+    (change,) = split(gone)
+    assert (change.op, change.marker, change.deletion, len(change.cells)) == (Op.DELETE, expired, None, 1)
+    update = PartitionUpdate(table=TABLE, key=KEY, items=(gone,))
+    payload = encode(Mutation(updates=(update,)), Stats(timestamp=10), [((), (gone.cells[0].column,))])
+    encoder = Encoder(TABLE, "p")
+    (message,) = Transcoder("p").messages(payload, 7, {TABLE.id.bytes: TABLE}.get, SOURCE)
+    assert message.value == encoder.value(change)
+    entry = SchemaEntry(schema_id=encoder.schema_id, topic="t", table=TABLE, avro=encoder.schema_text)
+    assert decode(message.value, {encoder.schema_id: entry}) == change
+    assert reader_of(entry).change(reader_of(entry).record(message.value)) == change
 
 
 def test_index_and_count_run_over_the_mutation() -> None:

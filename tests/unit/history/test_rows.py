@@ -14,7 +14,7 @@ import pytest
 
 from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
 from tailrace.commitlog.mutation import decode_mutation
-from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows
+from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows, definitions_of
 from tailrace_schemas.change import Cell, Deletion, Marker
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
@@ -309,8 +309,22 @@ def test_a_view_is_a_table_of_its_own() -> None:
         *(row for row in rows_of(NOTES) if row.table == "columns"),
     ]
     rows, (change,) = applied(ddl.mutation("ks", view))
-    assert change.defined == (NOTES,)
+    assert change.defined == (replace(NOTES, flags=frozenset({"compound", "view"})),)
     assert {row.table for row in rows.rows(("ks", "notes"))} == {"views", "columns"}
+
+
+def test_a_view_by_another_column_than_its_base_s_key_is_strict() -> None:
+    """In the log, and by the rows that are kept of it, which say so without the base table's."""
+    base = table({"id": "text"}, {}, {}, {"owner": "text"}, keyspace="ks", name="base", table_id=UUID(int=7))
+    view = table({"owner": "text"}, {"id": "text"}, {}, {}, keyspace="ks", name="by_owner", table_id=UUID(int=8))
+    row = {"keyspace_name": "ks", "view_name": "by_owner", "id": view.id, "cdc": True, "base_table_name": "base"}
+    view_rows = [KeyedRow("views", row), *(row for row in rows_of(view) if row.table == "columns")]
+    strict = replace(view, flags=frozenset({"compound", "view", "strict"}))
+    rows, (_, change) = applied(ddl.create(base), ddl.mutation("ks", view_rows))
+    assert change.defined == (strict,)
+    kept = rows.rows(("ks", "by_owner"))
+    assert definitions_of(kept).tables == (strict,)
+    assert SchemaRows().with_base(kept, read=False).definitions[("ks", "by_owner")] == strict
 
 
 def test_options_are_not_kept() -> None:

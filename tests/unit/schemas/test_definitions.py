@@ -91,11 +91,23 @@ def test_flags(flags: Any, expected: set[str]) -> None:
     assert only(defined(tables=[table_row(flags=flags)])).flags == expected
 
 
-def test_views_are_tables_without_flags() -> None:
+@pytest.mark.parametrize(
+    ("base", "flags"),
+    [
+        ({"pk": "partition_key", "x": "regular"}, {"compound", "view"}),
+        ({"id": "partition_key", "pk": "clustering"}, {"compound", "view"}),
+        ({"id": "partition_key", "pk": "regular"}, {"compound", "view", "strict"}),
+        ({}, {"compound", "view"}),
+    ],
+)
+def test_views_are_tables_with_flags_of_ours(base: dict[str, str], flags: set[str]) -> None:
+    """Strict is one whose key has a column that its base table's key lacks, as far as that is known."""
     row = {"keyspace_name": "ks", "view_name": "t", "id": ID, "cdc": None, "base_table_name": "other"}
-    found = only(defined(tables=[], views=[row]))
-    assert (found.name, found.id, found.cdc) == ("t", ID, False)
-    assert found.flags == {"compound"}
+    columns = [column_row(name, kind=kind, table_name="other") for name, kind in base.items()]
+    found = only(defined(*columns, tables=[], views=[row]))
+    assert (found.name, found.id, found.cdc, found.flags) == ("t", ID, False, flags)
+    kept = {**row, "flags": sorted(found.flags)}
+    assert only(defined(tables=[], views=[kept])) == found
 
 
 def test_user_types_are_those_of_the_keyspace() -> None:

@@ -96,6 +96,8 @@ def check_writable(table: Table, *, lists: bool) -> None:
     """Raises UnsupportedError for a table that CQL cannot write as it is, in words that say why; `lists`: as maps."""
     if table.is_counter:
         raise UnsupportedError(f"{table}: counters cannot be written with a time; leave the table out of the stream")
+    if table.is_strict:
+        raise UnsupportedError(f"{table}: a materialized view, whose rows go with their marker; write its base table")
     compact = "compound" not in table.flags or {"dense", "super"} & table.flags
     if compact or any(column.type.kind == "empty" for column in table.columns):
         raise UnsupportedError(f"{table}: a table of COMPACT STORAGE, which CQL cannot make elsewhere")

@@ -38,6 +38,7 @@ VECTORS = [
         RowState(None, None, {b"n": ColumnState(None, {None: CellState(2, None, 9, None)}, counter=True)}),
         "0200040101" + "6e0201" + "0812",
     ),
+    (RowState(Marker(1), strict=True), "020502000000"),
 ]
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Deletion, Marker
+from tailrace_schemas.change import EXPIRED_TTL, Change, Deletion, Marker
 from tailrace_spark.rowstate.cells import CellState
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tailrace_spark.rowstate.visible import VisibleColumns, visible
-from tests.unit.spark.changes import OF_ANY_BYTES, deletions, row_changes
+from tests.unit.spark.changes import OF_ANY_BYTES, PLAIN, deletions, row_changes
 from tests.unit.tables import table
 
 ONE = b"\0\0\0\1"
@@ -24,10 +26,15 @@ def expiring(expires: int, written: int = 1) -> CellState:
     return CellState(written, 10, expires, ONE)
 
 
-PLAIN = CellState(1, None, None, ONE)
+LIVE = CellState(1, None, None, ONE)
 
 
-@given(st.lists(row_changes(), max_size=5), st.one_of(st.none(), deletions), st.integers(8, 12))
+STRICT = replace(PLAIN, flags=frozenset({"compound", "strict"}))
+never_lived = row_changes(STRICT).map(lambda change: replace(change, marker=Marker(2, EXPIRED_TTL, 12)))
+any_changes = st.one_of(row_changes(), row_changes(STRICT), never_lived)
+
+
+@given(st.lists(any_changes, max_size=5), st.one_of(st.none(), deletions), st.integers(8, 12))
 def test_it_is_foretold_to_the_second(changes: list[Change], covering: Deletion | None, now: int) -> None:
     known = RowState()
     for change in changes:
@@ -42,7 +49,7 @@ def test_it_is_foretold_to_the_second(changes: list[Change], covering: Deletion 
     [
         (state(Marker(1)), None, "nothing expires"),
         (state(Marker(1, 10, 100)), 100, "the row with its marker"),
-        (state(Marker(1, 10, 100), v=PLAIN), None, "a live cell keeps the row"),
+        (state(Marker(1, 10, 100), v=LIVE), None, "a live cell keeps the row"),
         (state(Marker(1, 10, 100), v=expiring(200)), 200, "a cell that outlives the marker"),
         (state(Marker(1, 10, 100), v=expiring(90)), 90, "a cell before its row"),
         (state(Marker(1, 10, 100), v=expiring(90), w=expiring(110)), 90, "a cell before its row that stays"),
@@ -55,7 +62,7 @@ def test_what_expires_next(known: RowState, expected: int | None, why: str) -> N
 
 
 def test_a_row_lives_on_in_its_cells_when_its_marker_has_expired() -> None:
-    known = state(Marker(1, 10, 100), v=PLAIN, w=expiring(101))
+    known = state(Marker(1, 10, 100), v=LIVE, w=expiring(101))
     assert [visible(known, OF_ANY_BYTES, now=at) for at in (99, 100, 101)] == [{"v": ONE, "w": ONE}] * 2 + [{"v": ONE}]
     assert [visible(state(Marker(1, 10, 100), w=expiring(101)), OF_ANY_BYTES, now=at) for at in (100, 101)] == [
         {"w": ONE},

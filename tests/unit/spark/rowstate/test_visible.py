@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pytest
 
-from tailrace_schemas.change import Change, Deletion, Marker
+from tailrace_schemas.change import EXPIRED_TTL, Change, Deletion, Marker, Op
 from tailrace_schemas.table import Table
 from tailrace_spark.rowstate.cells import CellState
-from tailrace_spark.rowstate.row import ColumnState, RowState, state_of
+from tailrace_spark.rowstate.codec import decode_state, encode_state
+from tailrace_spark.rowstate.plain import plain_state
+from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tailrace_spark.rowstate.visible import visible
 from tests.unit.spark.cassandra import Log, path
 from tests.unit.tables import table
@@ -47,6 +51,50 @@ def seen(*changes: Change, covering: Deletion | None = None, static: bool = Fals
 )
 def test_a_row_is_there_when_its_marker_or_a_cell_is(changes: list[Change], expected: dict[str, object] | None) -> None:
     assert seen(*changes) == expected
+
+
+VIEW = Log(replace(WIDE, flags=frozenset({"compound", "view", "strict"})))
+BACK = VIEW.insert(K, C, 2, v=5)
+
+
+def gone(at: int, expires: int = 100) -> Change:
+    """A row leaves a view, as a node logs it: at the time of what brought it there."""
+    return replace(VIEW.update(K, C, 1), op=Op.DELETE, marker=Marker(at, EXPIRED_TTL, expires))
+
+
+@pytest.mark.promise("sinks.views")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([VIEW.insert(K, C, 1, v=5)], {"v": 5}),
+        ([VIEW.insert(K, C, 1, v=5), gone(1)], None),
+        ([VIEW.insert(K, C, 1, v=5), gone(1, 10**9)], None),  # by a node whose clock is ahead
+        ([VIEW.insert(K, C, 1, v=5), gone(1), BACK], {"v": 5}),
+        ([VIEW.insert(K, C, 1, v=5), gone(1), VIEW.update(K, C, 9, v=6)], None),
+        ([VIEW.update(K, C, 9, v=6)], None),
+        ([replace(VIEW.update(K, C, 9, v=6), op=Op.READ)], {"v": 6}),
+        ([replace(VIEW.update(K, C, 9, v=6), op=Op.READ), gone(1)], None),
+        ([replace(VIEW.insert(K, C, 9), op=Op.READ)], {}),
+        ([replace(VIEW.insert(K, C, 9), op=Op.READ), gone(1)], None),
+    ],
+)
+def test_a_row_of_a_strict_view_is_there_while_its_marker_lives(
+    changes: list[Change], expected: dict[str, object] | None
+) -> None:
+    """Whatever order they come in, and after each was stored."""
+    for ordered in permutations(changes):
+        state = RowState()
+        for change in ordered:
+            state = decode_state(encode_state(merge(state, state_of(change))))
+        assert visible(state, VIEW.table, now=50) == expected
+        assert plain_state(changes[0]) is None
+
+
+def test_a_row_of_another_view_is_there_by_its_cells_too() -> None:
+    log = Log(replace(WIDE, flags=frozenset({"compound", "view"})))
+    expired = replace(log.update(K, C, 1), op=Op.DELETE, marker=Marker(1, EXPIRED_TTL, 100))
+    assert seen(log.insert(K, C, 1), expired) is None
+    assert seen(log.insert(K, C, 1), expired, log.update(K, C, 2, v=6)) == {"v": 6}
 
 
 def test_a_static_row_needs_a_live_cell() -> None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Marker
+from tailrace_schemas.change import EXPIRED_TTL, Change, Marker, Op
 from tailrace_schemas.cql.values import codec, split_key
 from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
@@ -36,6 +36,10 @@ from tests.unit.tables import table
 
 WIDE = table(
     {"id": "int"}, {"c": "int"}, {"s": "text"}, {"v": "text"}, keyspace="shop", name="wide", table_id=UUID(int=7)
+)
+VIEW = replace(
+    table({"owner": "text"}, {"id": "int"}, {}, {"v": "text"}, keyspace="shop", name="by_owner", table_id=UUID(int=8)),
+    flags=frozenset({"compound", "view", "strict"}),
 )
 SECOND = 1_000_000
 Row = tuple[object, ...]
@@ -152,6 +156,26 @@ class MergingContract:
             [(2, "b", None), (3, None, 3)],
             [(1, None, None), (2, "b", None), (3, None, 3)],
         ]
+
+    def test_a_row_of_a_view_goes_with_its_marker(self, followed: Followed) -> None:
+        """A view by another column than its base table's key: what leaves it keeps its cells, and a dead marker."""
+        log, time = Log(VIEW), Time()
+        with closing(followed.open(time)) as sink:
+            for owner, at in (("ann", 10), ("bob", 20), ("ann", 30)):
+                came = log.insert((owner,), (1,), at, v="a")
+                came = replace(came, cells=tuple(replace(cell, written=5) for cell in came.cells))
+                sink.write([piece([came])])
+                assert followed.rows(VIEW, "owner", "id", "v") == [(owner, 1, "a")]
+                left = replace(log.update((owner,), (1,), at), op=Op.DELETE, marker=Marker(at, EXPIRED_TTL, 99))
+                sink.write([piece([left, came])])
+                assert followed.rows(VIEW, "owner", "id", "v") == []
+            read = replace(log.update(("cy",), (2,), 40, v="b"), op=Op.READ)
+            short = replace(log.insert(("di",), (3,), 40, v="c"), marker=Marker(40, 9, 109))
+            sink.write([piece([read, short])])
+            assert followed.rows(VIEW, "owner", "id", "v") == [("cy", 2, "b"), ("di", 3, "c")]
+            time.now = 109
+            sink.sweep()
+            assert followed.rows(VIEW, "owner", "id", "v") == [("cy", 2, "b")]
 
     def test_statics_stand_in_each_row_or_alone(self, followed: Followed) -> None:
         log, columns = Log(WIDE), ("id", "c", "s", "v")

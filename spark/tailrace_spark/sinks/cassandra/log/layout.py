@@ -9,7 +9,7 @@ from typing import Final
 
 from tailrace_schemas.cql.types import CqlType, freeze, quote_identifier
 from tailrace_schemas.errors import UnsupportedError
-from tailrace_schemas.table import Column, Table
+from tailrace_schemas.table import VIEW, Column, Table
 
 SUFFIX: Final = "_scylla_cdc_log"
 META: Final = "cdc$"
@@ -59,10 +59,12 @@ def log_table(table: Table, keyspace: str) -> LogTable:
     """The log table of a definition (docs/stream-ids.md section 6; ScyllaDB's create_log_schema).
 
     A multi-cell column is frozen there, a list as the map of its cells' time UUIDs. Raises UnsupportedError for
-    counter tables, which ScyllaDB has no log of either, and for columns that are called as the log's own.
+    counter tables and views, which ScyllaDB has no log of either, and for columns that are called as the log's own.
     """
     if table.is_counter:
         raise UnsupportedError(f"{table}: counter tables have no log table; leave the table out of the stream")
+    if VIEW in table.flags:
+        raise UnsupportedError(f"{table}: materialized views have no log table; leave the view out of the stream")
     columns = dict(_META_COLUMNS)
     for column in (*table.key, *table.columns):
         if column.name.startswith(META):

@@ -141,6 +141,9 @@ def test_tables_that_cql_cannot_write_say_why() -> None:
     check_writable(WIDE, lists=True)
     with pytest.raises(UnsupportedError, match="counters"):
         check_writable(replace(WIDE, flags=frozenset({"compound", "counter"})), lists=True)
+    with pytest.raises(UnsupportedError, match=r"materialized view, .*; write its base table"):
+        check_writable(replace(WIDE, flags=frozenset({"compound", "view", "strict"})), lists=True)
+    check_writable(replace(WIDE, flags=frozenset({"compound", "view"})), lists=True)
     for compact in (set[str](), {"dense"}, {"dense", "compound"}, {"super"}):
         with pytest.raises(UnsupportedError, match="COMPACT STORAGE"):
             check_writable(replace(WIDE, flags=frozenset(compact)), lists=True)

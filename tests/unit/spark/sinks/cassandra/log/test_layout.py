@@ -133,6 +133,7 @@ def test_a_name_that_is_too_long_is_cut_and_told_apart() -> None:
     ("of", "reason"),
     [
         (replace(table({"pk": "int"}, regular={"n": "counter"}), flags=frozenset({"counter"})), "counter tables have"),
+        (replace(table({"pk": "int"}), flags=frozenset({"compound", "view"})), "materialized views have"),
         (table({"pk": "int"}, regular={"cdc$time": "int"}), "column cdc\\$time is called"),
     ],
 )
