@@ -26,7 +26,7 @@ UNIT: Final = "unit"
 SPINE: Final = "spine"
 SPINE_MARK: Final = "mark.spine"
 PATTERNS: Final[Mapping[str, Sequence[str]]] = {
-    "benchmarks": ("benchmarks/*",),
+    "benchmarks": ("integration/benchmarks/*",),
     "field": ("field/*",),
     "images": ("integration/deploy/*",),
     "upgrades": ("integration/upgrades/*", "integration/test_versions.py", "unit/test_installs.py"),

@@ -351,6 +351,7 @@ def mergeable(
         change = delivered.change
         try:
             gather([delivered])
+            # The deletion of a view's row has cells too: ViewUpdateGenerator ends its marker alone, the cells stay.
             if change.op not in (Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE) and change.key is not None:
                 state = state_of(change)
                 if change.static:

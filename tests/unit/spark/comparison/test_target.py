@@ -16,10 +16,11 @@ from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.rowstate.row import state_of
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.snapshot.ranges import TokenRange
+from tests.support.expiry import SECOND
+from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log, key_of
 from tests.unit.spark.sinks.conftest import new_database
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.sql.test_time import SECOND, WIDE
 
 LOG = Log(WIDE)
 NOW = 1_000
@@ -59,7 +60,8 @@ def test_a_row_that_is_taken_away_comes_back_with_the_next_write(database: Datab
     target = TableTarget(sink, WIDE)
     keys = list(target.rows(RING, range(8), NOW))
     stored = target.stored(keys)
-    sink.amend(WIDE, {key: removal(None, stored[key].state, NOW) for key in keys if stored[key].state is not None}, {})
+    states = {key: stored[key].state for key in keys}
+    sink.amend(WIDE, {key: removal(None, state, NOW) for key, state in states.items() if state is not None}, {})
     assert database.select("SELECT * FROM shop_wide") == []
     sink.write([piece([LOG.update((1,), (1,), 5 * SECOND, v="c"), LOG.update((1,), (2,), 5 * SECOND + 1, v="d")])])
     assert database.select("SELECT * FROM shop_wide") == [(1, 2, None, "d")]
