@@ -75,7 +75,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 quick-unit: $(STAMP)
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal --part unit -m "not slow" $(ARGS)
+	TAILRACE_TEST_PROPERTIES=quick $(PYTEST) -q -n $(WORKERS) --dist worksteal --part unit -m "not slow" $(ARGS)
 
 unit: $(STAMP) ## The unit tests
 	@$(AS_USERS_RUN); $(PYTEST) -q -n $(WORKERS) --dist worksteal --part unit $(ARGS)
