@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace_common.cli.checks import Check
+from tailrace_common.kafka import contact
 from tailrace_common.settings import Settings, settings_from
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.errors import RefusedRequestError
@@ -34,6 +35,12 @@ ORDERS = table(
     keyspace="shop", name="orders",
 )  # fmt: skip
 ITEMS = table({"id": "int"}, regular={"price": "decimal"}, keyspace="shop", name="items")
+
+
+@pytest.fixture(autouse=True)
+def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Kafka is at the addresses of these tests, and a refused connection is seen at once."""
+    monkeypatch.setattr(contact, "_PATIENCE_SECONDS", 0.2)
 
 
 def shaped(where: str | None = None, columns: dict[str, str] | None = None, name: str = "shop.*") -> Request:
