@@ -158,7 +158,7 @@ def test_check_says_what_this_user_may_not_do_in_cdc_raw(mode: int | None, words
             [sys.executable, *program],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
             cwd="/",
             env={**os.environ, **environment},

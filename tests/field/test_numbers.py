@@ -67,7 +67,7 @@ def _snapshot(
     )
     words = ("compare", f"{followed.keyspace}.t", "-c", str(settings), "--grace", "0", "--consistency", "one")
     compared = subprocess.run(
-        [sys.executable, *PROGRAM, *words], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, *PROGRAM, *words], capture_output=True, text=True, timeout=600, check=False
     )
     assert (compared.returncode, compared.stdout) == (0, ""), compared.stderr
     copy = Database(url, sa.create_engine(url))

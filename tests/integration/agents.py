@@ -127,7 +127,7 @@ class AgentProcess(CommandProcess):
     def command(self, *arguments: str, code: int = 0) -> str:
         """What another of tailrace's commands prints with the agent's settings; it ends with this exit code."""
         run = [sys.executable, *PROGRAM, *arguments, "-c", str(self.settings)]
-        found = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+        found = subprocess.run(run, capture_output=True, text=True, timeout=300, check=False)
         assert found.returncode == code, found.stderr
         return found.stdout
 

@@ -19,7 +19,7 @@ def run(command: list[str], directory: Path, compiled: Path) -> str:
         capture_output=True,
         text=True,
         cwd=directory,
-        timeout=400,
+        timeout=600,
         env={
             **os.environ,
             "TMPDIR": str(directory),

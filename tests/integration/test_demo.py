@@ -43,7 +43,7 @@ def test_the_copy_is_identical_and_a_spoiled_value_is_told(tmp_path: Path) -> No
         [*PROGRAM, "--changes", "120", "--seed", "7", "--prove", "--directory", tmp_path],
         capture_output=True,
         text=True,
-        timeout=270,
+        timeout=600,
         check=False,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]

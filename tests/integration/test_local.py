@@ -21,7 +21,7 @@ TAILRACE = (sys.executable, "-c", "from tailrace.cli.main import run; run()", "l
 
 
 def local(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*TAILRACE, *arguments], check=check, capture_output=True, text=True, timeout=120)
+    return subprocess.run([*TAILRACE, *arguments], check=check, capture_output=True, text=True, timeout=600)
 
 
 def is_open_at(address: str) -> bool:
@@ -42,7 +42,7 @@ class Up:
     def end(self, number: signal.Signals) -> tuple[int, str]:
         """Its exit code and what it said on stderr."""
         self.process.send_signal(number)
-        _, words = self.process.communicate(timeout=60)
+        _, words = self.process.communicate(timeout=600)
         return self.process.returncode, words
 
     def running(self) -> list[str]:
@@ -92,7 +92,7 @@ def test_services_end_when_up_is_killed(up: Up) -> None:
 def test_service_that_dies_ends_up_with_its_log_quoted(up: Up) -> None:
     kafka = up.services[1]
     os.kill(kafka["pid"], signal.SIGKILL)
-    _, words = up.process.communicate(timeout=60)
+    _, words = up.process.communicate(timeout=600)
     assert up.process.returncode == 1
     assert f"kafka ended by itself. Its log is {kafka['log']}, which ends:" in words
     assert up.running() == []

@@ -47,7 +47,7 @@ def run(kafka: LocalKafka, prefix: str, directory: Path, most: int) -> list[dict
     )
     command = [sys.executable, str(EXAMPLE), "-c", str(config), "--folder", str(directory / "orders"), "--once"]
     ended = subprocess.run(
-        command, capture_output=True, text=True, cwd=directory, timeout=280, env={**os.environ, "TZ": "UTC"}
+        command, capture_output=True, text=True, cwd=directory, timeout=600, env={**os.environ, "TZ": "UTC"}
     )
     assert ended.returncode == 0, ended.stderr
     shown = [json.loads(line) for line in ended.stdout.splitlines()]

@@ -101,7 +101,7 @@ def promtool(tmp_path: Path, series: dict[str, str], minute: int) -> set[str]:
     rules = str(MONITORING / "rules.yaml")
     file.write_text(yaml.safe_dump({"rule_files": [rules], "evaluation_interval": "1m", "tests": tests}))
     result = subprocess.run(
-        ["promtool", "test", "rules", file], capture_output=True, text=True, timeout=60, check=False
+        ["promtool", "test", "rules", file], capture_output=True, text=True, timeout=600, check=False
     )
     output = result.stdout + result.stderr
     assert result.returncode == 0 or "got:" in output, output

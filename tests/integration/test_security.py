@@ -392,7 +392,7 @@ def checked(program: tuple[str, ...], settings: Path) -> subprocess.CompletedPro
     """`tailrace check`, as the same user."""
     parts = [word for part in ("directories", "cassandra", "kafka") for word in ("--only", part)]
     command = [sys.executable, *program, "--log-level", "debug", "check", "-c", str(settings), *parts]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 CHANGING: Final = "tailrace-changing"

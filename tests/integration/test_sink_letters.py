@@ -83,7 +83,7 @@ def test_letters_of_a_stream_with_filters_and_masks_are_read_again_and_shaped(
 def letters(*words: str, place: Path) -> subprocess.CompletedProcess[str]:
     """The command, with the settings there."""
     command = [sys.executable, *PROGRAM, "sink-letters", *words, "-c", str(place / "tailrace.toml")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.promise("sinks.dead-letters")

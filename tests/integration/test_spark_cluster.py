@@ -39,7 +39,7 @@ def run(command: list[str], directory: Path) -> str:
         capture_output=True,
         text=True,
         cwd=directory,
-        timeout=560,
+        timeout=600,
         env={**os.environ, "TMPDIR": str(directory)},
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -95,7 +95,7 @@ def test_tasks_whose_python_lacks_our_packages_say_what_to_do(kafka: LocalKafka,
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=560,
+        timeout=600,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         check=False,
     )

@@ -35,7 +35,7 @@ def run(program: str, environ: dict[str, str]) -> Any:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=200,
+        timeout=600,
         env={**inherited, **environ},
     )
     assert ended.returncode == 0, ended.stderr

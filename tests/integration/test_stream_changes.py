@@ -154,7 +154,7 @@ def test_the_example_shows_changes(feed: Feed, kafka: LocalKafka, prefix: str, t
 
     command = [sys.executable, str(EXAMPLE), "-c", str(config), "--once"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, cwd=tmp_path)
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=600, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "shop.items" in ended.stdout
     assert "insert" in ended.stdout

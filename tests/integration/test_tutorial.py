@@ -65,7 +65,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
             "tailrace local down",
             'test ! -e postgres/postmaster.pid || kill "$(head -1 postgres/postmaster.pid)"',
         ):
-            subprocess.run(["bash", "-c", command], cwd=directory, env=environment, check=False, timeout=300)
+            subprocess.run(["bash", "-c", command], cwd=directory, env=environment, check=False, timeout=600)
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -155,7 +155,7 @@ def last_row(turn: int) -> bytes:
 def recipe(kafka: LocalKafka, prefix: str, topic: str, lines: int) -> list[dict[str, Any]]:
     """What confluent-kafka and fastavro alone make of a topic."""
     command = [sys.executable, str(RECIPE), kafka.bootstrap, prefix, topic, "--max", str(lines)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

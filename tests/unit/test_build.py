@@ -251,7 +251,7 @@ def test_compiled_code_with_an_edited_source_refuses_to_start(tmp_path: Path) ->
 
     def start() -> subprocess.CompletedProcess[str]:
         environ = {"PYTHONPATH": str(copy), "PATH": "/usr/bin:/bin"}
-        return subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=600)
 
     assert start().returncode == 0
     with (copy / "tailrace/commitlog/frames.py").open("a", encoding="utf-8") as source:

@@ -27,6 +27,6 @@ def test_the_variable_chooses_the_profile(pytestconfig: pytest.Config, profile: 
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
     )
     assert run.stdout.strip() == words

@@ -68,7 +68,7 @@ def build_former(directory: Path) -> Former:
     """The last version, installed below `directory`."""
     former = Former(directory / "sources", directory / "site")
     archive = subprocess.run(
-        ["git", "-C", str(_ROOT), "archive", last_commit()], capture_output=True, check=True, timeout=60
+        ["git", "-C", str(_ROOT), "archive", last_commit()], capture_output=True, check=True, timeout=600
     )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(former.sources, filter="data")
@@ -76,6 +76,6 @@ def build_former(directory: Path) -> Former:
     environment = {**os.environ, "TAILRACE_COMPILE": "0"}
     subprocess.run(
         [*pip, "--target", str(former.site), str(former.sources)],
-        env=environment, capture_output=True, check=True, timeout=300,
+        env=environment, capture_output=True, check=True, timeout=600,
     )  # fmt: skip
     return former

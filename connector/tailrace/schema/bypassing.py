@@ -72,9 +72,9 @@ def _options(statement: str) -> dict[str, str]:
 def bypass_words(bypassing: Sequence[Bypass]) -> tuple[str, str]:
     """What is not captured and why, and what to do, for people."""
     reasons = [f"{bypass.table} ({bypass.reason})" for bypass in bypassing[:_MOST]]
-    more = f" and {len(bypassing) - _MOST} more" if len(bypassing) > _MOST else ""
+    left_out = f" and {len(bypassing) - _MOST} more" if len(bypassing) > _MOST else ""
     cures = "; ".join(dict.fromkeys(bypass.cure for bypass in bypassing[:_MOST]))
     return (
-        f"nothing is captured of {', '.join(reasons)}{more}: such writes never reach the commit log, nor cdc_raw",
+        f"nothing is captured of {', '.join(reasons)}{left_out}: such writes never reach the commit log, nor cdc_raw",
         f"{cures}. What was written until then comes by a snapshot alone. Or leave such tables out by tables.exclude",
     )

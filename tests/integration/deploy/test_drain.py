@@ -17,7 +17,7 @@ ROWS = 3000
 
 def drain(settings: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *PROGRAM, "drain", "-c", str(settings), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.long

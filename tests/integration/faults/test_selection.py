@@ -32,7 +32,7 @@ def failing(agent: AgentProcess) -> dict[str, str]:
 def parked_segments(agent: AgentProcess) -> set[int]:
     """The segments with parked mutations; earlier ones of the node may have none, and are released."""
     command = [sys.executable, *PROGRAM, "parked", "list", "-c", str(agent.settings)]
-    rows = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+    rows = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout.splitlines()
     return {json.loads(row)["segment"] for row in rows}
 
 
@@ -70,7 +70,7 @@ def test_a_pattern_that_matches_nothing_loses_nothing(trial: Trial) -> None:
         assert agent.stop() == 0, agent.words()
     # By hand neither, while the pattern is what it is.
     retry = [sys.executable, *PROGRAM, "parked", "retry", "--yes", "--fence", "-c", str(agent.settings)]
-    outcome = subprocess.run(retry, capture_output=True, text=True, timeout=120, check=False)
+    outcome = subprocess.run(retry, capture_output=True, text=True, timeout=600, check=False)
     assert outcome.returncode == 3, outcome.stderr
     assert "0 mutations published" in outcome.stderr
     assert "no table with cdc = true is selected" in outcome.stderr

@@ -83,7 +83,7 @@ class Site:
             text=True,
             cwd=self.directory,
             env=dict(os.environ),
-            timeout=120,
+            timeout=600,
             check=False,
         )
 

@@ -73,7 +73,7 @@ class Command:
 
     def lines(self) -> list[dict[str, Any]]:
         """What it printed, when it has ended as it should."""
-        assert self.process.wait(240) == 0, self.words()
+        assert self.process.wait(600) == 0, self.words()
         return [json.loads(line) for line in self._printed.read_text().splitlines()]
 
 

@@ -209,7 +209,7 @@ def test_the_command_lists_what_differs_and_ends_with_4(copy: Copy, tmp_path: Pa
     def command(*options: str) -> tuple[int, list[dict[str, object]], str]:
         words = ("compare", f"{copy.keyspace}.t", "-c", str(config), "--grace", "0", "--consistency", "one", *options)
         ended = subprocess.run(
-            [sys.executable, *PROGRAM, *words], capture_output=True, text=True, timeout=240, check=False,
+            [sys.executable, *PROGRAM, *words], capture_output=True, text=True, timeout=600, check=False,
             env={**os.environ},
         )  # fmt: skip
         return ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], ended.stderr

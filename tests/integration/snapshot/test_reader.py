@@ -319,7 +319,7 @@ def test_a_task_whose_process_is_killed_in_the_middle_is_read_again(source: Sour
         str(marks),
     ]
     ended = subprocess.run(
-        program, capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path,
+        program, capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]

@@ -13,6 +13,6 @@ def subscribe(site: Site, program: tuple[str, ...], table: str, name: str, *word
     """`tailrace subscribe`; `program` is what Python is told to run as `tailrace`."""
     command = [sys.executable, *program, "subscribe", table, "--name", name, *words, "-c", str(site.config)]
     answer = subprocess.run(
-        command, cwd=site.directory, env=dict(os.environ), capture_output=True, text=True, timeout=120, check=False
+        command, cwd=site.directory, env=dict(os.environ), capture_output=True, text=True, timeout=600, check=False
     )
     assert answer.returncode == 0, answer.stderr

@@ -178,7 +178,7 @@ signal.pause()
 
 def test_child_ends_when_its_parent_exits(tmp_path: Path) -> None:
     program = _PARENT.replace("signal.pause()", "")
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, timeout=600)
     until(lambda: is_gone(int(done.stdout)), "the child's end")
 
 

@@ -21,7 +21,7 @@ def test_both_signals_interrupt(number: signal.Signals, before: str) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "waits\n"
     process.send_signal(number)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=600)
     assert (process.returncode, rest) == (0, "interrupted\n")
 
 

@@ -249,7 +249,7 @@ def test_processes_that_want_the_same_jars_fetch_each_once(server: RepositorySer
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
     server.go.set()
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    outputs = [process.communicate(timeout=600)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert outputs[0] == outputs[1] == outputs[2]
     assert sorted(path for path, _, _ in server.requests) == sorted(f"/root/{jar.path}" for jar in jars)
