@@ -18,9 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tailrace_common.settings import load_settings
-from tailrace_spark import changes, merging
-from tailrace_spark.job.session import spark_session
+from tailrace_spark import changes, load_settings, merging, spark_session
 
 
 def orders_a_minute(rows: DataFrame, placed: str, amount: str) -> DataFrame:

@@ -11,9 +11,7 @@ import os
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tailrace_common.settings import load_settings
-from tailrace_spark import changes
-from tailrace_spark.job.session import spark_session
+from tailrace_spark import changes, load_settings, spark_session
 
 
 def readable(frame: DataFrame) -> DataFrame:

@@ -52,8 +52,9 @@ def changes(
 
     With `table` ("keyspace.table") there are, instead of `value`: key, columns, deleted, raw, cells, range, source.
     They are structs of docs/contracts.md 3, whatever definition the writer had; values are plain, whatever its [avro]
-    was. A column of another type in an earlier table of that name, which was dropped, is null in its records. Columns
-    added after this call are seen by the next one. Needs the table's schema in `<prefix>.schemas`, else raises
+    was. A column of another type in an earlier table of that name, which was dropped, is null in its records. A varint
+    or decimal is an exact string, as Spark's decimals end at 38 digits: cast it, as in `.cast("decimal(38, 9)")`.
+    Columns added after this call are seen by the next one. Needs the table's schema in `<prefix>.schemas`, else raises
     ServiceError.
 
     `options` are those of Spark's Kafka source, such as startingTimestamp, maxOffsetsPerTrigger or failOnDataLoss.
