@@ -192,13 +192,13 @@ class StreamRun:
     def _blocked(self, trouble: Trouble) -> Failure:
         if trouble.what == "snapshot":
             action = (
-                "make Cassandra ([cluster]), Kafka and the sink answer, from the worker too; it goes on by itself, and "
+                "start Cassandra ([cluster]), Kafka or the sink, whichever the reason names. Then it goes on; "
                 f"`tailrace alter {self._claim.subscription.reference} --snapshot never` does without"
             )
             return Failure(f"the snapshot waits: {trouble.words}", action)
         sink = self._claim.subscription.sink
         service = f"the sink at {sink.target}" if trouble.what == "sink" else "Kafka"
-        action = f"make {service} answer, from the worker too; the batch is tried again by itself"
+        action = f"start {service}, or correct its address, which the worker must reach. The batch then goes on"
         return Failure(f"{trouble.what}: {trouble.words}", action)
 
     @property
@@ -227,12 +227,11 @@ class StreamRun:
             self._failure = Failure(reason(error), self._action(error))
 
     def _action(self, error: Exception) -> str:
-        again = "it is tried again by itself"
+        again = "The next try comes by itself, and at once with `tailrace resume`"
         if isinstance(error, ServiceError):
             target = self._claim.subscription.sink.target
-            return f"make the sink at {target}, and Kafka, answer from the worker; {again}"
-        reference = self._claim.subscription.reference
-        return f"`tailrace alter {reference}`, or what the reason says; {again}, at once by `tailrace resume`"
+            return f"start the sink at {target} or Kafka, whichever the reason names, or correct its address. {again}"
+        return f"`tailrace alter {self._claim.subscription.reference}`, or what the reason says. {again}"
 
     def _follow(self) -> None:
         """Open the sink, begin where the progress is, and run the stream until it is stopped."""

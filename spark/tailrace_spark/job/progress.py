@@ -180,17 +180,17 @@ class Report:
         }
 
     def _action(self, subject: str) -> str:
-        again = "the batch is tried again by itself"
+        again = "the next try comes by itself"
         name, document = self.target.name or "NAME", self.target.document or "docs/sinks"
         match subject:
             case "generations":
                 return f"Kafka must answer, and an agent must have run: `tailrace check` says which is missing; {again}"
             case "sink":
-                return f"make the store of [sink.{name}] answer: `tailrace check` tries it; {again}"
+                return f"start the store of [sink.{name}] or correct its address: `tailrace check` tries it; {again}"
             case "topics" | "schemas":
-                return f"Kafka must answer: `tailrace check` tries it; {again}"
+                return f"start Kafka or correct its address: `tailrace check` tries it; {again}"
             case "snapshot":
-                return "make Cassandra ([cluster]), Kafka and the sink answer; it goes on with its last range by itself"
+                return "start Cassandra ([cluster]), Kafka or the sink, as the reason says; its last range follows"
             case "data loss":
                 return "stream.fail_on_data_loss says whether the table stops; with false what is left is read on"
             case "deferred changes":

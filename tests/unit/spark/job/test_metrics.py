@@ -28,7 +28,7 @@ PROGRESS = {
     "sources": [{"endOffset": {"a": {"0": 5, "1": 7}, "b": {"0": 4}}}],
 }
 LAST = 'tailrace_stream_last_error_timestamp_seconds{{action="{action}",error="{error}",what="{what}"}}'
-TRY = "make the store of [sink.local] answer: `tailrace check` tries it; the batch is tried again by itself"
+TRY = "start the store of [sink.local] or correct its address: `tailrace check` tries it; the next try comes by itself"
 REPLAY = "`tailrace sink-letters list local` says why, or the place that docs/sinks/sql.md names; then replay"
 
 
