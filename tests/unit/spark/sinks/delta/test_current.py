@@ -69,6 +69,7 @@ def in_tasks(root: Path) -> DeltaCurrentInTasks:
 
 @pytest.mark.promise("delta.current", "stream.execution")
 @pytest.mark.slow
+@pytest.mark.slow
 class TestDeltaCurrentInTasks(LakeCurrentContract, LakeRowFilterContract):
     sink = "delta, in tasks"
 

@@ -18,6 +18,7 @@ from tests.unit.spark.sinks.delta.stores import section_on_s3 as on_s3
 from tests.unit.spark.sinks.lake.dropping_contract import DroppingContract, Lake, drop, require_tables, write
 
 
+@pytest.mark.slow
 class TestDeltaDropping(DroppingContract):
     @pytest.fixture
     def lake(self, tmp_path: Path) -> Lake:

@@ -61,6 +61,7 @@ class TestDeltaHistory(LakeHistoryContract):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 class TestDeltaHistoryInTasks(LakeHistoryContract):
     sink = "delta, in tasks"
 

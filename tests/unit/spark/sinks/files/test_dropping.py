@@ -13,6 +13,7 @@ from tests.unit.spark.sinks.files.stores import Stored, local
 
 
 @pytest.mark.promise("subscription.target-dropped")
+@pytest.mark.slow
 class TestInADirectory(DroppingContract):
     @pytest.fixture(params=["parquet", "jsonl"])
     def stores(self, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Stored]:

@@ -55,6 +55,7 @@ class TestFiles(ChangeLogContract):
         return lambda: local(tmp_path / str(next(numbers)), format=form, compress=compress)
 
 
+@pytest.mark.slow
 class TestFilesInTasks(TestFiles):
     sink = "files, in tasks"
 

@@ -89,6 +89,7 @@ class PostedByTasks(Posted):
         return LogInTasks(StoredDeadLettersSink(outlet, letters, opener=opener))
 
 
+@pytest.mark.slow
 class TestHttpByTasks(ChangeLogContract):
     sink = "http"
 

@@ -82,6 +82,7 @@ class TestSql(MergingContract, RowFilterContract):
         return partial(emptied, database, InDatabase)
 
 
+@pytest.mark.slow
 class TestSqlInTasks(MergingContract, RowFilterContract):
     sink = "sql, in tasks"
 

@@ -38,6 +38,7 @@ def test_many_that_open_a_new_sqlite_file_at_once_all_get_it(tmp_path: Path) -> 
     assert modes == ["wal"] * 40 * 8
 
 
+@pytest.mark.slow
 def test_texts_are_texts_in_a_postgresql_database_without_an_encoding() -> None:
     """SQL_ASCII: what `initdb` makes where the machine's locale is C."""
     url = sa.make_url(postgres.new_database())
@@ -52,7 +53,10 @@ def test_texts_are_texts_in_a_postgresql_database_without_an_encoding() -> None:
         assert sa.inspect(connection).get_table_names() == ["t"]
 
 
-@pytest.mark.parametrize("database", ["sqlite", "postgresql", "mysql"])
+@pytest.mark.parametrize(
+    "database",
+    ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow), pytest.param("mysql", marks=pytest.mark.long)],
+)
 def test_no_savepoint_stays_that_was_rolled_back_to(database: str, tmp_path: Path) -> None:
     """Of thousands within each other PostgreSQL is out of shared memory, and takes minutes before."""
     if database == "mysql" and (trouble := mariadb.missing()):
