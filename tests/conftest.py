@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -45,7 +46,11 @@ def _hot_path() -> frozenset[Path]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """End at once where TAILRACE_TEST_SERVICES asks for what is not there: pytest-xdist's workers cannot say why."""
+    """Let SIGTERM end the run as Ctrl-C does: fixtures and `atexit` end the servers that it has started.
+
+    End at once where TAILRACE_TEST_SERVICES asks for what is not there: pytest-xdist's workers cannot say why.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if os.environ.get("TAILRACE_TEST_SERVICES") and not hasattr(config, "workerinput"):
         from tests.services.choice import ChoiceError, choose
 
