@@ -9,10 +9,10 @@ import pytest
 
 from tailrace.agent.parts import Limits
 from tailrace_common.kafka import Pace
+from tailrace_schemas.table import Table
 from tests.support.kafka import Crash, Faults
 from tests.unit.agent.world import LATE, ORDERS, World, every_fault, explain
 from tests.unit.mutations import deletion
-from tests.unit.tables import Table
 
 # Lengths of keys, which a record has twice: of its 64 KiB a transaction has room for one large one, or six small ones.
 LARGE, SMALL = 20_000, 5_000
