@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +36,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """End at once where TAILRACE_TEST_SERVICES asks for what is not there: pytest-xdist's workers cannot say why."""
+    """Let SIGTERM end the run as Ctrl-C does: fixtures and `atexit` end the servers that it has started.
+
+    End at once where TAILRACE_TEST_SERVICES asks for what is not there: pytest-xdist's workers cannot say why.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     path = config.getoption("--times")
     if path is not None and (hasattr(config, "workerinput") or not config.getoption("numprocesses", None)):
         config.pluginmanager.register(Times(path))

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from tailrace.local import ports
 from tests.support.waiting import until
+from tests.tied import tie
 
 _HOST = "127.0.0.1"
 _numbers = count()
@@ -55,6 +56,7 @@ def _serve(directory: Path, port: int, options: Mapping[str, str]) -> subprocess
              *extra],
             stdout=log, stderr=log, env=_environment(directory), **_user(),
         )  # fmt: skip
+    tie(server.pid)
     try:
         _await(server, port, directory / "log")
     except BaseException:

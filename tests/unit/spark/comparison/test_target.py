@@ -59,9 +59,9 @@ def test_a_row_that_is_taken_away_comes_back_with_the_next_write(database: Datab
     sink.write([piece([LOG.insert((1,), (1,), 5 * SECOND, v="a"), LOG.insert((1,), (2,), 5 * SECOND, v="b")])])
     target = TableTarget(sink, WIDE)
     keys = list(target.rows(RING, range(8), NOW))
-    stored = target.stored(keys)
-    states = {key: stored[key].state for key in keys}
-    sink.amend(WIDE, {key: removal(None, state, NOW) for key, state in states.items() if state is not None}, {})
+    states = {key: row.state for key, row in target.stored(keys).items() if row.state is not None}
+    assert len(states) == 2
+    sink.amend(WIDE, {key: removal(None, state, NOW) for key, state in states.items()}, {})
     assert database.select("SELECT * FROM shop_wide") == []
     sink.write([piece([LOG.update((1,), (1,), 5 * SECOND, v="c"), LOG.update((1,), (2,), 5 * SECOND + 1, v="d")])])
     assert database.select("SELECT * FROM shop_wide") == [(1, 2, None, "d")]
