@@ -171,8 +171,9 @@ class Catalog:
         name = self._wished(table)
         holder = None if self._on_drop == "new-table" else self._holder(layouts, table)
         taken_names = _taken(layout for layout in layouts if layout is not holder)
+        taken_over = holder is not None and announced >= holder.record.announced
         if holder is not None:
-            if announced >= holder.record.announced:
+            if taken_over:
                 self._close(connection, holder, taken_names)
             else:
                 name = self._closed_name(name, table.id)
@@ -185,7 +186,7 @@ class Catalog:
         connection.execute(TABLES.insert(), [_row_of(layout)])
         for sql_table in _tables(target):
             sql_table.create(connection, checkfirst=False)
-        self._views.create(connection, target)
+        (self._views.take if taken_over else self._views.create)(connection, target)
         log.info("writing table %s (id %s) to %s", table, table.id, layout.name)
         return target
 
@@ -209,13 +210,15 @@ class Catalog:
         return holder is not None and holder.definition.id != table.id and announced < holder.record.announced
 
     def _close(self, connection: sa.Connection, old: Layout, used: set[str]) -> None:
-        """Take its name from a table that was dropped."""
+        """Take its name from a table that was dropped; whoever gets it takes its view over, too."""
+        self._views.vacate(connection, old.name)
         again = f"{old.definition} was dropped and created again"
         if self._on_drop == "clear":
             self._remove(connection, old)
             log.info("%s: deleted its old rows from %s (on_drop = clear)", again, old.name)
             return
-        layout = self._rename(connection, old, self._closed_name(old.name, old.definition.id), used)
+        layout, target = self._rename(connection, old, self._closed_name(old.name, old.definition.id), used)
+        self._views.create_like(connection, target, old.name)
         log.info("%s: its old rows are kept in %s", again, layout.name)
 
     def _renamed(self, connection: sa.Connection, target: Target, table: Table, announced: int) -> Target:
@@ -228,21 +231,24 @@ class Catalog:
         if holder is None or announced < holder.record.announced:
             return target
         used = _taken(other for other in layouts if other.definition.id not in (table.id, holder.definition.id))
+        self._views.drop(connection, layout.name)
         self._close(connection, holder, used)
-        return target_of(self._rename(connection, layout, name, used))
+        _, renamed = self._rename(connection, layout, name, used)
+        self._views.take(connection, renamed)
+        return renamed
 
     def drop(self, connection: sa.Connection, table_ids: Collection[UUID]) -> list[str]:
         """Remove all that follows these source tables; the names of the views that were there."""
         layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES).order_by(TABLES.c.name))]
         dropped = [layout for layout in layouts if layout.definition.id in table_ids]
         for layout in dropped:
+            connection.exec_driver_sql(f"DROP VIEW IF EXISTS {self._quote(layout.name)}")
             self._remove(connection, layout)
             log.info("%s: dropped %s, which followed it", layout.definition, layout.name)
         return [layout.name for layout in dropped]
 
     def _remove(self, connection: sa.Connection, layout: Layout) -> None:
         """What says whose they are goes last: MySQL commits at each step, and whoever comes next goes on from there."""
-        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {self._quote(layout.name)}")
         for sql_table in reversed(_tables(target_of(layout))):
             sql_table.drop(connection, checkfirst=True)
         connection.execute(TABLES.delete().where(TABLES.c.table_id == str(layout.definition.id)))
@@ -306,11 +312,10 @@ class Catalog:
             spec = CreateColumn(column).compile(dialect=self._dialect)
             connection.exec_driver_sql(f"ALTER TABLE {self._quote(table.name)} ADD COLUMN {spec}")
 
-    def _rename(self, connection: sa.Connection, old: Layout, name: str, used: set[str]) -> Layout:
-        """Give a table's objects another name, or one like it that is not used."""
+    def _rename(self, connection: sa.Connection, old: Layout, name: str, used: set[str]) -> tuple[Layout, Target]:
+        """Give a table's objects another name, or one like it that is not used; its view is the caller's."""
         layout = replace(old, name=table_name(name, self._limit, used))
         old_target, new_target = target_of(old), target_of(layout)
-        self._views.drop(connection, old.name)
         for index in (*old_target.state.indexes, *old_target.rows.indexes):
             index.drop(connection)
         for was, now in zip(_tables(old_target), _tables(new_target), strict=True):
@@ -318,12 +323,11 @@ class Catalog:
             connection.exec_driver_sql(statement)
         for index in (*new_target.state.indexes, *new_target.rows.indexes):
             connection.execute(CreateIndex(index))
-        self._views.create(connection, new_target)
         renamed = sa.update(TABLES).where(TABLES.c.table_id == str(layout.definition.id))
         connection.execute(renamed.values(**_row_of(layout)))
         self._targets.pop(layout.definition.id, None)
         used |= objects(layout.name)
-        return layout
+        return layout, new_target
 
     def _closed_name(self, name: str, table_id: UUID) -> str:
         return f"{name}__dropped_{table_id.hex[:8]}"

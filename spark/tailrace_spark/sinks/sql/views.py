@@ -1,21 +1,33 @@
-"""The view of each source table, which users read: created, replaced and widened as the layout changes."""
+"""The view of each source table, which users read: created, replaced and widened as the layout changes.
+
+PostgreSQL's rights, comments and options are those of a view, and other views are built on it. So there it is replaced
+in place where its columns allow that, and else gets all that again.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from tailrace_spark.sinks.naming import KEY
 from tailrace_spark.sinks.sql.layout import Layout, Target, view_query
-from tailrace_spark.sinks.sql.types import SqlType
-from tailrace_spark.sinks.state_store.dialects import MYSQL
+from tailrace_spark.sinks.sql.view_rights import give, given_to, options_of
+from tailrace_spark.sinks.state_store.dialects import MYSQL, POSTGRESQL
 
 log = logging.getLogger("tailrace_spark")
 
-_IN_USE: Final = "2BP01"  # PostgreSQL: dependent objects still exist
+# PostgreSQL: other objects depend on it; it cannot lose a column or change one in place.
+_NOT_THIS_WAY: Final = ("2BP01", "42P16")
+_COLUMNS: Final = """
+    SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
+    WHERE attrelid = CAST(:view AS regclass) AND attnum > 0 ORDER BY attnum"""
+_SECURITY: Final = (
+    "SELECT security_type FROM information_schema.views WHERE table_schema = database() AND table_name = :v"
+)
 
 
 class Views:
@@ -26,13 +38,17 @@ class Views:
 
     def create(self, connection: sa.Connection, target: Target) -> None:
         """Create the view of a target, which MySQL may have already."""
-        create = "CREATE OR REPLACE VIEW" if self._dialect.name == MYSQL else "CREATE VIEW"
-        query = view_query(target.layout, target.rows, target.static)
-        self._execute(connection, create, target.layout.name, query)
+        create, name = "CREATE VIEW", target.layout.name
+        if self._dialect.name == MYSQL:
+            security = connection.execute(sa.text(_SECURITY), {"v": name}).scalar()
+            create = f"CREATE OR REPLACE {f'SQL SECURITY {security} ' if security else ''}VIEW"
+        self._execute(connection, create, name, _query(target))
 
     def drop(self, connection: sa.Connection, name: str) -> None:
-        """Drop the view of a name."""
-        connection.exec_driver_sql(f"DROP VIEW {self._quote(name)}")
+        """Drop the view of a name; MySQL may have done so."""
+        connection.exec_driver_sql(
+            f"DROP VIEW {'IF EXISTS ' if self._dialect.name == MYSQL else ''}{self._quote(name)}"
+        )
 
     def replace(self, connection: sa.Connection, target: Target, old: Layout) -> None:
         """Replace the view. Where others' views build on it, it is widened instead, and keeps dropped columns.
@@ -41,33 +57,79 @@ class Views:
         """
         if self._dialect.name == MYSQL:  # it would commit, and forget its savepoints
             self.create(connection, target)
-            return
-        try:
-            with connection.begin_nested():
-                self.drop(connection, target.layout.name)
-                self.create(connection, target)
-        except DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) != _IN_USE:
-                raise
-            self._widen(connection, target, old)
+        elif self._dialect.name == POSTGRESQL:
+            pairs = zip(old.columns, target.layout.columns, strict=False)
+            self._put(connection, target, [(was.shown, now.shown) for was, now in pairs if was.shown != now.shown])
+        else:
+            self.drop(connection, old.name)
+            self.create(connection, target)
 
-    def _widen(self, connection: sa.Connection, target: Target, old: Layout) -> None:
-        name = target.layout.name
-        pairs = zip(old.columns, target.layout.columns, strict=False)
-        renamed = [(was.shown, now.shown) for was, now in pairs if was.shown != now.shown]
+    def vacate(self, connection: sa.Connection, name: str) -> None:
+        """Take a view off its tables, for the target that takes its name. In PostgreSQL it stays, and shows no row."""
+        if self._dialect.name != POSTGRESQL:
+            self.drop(connection, name)
+            return
+        empty = self._empty_columns(connection, name).values()
+        self._replace(connection, name, sa.select(*empty).where(sa.false()))
+
+    def take(self, connection: sa.Connection, target: Target) -> None:
+        """Show a target under a name that was vacated."""
+        if self._dialect.name == POSTGRESQL:
+            self._put(connection, target, [])
+        else:
+            self.create(connection, target)
+
+    def create_like(self, connection: sa.Connection, target: Target, name: str) -> None:
+        """Create the view of a target, with the rights that the view `name` has."""
+        self.create(connection, target)
+        if self._dialect.name == POSTGRESQL:
+            quoted = self._quote(target.layout.name)
+            given = given_to(connection, self._quote(name), quoted, _query(target).selected_columns.keys())
+            give(connection, quoted, given)
+
+    def _put(self, connection: sa.Connection, target: Target, renamed: Sequence[tuple[str, str]]) -> None:
+        """Have an existing view show a target."""
+        name, query = target.layout.name, _query(target)
+        for put in (self._replace, self._make_again):
+            try:
+                with connection.begin_nested():
+                    put(connection, name, query)
+                    return
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) not in _NOT_THIS_WAY:
+                    raise
+        self._widen(connection, name, query, renamed)
+
+    def _replace(self, connection: sa.Connection, name: str, query: sa.SelectBase) -> None:
+        options = options_of(connection, self._quote(name))
+        self._execute(connection, "CREATE OR REPLACE VIEW", name, query)
+        for statement in options:
+            connection.exec_driver_sql(statement.replace("%", "%%"))
+
+    def _make_again(self, connection: sa.Connection, name: str, query: sa.SelectBase) -> None:
+        quoted = self._quote(name)
+        given = given_to(connection, quoted, quoted, query.selected_columns.keys())
+        self.drop(connection, name)
+        self._execute(connection, "CREATE VIEW", name, query)
+        give(connection, quoted, given)
+
+    def _widen(
+        self, connection: sa.Connection, name: str, query: sa.SelectBase, renamed: Sequence[tuple[str, str]]
+    ) -> None:
         between = [(f"{KEY}_{i}", now) for i, (_, now) in enumerate(renamed)]  # names may have changed places
         for was, now in [*((was, free) for (was, _), (free, _) in zip(renamed, between, strict=True)), *between]:
             change = f"ALTER TABLE {self._quote(name)} RENAME COLUMN {self._quote(was)} TO {self._quote(now)}"
             connection.exec_driver_sql(change)
-        new = view_query(target.layout, target.rows, target.static).subquery("shown")
-        specs = {column.shown: SqlType(column.spec) for column in target.layout.columns}
-        existing = [column["name"] for column in sa.inspect(connection).get_columns(name)]
-        columns = [
-            new.c[column] if column in new.c else sa.cast(sa.null(), specs[column]).label(column) for column in existing
-        ]
-        query = sa.select(*columns, *[column for column in new.c if column.name not in existing])
-        self._execute(connection, "CREATE OR REPLACE VIEW", name, query)
+        new, existing = query.subquery("shown"), self._empty_columns(connection, name)
+        columns = [new.c.get(shown, empty) for shown, empty in existing.items()]
+        added = [column for column in new.c if column.name not in existing]
+        self._replace(connection, name, sa.select(*columns, *added))
         log.warning("view %s: other views depend on it, so new columns come last and dropped ones stay empty", name)
+
+    def _empty_columns(self, connection: sa.Connection, name: str) -> dict[str, sa.ColumnElement[Any]]:
+        """The columns of a view by name, as ones of the same types without values."""
+        rows = connection.execute(sa.text(_COLUMNS), {"view": self._quote(name)})
+        return {column: sa.literal_column(f"CAST(NULL AS {kind})").label(column) for column, kind in rows}
 
     def _execute(self, connection: sa.Connection, create: str, name: str, query: sa.SelectBase) -> None:
         text = query.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True})
@@ -75,3 +137,7 @@ class Views:
 
     def _quote(self, name: str) -> str:
         return self._dialect.identifier_preparer.quote(name)
+
+
+def _query(target: Target) -> sa.SelectBase:
+    return view_query(target.layout, target.rows, target.static)

@@ -37,7 +37,7 @@ _DRIVERS: Final = {
 # PostgreSQL's SQLSTATEs, or their classes, and MySQL's numbers.
 _TAKEN: Final = ("42P07", 1050, 1347)
 _FORBIDDEN: Final = ("42501", 1044, 1142, 1143, 1227, 1370)
-_IN_USE: Final = ("2BP01",)
+_IN_USE: Final = ("2BP01", "42P16")
 _OTHERWISE: Final = ("42", 1054, 1091, 1146, 1146)
 _BUSY: Final = ("23505", "40001", "40P01", "55P03", 1062, 1205)  # not 1213: that ends the transaction
 _TOO_LARGE: Final = ("54", 1118, 1406)
