@@ -75,7 +75,7 @@ def tables_from_rows(
     problems: list[Problem] = []
     named = [(row, str(row["table_name"])) for row in tables]
     for row in views:
-        keyspace, name, base = row["keyspace_name"], str(row["view_name"]), row.get("base_table_name")
+        keyspace, name, base = row["keyspace_name"], str(row["view_name"]), str(row.get("base_table_name"))
         flagged = view_with_flags(row, columns_of.get((keyspace, name), ()), columns_of.get((keyspace, base), ()))
         named.append((flagged, name))
     for row, name in sorted(named, key=lambda item: (item[0]["keyspace_name"], item[1])):
