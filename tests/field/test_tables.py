@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 OLDER = UUID("1b255f4d-ef25-11ef-8e5c-9d0d1c0b8f00")
 """A time UUID of long before the test."""
-RANDOM = UUID("f47ac10b-58cc-4372-a567-0e02b2c3d479")
 TABLE = "CREATE TABLE #.t (k int PRIMARY KEY, v text)"
 
 
@@ -30,7 +29,7 @@ def test_a_table_that_is_created_again_with_its_id_has_no_row_from_before(
         followed.until("t", [(3,)], "k")
 
 
-@pytest.mark.parametrize("table_id", [OLDER, RANDOM], ids=["older time", "no time"])
+@pytest.mark.parametrize("table_id", [OLDER, uuid4()], ids=["older time", "no time"])
 def test_the_table_created_last_has_the_name_whatever_its_id(
     cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path, table_id: UUID
 ) -> None:
@@ -46,10 +45,11 @@ def test_the_table_created_last_has_the_name_whatever_its_id(
 def test_a_dropped_table_that_comes_back_with_its_id_takes_its_name_back(
     cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
 ) -> None:
+    first = uuid4()
     with following(cassandra, kafka, prefix, keyspace_name, tmp_path) as followed:
-        followed.run(f"{TABLE} WITH ID = {RANDOM} AND cdc = true", "INSERT INTO #.t (k) VALUES (1)")
+        followed.run(f"{TABLE} WITH ID = {first} AND cdc = true", "INSERT INTO #.t (k) VALUES (1)")
         followed.until("t", [(1,)], "k")
         followed.run("DROP TABLE #.t", f"{TABLE} WITH cdc = true", "INSERT INTO #.t (k) VALUES (2)")
         followed.until("t", [(2,)], "k")
-        followed.run("DROP TABLE #.t", f"{TABLE} WITH ID = {RANDOM} AND cdc = true", "INSERT INTO #.t (k) VALUES (3)")
+        followed.run("DROP TABLE #.t", f"{TABLE} WITH ID = {first} AND cdc = true", "INSERT INTO #.t (k) VALUES (3)")
         followed.until("t", [(3,)], "k")

@@ -47,7 +47,8 @@ class Feed:
         self._plain = Producer({**self._config, "enable.idempotence": True})
         self._encoders: dict[Table, Encoder] = {}
         self._grown: dict[str, int] = {}
-        self._create(internal_plan(self.options, Internal.SCHEMAS))
+        for internal in (Internal.SCHEMAS, Internal.SCHEMA_CHANGES):
+            self._create(internal_plan(self.options, internal))
 
     def close(self) -> None:
         """Leave the broker before it goes."""
