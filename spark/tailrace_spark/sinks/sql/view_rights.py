@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import sqlalchemy as sa
@@ -57,6 +57,6 @@ def give(connection: sa.Connection, name: str, statements: Sequence[str]) -> Non
         connection.exec_driver_sql(statement.replace("%", "%%"))
 
 
-def _statements(connection: sa.Connection, text: str, values: dict[str, object]) -> list[str]:
+def _statements(connection: sa.Connection, text: str, values: Mapping[str, object]) -> list[str]:
     used = {name: value for name, value in values.items() if f":{name}" in text}
     return list(connection.execute(sa.text(text), used).scalars())
