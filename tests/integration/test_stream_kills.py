@@ -79,7 +79,7 @@ class Trial:
         return sorted(self.database.select("SELECT id, v, w FROM shop_items"))
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.long), "postgresql"])
 def trial(request: pytest.FixtureRequest, kafka: LocalKafka, prefix: str, tmp_path: Path) -> Iterator[Trial]:
     """One with an empty sink, which the driver writes."""
     url = f"sqlite:///{tmp_path / 'sink.db'}" if request.param == "sqlite" else new_database()
