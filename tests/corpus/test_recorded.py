@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.corpus.check import check_messages, check_view
-from tests.corpus.corpus import Corpus, View, read_corpus
-
-KEPT = Path(__file__).parent / "kept"
-VERSIONS = {
-    "4.0.19": 7,
-    "4.1.10": 7,
-    "5.0.9": 7,
-    "5.0.9-upgrading": 8,
-    "5.0.9-none": 8,
-    "6.0-alpha2": 9,
-}
-
-
-def kept(name: str, folder: Path) -> Corpus:
-    """One of the kept ones, unpacked."""
-    with tarfile.open(KEPT / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
-    return read_corpus(folder)
+from tests.corpus.corpus import Corpus, View
+from tests.corpus.keeping import VERSIONS, kept
 
 
 @pytest.mark.promise("agent.whole-change")

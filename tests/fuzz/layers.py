@@ -112,32 +112,38 @@ def by_bytes(payload: bytes, version: int) -> list[tuple[bytes, bytes]] | None:
     return [(one.key, one.value) for one in found]
 
 
-def _segment(_: int, data: bytes) -> None:
-    read_segment(data)
+def _segment(_: int, data: bytes) -> object:
+    return read_segment(data)
 
 
-def _header(choice: int, data: bytes) -> None:
-    read_segment(segment(_NUMBERS[choice % len(_NUMBERS)], data[:65535], b"content"))
+def _header(choice: int, data: bytes) -> object:
+    return read_segment(segment(_NUMBERS[choice % len(_NUMBERS)], data[:65535], b"content"))
 
 
-def _section(choice: int, data: bytes) -> None:
-    read_segment(segment(7, _PARAMETERS[choice % len(_PARAMETERS)], data))
+def _section(choice: int, data: bytes) -> object:
+    return read_segment(segment(7, _PARAMETERS[choice % len(_PARAMETERS)], data))
 
 
-def _mutation(choice: int, data: bytes) -> None:
+def _mutation(choice: int, data: bytes) -> object:
     version = _NUMBERS[choice % len(_NUMBERS)]
     with suppress(DecodeError):
         first_table(data, version)
-    assert by_objects(data, version) == by_bytes(data, version)
+    messages = by_bytes(data, version)
+    assert by_objects(data, version) == messages
+    return messages
 
 
-def _block(choice: int, data: bytes) -> None:
+def _block(choice: int, data: bytes) -> object:
     size = int.from_bytes(data[:3], "big")
-    with suppress(CorruptError):
-        assert len(decompress(_CODECS[choice % len(_CODECS)], memoryview(data)[3:], size)) == size
+    try:
+        block = decompress(_CODECS[choice % len(_CODECS)], memoryview(data)[3:], size)
+    except CorruptError as error:
+        return error
+    assert len(block) == size
+    return block
 
 
-def _sealed(choice: int, data: bytes) -> None:
+def _sealed(choice: int, data: bytes) -> object:
     """What stands inside of the encryption, in blocks of any number of bytes."""
     chunk = choice or 256
     content = (len(data) - 8).to_bytes(4, "big", signed=True)
@@ -147,14 +153,14 @@ def _sealed(choice: int, data: bytes) -> None:
         encryptor = Cipher(AES(KEY), CBC(_IV)).encryptor()
         text = encryptor.update(plain + bytes([padding]) * padding) + encryptor.finalize()
         content += len(text).to_bytes(4, "big") + len(plain).to_bytes(4, "big") + text
-    read_segment(segment(7, _ENCRYPTED, content))
+    return read_segment(segment(7, _ENCRYPTED, content))
 
 
-def _index(_: int, data: bytes) -> None:
-    parse_index(data)
+def _index(_: int, data: bytes) -> object:
+    return parse_index(data)
 
 
-LAYERS: Final[tuple[Callable[[int, bytes], None], ...]] = (
+LAYERS: Final[tuple[Callable[[int, bytes], object], ...]] = (
     _segment,
     _header,
     _section,
@@ -167,8 +173,12 @@ LAYERS: Final[tuple[Callable[[int, bytes], None], ...]] = (
 
 def run(data: bytes) -> None:
     """One input."""
-    if len(data) >= 2:
-        LAYERS[data[0] % len(LAYERS)](data[1], data[2:])
+    result_of(data)
+
+
+def result_of(data: bytes) -> object:
+    """What the layer of an input makes of it."""
+    return LAYERS[data[0] % len(LAYERS)](data[1], data[2:]) if len(data) >= 2 else None
 
 
 def seeds() -> Iterator[bytes]:

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.commitlog.descriptor import VERSIONS, read_descriptor
+from tests.fuzz.kept import CASES
 from tests.fuzz.layers import LAYERS, by_bytes, by_objects, header, run, seeds
 from tests.properties import examples
 
-CASES = sorted((Path(__file__).parent / "cases").glob("*.bin"))
 SEEDS = list(seeds())
 
 

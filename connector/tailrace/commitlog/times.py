@@ -28,7 +28,8 @@ def oldest_write(payload: bytes, version: int) -> int | None:
         if flags & _IS_EMPTY:
             return None
         delta, _ = read_unsigned(payload, offset + size + 1)
-    except (DecodeError, IndexError, KeyError):
+    except (DecodeError, IndexError, KeyError, ValueError):
+        # ValueError: a length of more bits than an index of compiled code has.
         return None
     # The difference may be negative: it is taken modulo 2^64.
     written = delta + _EPOCH & (1 << 64) - 1

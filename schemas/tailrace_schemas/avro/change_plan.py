@@ -51,7 +51,8 @@ class ChangePlan:
         """The change whose record begins at `body`; None where it is to be decoded otherwise."""
         try:
             return self._change(MessageCursor(message, body))
-        except (OtherwiseError, IndexError, ValueError):
+        except (OtherwiseError, IndexError, OverflowError, ValueError):
+            # OverflowError: an index beyond 62 bits, where the code is compiled.
             return None
 
     def _change(self, cursor: MessageCursor) -> Change:

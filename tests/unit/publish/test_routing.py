@@ -28,6 +28,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN, first_token, partition, token
 from tests.support.clock import ManualClock
 from tests.support.kafka import Faults, MemoryDestinations, MemoryKafka
+from tests.unit.publish.registered import Registered
 from tests.unit.spark.cassandra import Log as Written
 from tests.unit.tables import table
 
@@ -108,17 +109,6 @@ def test_everything_is_ready_before_the_first_record_of_a_shape() -> None:
     assert record.key is not None
     assert record.key[2:10] in kafka.announced
     assert record.partition == partition(token(b"c"), 3)
-
-
-class Registered:
-    """A store that gives ids of four bytes."""
-
-    def ids(self, encoder: Encoder, topic: str) -> SchemaIds:
-        """The first bytes of the topic, so that it shows what was asked."""
-        return SchemaIds(topic.encode()[:4], encoder.key_schema_id[:4])
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 def test_a_stores_ids_are_announced_and_frame_the_messages() -> None:

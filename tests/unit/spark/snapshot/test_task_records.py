@@ -24,18 +24,11 @@ from tailrace_spark.snapshot.task_records import TaskRecords, records_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN
 from tests.unit.spark.snapshot.pages import page_of
+from tests.unit.spark.snapshot.tables import ALONE, EDITS, ROWS, WIDE
 from tests.unit.tables import table
 
 ASKED = 1_714_000_000_000_000
 LOG = Log(PLAIN)
-ROWS = table(
-    {"k": "int"}, {"c": "int"}, static={"s": "text", "a": "int"}, regular={"v": "int", "w": "text", "b": "blob"}
-)
-WIDE = table(
-    {"k": "int", "l": "text"}, {"c": "text", "d": "int"}, regular={"d9": "decimal", "at": "timestamp", "f": "double"}
-)
-ALONE = table({"k": "uuid"}, regular={"v": "frozen<list<int>>", "n": "inet", "m": "varint"})
-EDITS = table({"k": "int"}, regular={"t": "set<int>"})
 FIELDS = ("tokens", "written", "ttl", "expires", "digests", "keys", "values", "numbers")
 
 
