@@ -17,11 +17,10 @@ from tailrace_common.kafka import StartOffsets
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, TailraceError
-from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.model.subscription import INITIAL, ONLY
+from tailrace_server.worker.keeping import Keeper
 from tailrace_server.worker.positions import beginning, source_options
 from tailrace_server.worker.readings import Place, Readings, reading_key
 from tailrace_server.worker.settings import stream_settings, topics_pattern
@@ -34,9 +33,9 @@ from tailrace_spark.job.handover import Handover
 from tailrace_spark.job.lag import Ends
 from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import Offsets, PlannedOffsets
+from tailrace_spark.job.offsets import PlannedOffsets
 from tailrace_spark.job.progress import Target, Trouble
-from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Standing, behind
+from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Standing
 from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
@@ -154,11 +153,7 @@ class StreamRun:
         self._readings = readings
         self._place: Place | None = None
         self._standing = Standing()
-        self._ends = ends
-        self._behind = 0
-        self._next: dict[KafkaPartition, int] = {}
-        self._saving = threading.Lock()
-        self._wrote_once = False
+        self._keeper = Keeper(claim, leases, ends, lambda: self._metrics.dead_letters)
         self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"subscription {claim.subscription.reference}")
         self._thread.daemon = True
@@ -204,7 +199,7 @@ class StreamRun:
     @property
     def works(self) -> bool:
         """As Running says."""
-        proven = self._wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
+        proven = self._keeper.wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
         ready = self._metrics.ready and self._metrics.snapshot_blocked is None
         return proven and ready and not self.ended
 
@@ -286,8 +281,8 @@ class StreamRun:
         """Take a seat where that is possible now; never while a batch is written."""
         if not self._standing.may_join(time.monotonic()):
             return False
-        near, name = self._behind <= NEAR, self._claim.subscription.reference
-        self._place = self._readings.join(key, parts.settings, name, self._next, near=near)
+        near, name = self._keeper.behind <= NEAR, self._claim.subscription.reference
+        self._place = self._readings.join(key, parts.settings, name, self._keeper.next, near=near)
         if self._place is not None:
             log.info("%s shares the reading of its topics", name)
         return self._place is not None
@@ -305,8 +300,8 @@ class StreamRun:
         planned, target = PlannedOffsets(spark, checkpoint), parts.target
         stream = Stream(
             spark, settings, parts.sink, stop=self._stop, metrics=self._metrics, location=target.location,
-            store=target.store, name=target.name, source=source_options(self._next), notes=parts.notes,
-            on_batch=lambda batch: self._wrote(planned.plan(batch.batch).end), earlier=handover,
+            store=target.store, name=target.name, source=source_options(self._keeper.next), notes=parts.notes,
+            on_batch=lambda batch: self._keeper.wrote(planned.plan(batch.batch).end), earlier=handover,
             leave=None if key is None else lambda: self._join(key, parts),
         )  # fmt: skip
         stream.run()
@@ -320,7 +315,7 @@ class StreamRun:
         began = time.monotonic()
         member = Member(
             parts.spark, parts.settings, parts.sink, joined.seat, stop=self._stop, metrics=self._metrics,
-            location=parts.target.location, earlier=handover, read_back=parts.read_back, wrote=self._wrote,
+            location=parts.target.location, earlier=handover, read_back=parts.read_back, wrote=self._keeper.wrote,
         )  # fmt: skip
         member.run()
         self._leave_place()
@@ -354,36 +349,11 @@ class StreamRun:
         broker = StartOffsets(settings.kafka.reveal())
         subscription, stored = self._claim.subscription, self._leases.positions(self._claim)
         stops = settings.stream.fail_on_data_loss
-        self._next = beginning(subscription, stored, broker, settings.stream.topics or "", stops=stops)
-        self._save()
-
-    def _wrote(self, end: Offsets) -> None:
-        """A batch is in the sink. Where the meta database does not answer, a later batch or the worker keeps it."""
-        self._next = dict(end)
-        self._wrote_once = True
-        try:
-            self._save()
-        except ServiceError as error:
-            log.warning("%s; what is written is kept with the next batch, else written again", error)
+        self._keeper.begin(beginning(subscription, stored, broker, settings.stream.topics or "", stops=stops))
 
     def refresh(self) -> None:
         """As Running says."""
-        if self._next:
-            self._save()
-
-    def _save(self) -> None:
-        with self._saving:
-            offsets = dict(self._next)
-            try:
-                ends = dict(self._ends(offsets))
-            except ServiceError:
-                ends = {}
-            self._behind = behind(offsets, ends)
-            progress = {
-                partition: PartitionProgress(offset, None if (end := ends.get(partition)) is None else max(offset, end))
-                for partition, offset in offsets.items()
-            }
-            self._leases.save(self._claim, progress)
+        self._keeper.refresh()
 
 
 def remove_earlier(checkpoints: Folder, token: int) -> None:

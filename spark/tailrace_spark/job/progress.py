@@ -155,6 +155,15 @@ class Report:
             words += _why(summary)
             self.trouble = Trouble("deferred changes", words, self._action("deferred changes"), now)
 
+    def set_aside(self, letters: int) -> None:
+        """Rows of a snapshot became dead letters."""
+        self._counts["dead_letters"] += letters
+
+    @property
+    def dead_letters(self) -> int:
+        """How many there are by now."""
+        return self._counts["dead_letters"]
+
     def swept(self, rows: int) -> None:
         """Rows expired while nothing came."""
         self._counts["rows"] += rows

@@ -259,6 +259,7 @@ class SnapshotRun:
         done = snapshot.written(read.rows, read.octets, seconds, least)
         self._keep(self.value.put(done))
         if summary.dead_letters:
+            self._metrics.set_aside(summary.dead_letters)
             log.warning(
                 "%s: %d rows of its snapshot are dead letters; `tailrace sink-letters list` has the reasons",
                 snapshot.table, summary.dead_letters,
