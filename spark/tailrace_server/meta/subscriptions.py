@@ -188,6 +188,19 @@ class Subscriptions:
         kept = {row["subscription"]: Delivery(**{name: row[name] for name in names}) for row in rows}
         return time, {identity: kept.get(identity, Delivery()) for identity in identities}
 
+    def count_letters(self, identity: int, before: int, count: int) -> None:
+        """A sink was seen with so many dead letters, where `before` were counted; its worker may have counted on."""
+        difference = count - before
+        with self._database.transaction() as connection:
+            kept = first(connection, sa.select(delivery).where(delivery.c.subscription == identity).with_for_update())
+            letters = max(0, (0 if kept is None else kept["letters"]) + difference)
+            since = None if kept is None else kept["letters_since"]
+            values = {"letters": letters, "letters_since": sa.func.coalesce(since, now()) if letters else None}
+            if kept is not None:
+                connection.execute(sa.update(delivery).where(delivery.c.subscription == identity).values(values))
+            elif letters:
+                connection.execute(sa.insert(delivery).values({"subscription": identity, **values}))
+
     def audit(self, subject: str | None, limit: int) -> list[dict[str, Any]]:
         """The last changes, the newest first: of one subscription by its reference, else of all."""
         statement = sa.select(audit).order_by(audit.c.id.desc()).limit(limit)

@@ -243,7 +243,12 @@ class StreamRun:
             remove_earlier(checkpoints, self._claim.token)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             target = Target(
-                name, section.type, section.location, SINKS[section.type].document, store_of(section.identity)
+                name,
+                section.type,
+                section.location,
+                SINKS[section.type].document,
+                store_of(section.identity),
+                letters=f"tailrace subscriptions {subscription.reference} --letters",
             )
             self._metrics = StreamMetrics(target)
             parts = Parts(settings, sink, spark, target, MetaNotes(self._leases, self._claim))

@@ -158,6 +158,11 @@ class StreamMetrics:
         """How many there are of this run."""
         return self._report.dead_letters
 
+    @property
+    def letters_command(self) -> str:
+        """The command that lists them."""
+        return self._report.target.letters_command
+
     def lost(self, losses: Iterable[Loss], stopped: Mapping[str, str]) -> None:
         """Kafka has deleted what was not read; `stopped` has the words of each topic that is left out since."""
         for loss in losses:

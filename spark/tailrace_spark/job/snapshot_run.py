@@ -261,8 +261,8 @@ class SnapshotRun:
         if summary.dead_letters:
             self._metrics.set_aside(summary.dead_letters)
             log.warning(
-                "%s: %d rows of its snapshot are dead letters; `tailrace sink-letters list` has the reasons",
-                snapshot.table, summary.dead_letters,
+                "%s: %d rows of its snapshot are dead letters; %s has the reasons",
+                snapshot.table, summary.dead_letters, self._metrics.letters_command,
             )  # fmt: skip
         log.debug("%s: %.1f %% are read, %d rows", snapshot.table, 100 * done.share, done.rows)
 

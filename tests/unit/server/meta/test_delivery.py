@@ -40,6 +40,22 @@ def test_letters_add_up_and_times_are_the_database_s(subscriptions: Subscription
     )
 
 
+def test_who_lists_letters_corrects_the_count_beside_a_worker(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    one = subscriptions.subscribe(request(), WHO)[0]
+    subscriptions.count_letters(one.id, 0, 0)
+    assert subscriptions.deliveries([one.id])[1][one.id] == Delivery()
+    subscriptions.count_letters(one.id, 0, 2)
+    leases = worker("w")
+    [claim] = leases.claim(1)
+    leases.save(claim, POSITIONS, News(letters=5))
+    subscriptions.count_letters(one.id, 2, 0)
+    kept = subscriptions.deliveries([one.id])[1][one.id]
+    assert (kept.letters, kept.letters_since is None) == (5, False)
+    subscriptions.count_letters(one.id, 5, 0)
+    kept = subscriptions.deliveries([one.id])[1][one.id]
+    assert (kept.letters, kept.letters_since) == (0, None)
+
+
 def test_who_has_lost_the_lease_counts_nothing(subscriptions: Subscriptions, worker: NewWorker) -> None:
     one = subscriptions.subscribe(request(), WHO)[0]
     leases = worker("w")
