@@ -35,6 +35,8 @@ def _seconds(name: str) -> Value:
 _GAUGES: Final[Sequence[tuple[str, str, Value, Together]]] = (
     ("unclaimed", "1 while it is to be run, and no worker has it.",
      lambda answer: answer["state"] in _RUNNABLE and not answer["running"], sum),
+    ("waiting", "1 while it is active, and nothing of its tables is published.",
+     lambda answer: answer["state"] == "active" and bool(answer["reason"]), sum),
     ("behind_records", "Records of its topics that are not in the sink.", lambda answer: answer["behind"], sum),
     ("behind_seconds", "Seconds since the sink had all that its topics had.",
      lambda answer: answer["behind_seconds"], max),

@@ -150,7 +150,7 @@ def follow(run: Running, stop: threading.Event, tell: Tell, java_has_ended: Call
 
 
 def _status(run: Running) -> Status:
-    return Status(works=run.works, failure=run.failure, finished=run.finished)
+    return Status(works=run.works, failure=run.failure, note=run.note, finished=run.finished)
 
 
 def _refresh(run: Running) -> None:

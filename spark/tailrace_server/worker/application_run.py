@@ -106,6 +106,11 @@ class ApplicationRun:
         return self._died or self._status.failure
 
     @property
+    def note(self) -> Failure | None:
+        """As Running says."""
+        return self._status.note
+
+    @property
     def finished(self) -> str | None:
         """As Running says."""
         return self._status.finished

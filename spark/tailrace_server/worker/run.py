@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
@@ -25,6 +26,7 @@ from tailrace_server.worker.positions import beginning, source_options
 from tailrace_server.worker.readings import Place, Readings, reading_key
 from tailrace_server.worker.settings import stream_settings, topics_pattern
 from tailrace_server.worker.snapshots import MetaNotes
+from tailrace_server.worker.unpublished import UnpublishedWatch, asked_of_cassandra
 from tailrace_server.worker.unfit import Unfit, unfit_tables
 from tailrace_spark.job.checkpoint import store_of
 from tailrace_spark.job.checkpoint_files import Folder, files_in
@@ -71,6 +73,10 @@ class Running(Protocol):
     @property
     def failure(self) -> Failure | None:
         """Why it ended, where nobody told it to, or what its batch waits for."""
+
+    @property
+    def note(self) -> Failure | None:
+        """What it waits for although nothing fails: tables of which nothing is published, and what to do."""
 
     @property
     def finished(self) -> str | None:
@@ -154,6 +160,7 @@ class StreamRun:
         self._place: Place | None = None
         self._standing = Standing()
         self._keeper = Keeper(claim, leases, ends, lambda: self._metrics.dead_letters)
+        self._unpublished: UnpublishedWatch | None = None
         self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"subscription {claim.subscription.reference}")
         self._thread.daemon = True
@@ -178,6 +185,12 @@ class StreamRun:
         blocked = self._metrics.blocked or self._metrics.snapshot_blocked
         blocked = blocked or (None if joined is None else joined.reading.blocked)
         return None if blocked is None else self._blocked(blocked)
+
+    @property
+    def note(self) -> Failure | None:
+        """As Running says."""
+        why = None if self._unpublished is None or self._keeper.next else self._unpublished.why
+        return None if why is None else Failure(why.reason, why.action)
 
     @property
     def finished(self) -> str | None:
@@ -354,7 +367,14 @@ class StreamRun:
         broker = StartOffsets(settings.kafka.reveal())
         subscription, stored = self._claim.subscription, self._leases.positions(self._claim)
         stops = settings.stream.fail_on_data_loss
-        self._keeper.begin(beginning(subscription, stored, broker, settings.stream.topics or "", stops=stops))
+        pattern = settings.stream.topics or ""
+        self._keeper.begin(beginning(subscription, stored, broker, pattern, stops=stops))
+        if not self._keeper.next:
+            self._unpublished = UnpublishedWatch(
+                lambda: bool(broker.partitions(pattern)),
+                partial(asked_of_cassandra, settings, str(subscription.table)),
+                self._stop,
+            )
 
     def refresh(self) -> None:
         """As Running says."""

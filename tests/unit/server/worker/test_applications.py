@@ -38,7 +38,7 @@ order = json.loads(sys.stdin.buffer.readline())
 with open(seen, "w") as file:
     json.dump({"order": order, "words": sys.argv, "environment": dict(os.environ)}, file)
 def say(**status):
-    status = {"works": False, "failure": None, "finished": None, **status}
+    status = {"works": False, "failure": None, "note": None, "finished": None, **status}
     os.write(1, json.dumps(status).encode() + b"\\n")
 if how == "works":
     say(works=True)
@@ -48,6 +48,9 @@ elif how == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 elif how == "fails":
     say(failure={"reason": "the sink is down", "action": "start it"})
+elif how == "waits":
+    say(note={"reason": "shop.a has no cdc", "action": "ALTER TABLE"})
+    sys.stdin.buffer.read()
 elif how == "done":
     say(works=True, finished="shop.c: has counters")
 sys.exit(3 if how == "exits" else 0)
@@ -215,6 +218,7 @@ class Run:
     """A run that ends after so many waits, or when it is stopped."""
 
     works = True
+    note = None
     finished = None
 
     def __init__(self, claim: Claim, beats: int, *, lost: bool = False) -> None:
