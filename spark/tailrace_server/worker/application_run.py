@@ -21,7 +21,7 @@ from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.worker.messages import Order, Status
-from tailrace_server.worker.run import Failure
+from tailrace_server.worker.failures import Failure
 
 log = logging.getLogger("tailrace_server")
 

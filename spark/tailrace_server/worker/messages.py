@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from tailrace_server.worker.run import Failure
+from tailrace_server.worker.failures import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

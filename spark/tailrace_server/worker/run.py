@@ -14,13 +14,15 @@ from typing import Any, Final, Protocol
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
 
+from tailrace_common.cli.logs import about
 from tailrace_common.kafka import StartOffsets
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
-from tailrace_schemas.errors import ServiceError, TailraceError
+from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.subscription import INITIAL, ONLY
+from tailrace_server.worker.failures import Failure, ended, waiting
 from tailrace_server.worker.keeping import Keeper
 from tailrace_server.worker.positions import beginning, source_options
 from tailrace_server.worker.readings import Place, Readings, reading_key
@@ -36,7 +38,7 @@ from tailrace_spark.job.lag import Ends
 from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
-from tailrace_spark.job.progress import Target, Trouble
+from tailrace_spark.job.progress import Target
 from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Standing
 from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
@@ -49,14 +51,6 @@ log = logging.getLogger("tailrace_server")
 
 # A query without records is taken to work after so long: what is wrong with it shows in its first moments.
 _PROVEN_SECONDS: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a subscription does not run, and what to do."""
-
-    reason: str
-    action: str
 
 
 class Running(Protocol):
@@ -184,7 +178,7 @@ class StreamRun:
         joined = self._place
         blocked = self._metrics.blocked or self._metrics.snapshot_blocked
         blocked = blocked or (None if joined is None else joined.reading.blocked)
-        return None if blocked is None else self._blocked(blocked)
+        return waiting(self._claim.subscription, blocked, self._keeper.silence)
 
     @property
     def note(self) -> Failure | None:
@@ -197,23 +191,11 @@ class StreamRun:
         """As Running says."""
         return self._finished
 
-    def _blocked(self, trouble: Trouble) -> Failure:
-        if trouble.what == "snapshot":
-            action = (
-                "start Cassandra ([cluster]), Kafka or the sink, whichever the reason names. Then it goes on; "
-                f"`tailrace alter {self._claim.subscription.reference} --snapshot never` does without"
-            )
-            return Failure(f"the snapshot waits: {trouble.words}", action)
-        sink = self._claim.subscription.sink
-        service = f"the sink at {sink.target}" if trouble.what == "sink" else "Kafka"
-        action = f"start {service}, or correct its address, which the worker must reach. The batch then goes on"
-        return Failure(f"{trouble.what}: {trouble.words}", action)
-
     @property
     def works(self) -> bool:
         """As Running says."""
         proven = self._keeper.wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
-        ready = self._metrics.ready and self._metrics.snapshot_blocked is None
+        ready = self._metrics.ready and self._metrics.snapshot_blocked is None and self._keeper.silence is None
         return proven and ready and not self.ended
 
     def stop(self) -> None:
@@ -225,6 +207,10 @@ class StreamRun:
         self._thread.join(seconds)
 
     def _run(self) -> None:
+        with about("subscription", self._claim.subscription.reference):
+            self._run_named()
+
+    def _run_named(self) -> None:
         try:
             self._follow()
         except LostLeaseError as error:
@@ -232,14 +218,7 @@ class StreamRun:
         except Exception as error:
             if not isinstance(error, TailraceError):
                 log.exception("subscription %s ended", self._claim.subscription.reference)
-            self._failure = Failure(reason(error), self._action(error))
-
-    def _action(self, error: Exception) -> str:
-        again = "The next try comes by itself, and at once with `tailrace resume`"
-        if isinstance(error, ServiceError):
-            target = self._claim.subscription.sink.target
-            return f"start the sink at {target} or Kafka, whichever the reason names, or correct its address. {again}"
-        return f"`tailrace alter {self._claim.subscription.reference}`, or what the reason says. {again}"
+            self._failure = ended(self._claim.subscription, error)
 
     def _follow(self) -> None:
         """Open the sink, begin where the progress is, and run the stream until it is stopped."""

@@ -20,7 +20,7 @@ class UnpublishedWatch:
     """Looks in a thread of its own, now and every 30 seconds, until it is told to stop or there are topics."""
 
     def __init__(self, published: Callable[[], bool], ask: Callable[[], Unpublished], stop: threading.Event) -> None:
-        """`published` says whether there are topics by now; it may raise ServiceError, which changes nothing."""
+        """`published` says whether there are topics by now; it may raise ServiceError."""
         self._published = published
         self._ask = ask
         self._stop = stop
@@ -39,8 +39,8 @@ class UnpublishedWatch:
                     self.why = None
                     return
                 self.why = self._ask()
-            except ServiceError:
-                pass  # Kafka does not answer, which is said elsewhere
+            except ServiceError as error:
+                self.why = Unpublished(f"Kafka does not answer: {error}", "start Kafka, or correct its address")
             if self._stop.wait(_AGAIN_SECONDS):
                 return
 

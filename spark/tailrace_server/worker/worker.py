@@ -14,7 +14,8 @@ from tailrace_server.model import transitions
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.sharing import pause_seconds
 from tailrace_server.model.subscription import RUNNABLE, State, Subscription
-from tailrace_server.worker.run import Failure, Running, StartRun
+from tailrace_server.worker.failures import Failure
+from tailrace_server.worker.run import Running, StartRun
 
 log = logging.getLogger("tailrace_server")
 

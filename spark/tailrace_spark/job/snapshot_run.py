@@ -19,6 +19,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
+from tailrace_common.cli.logs import carried
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
@@ -359,7 +360,7 @@ class SnapshotThread:
             return
         if has_work:
             # It has Spark's local properties of this thread, so that its jobs are of the same scheduler pool.
-            self._thread = InheritableThread(target=self._work, name="tailrace-snapshot", daemon=True)
+            self._thread = InheritableThread(target=carried(self._work), name="tailrace-snapshot", daemon=True)
             self._thread.start()
 
     def join(self) -> None:

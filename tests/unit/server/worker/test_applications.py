@@ -21,7 +21,7 @@ from tailrace_server.sealing import Sealer
 from tailrace_server.worker.application import follow
 from tailrace_server.worker.application_run import ApplicationRun
 from tailrace_server.worker.messages import Order, Status
-from tailrace_server.worker.run import Failure
+from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.worker import Pace, Worker
 from tests.support.waiting import until
 from tests.unit.server.requests import CLUSTER, SECRET, request
@@ -49,7 +49,7 @@ elif how == "killed":
 elif how == "fails":
     say(failure={"reason": "the sink is down", "action": "start it"})
 elif how == "waits":
-    say(note={"reason": "shop.a has no cdc", "action": "ALTER TABLE"})
+    say(works=True, note={"reason": "shop.a has no cdc", "action": "ALTER TABLE"})
     sys.stdin.buffer.read()
 elif how == "done":
     say(works=True, finished="shop.c: has counters")
@@ -192,6 +192,16 @@ def test_what_it_says_at_its_end_is_kept(site: Site, how: str, state: State, rea
     site.worker.beat()
     stored = site.subscriptions.get(identity)
     assert (stored.state, stored.reason) == (state, reason)
+
+
+def test_what_it_waits_for_is_told(site: Site) -> None:
+    identity = site.subscribe()
+    site.how = "waits"
+    site.worker.beat()
+    until_it(site.runs[0], works=True)
+    site.worker.beat()
+    stored = site.subscriptions.get(identity)
+    assert (stored.state, stored.reason) == (State.ACTIVE, "shop.a has no cdc")
 
 
 def test_one_that_cannot_be_started_fails(site: Site) -> None:

@@ -81,3 +81,16 @@ def test_letters_of_a_run_are_counted_once(site: Site) -> None:
 def test_a_refresh_is_no_writing(site: Site) -> None:
     site.keeper.refresh()
     assert site.kept.written is None
+
+
+def test_a_kafka_that_hangs_is_said_and_no_more_once_it_answers(site: Site) -> None:
+    site.answers = False
+    site.keeper.refresh()
+    assert site.keeper.silence is None  # a broker that is restarted
+    site.now += 20
+    assert site.keeper.silence == "Kafka does not answer"
+    site.keeper.refresh()
+    assert site.keeper.silence == "Kafka does not answer"
+    site.answers = True
+    site.keeper.refresh()
+    assert site.keeper.silence is None

@@ -14,7 +14,7 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.subscription import Shape, State
 from tailrace_server.sealing import Sealer
-from tailrace_server.worker.run import Failure
+from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.worker import Pace, Worker
 from tests.unit.server.requests import CLUSTER, request
 
