@@ -6,8 +6,10 @@ import dataclasses
 import datetime
 import json
 import logging
-from collections.abc import Iterator
-from typing import Final, TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from typing import Final, ParamSpec, TextIO, TypeVar
 
 from tailrace_common.cli.log_repeats import Repeats
 from tailrace_common.secrets import REDACTED, is_secret_name, redact
@@ -15,6 +17,37 @@ from tailrace_common.secrets import REDACTED, is_secret_name, redact
 # The packages whose loggers we set up; a library's own lines pass from `warning` on.
 PACKAGES: Final = ("tailrace", "tailrace_schemas", "tailrace_common", "tailrace_spark", "tailrace_server")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SUBJECT: Final[ContextVar[tuple[str, str] | None]] = ContextVar("subject", default=None)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@contextmanager
+def about(name: str, value: str) -> Iterator[None]:
+    """While inside, lines of this thread, and of calls that are `carried`, have this field, unless they name it."""
+    token = _SUBJECT.set((name, value))
+    try:
+        yield
+    finally:
+        _SUBJECT.reset(token)
+
+
+def carried(call: Callable[P, R]) -> Callable[P, R]:
+    """The call for another thread, whose lines are then about what the lines here are."""
+    context = copy_context()
+
+    def in_context(*args: P.args, **kwargs: P.kwargs) -> R:
+        return context.copy().run(call, *args, **kwargs)
+
+    return in_context
+
+
+def _name_subject(record: logging.LogRecord) -> bool:
+    """Let every record pass."""
+    subject = _SUBJECT.get()
+    if subject is not None and subject[1] not in record.getMessage():
+        setattr(record, *subject)
+    return True
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -38,6 +71,7 @@ def set_up_logging(level: str, *, json_lines: bool, stream: TextIO) -> None:
     """
     handler = logging.StreamHandler(stream) if level.lower() == "debug" else _Handler(stream)
     handler.setFormatter(JsonFormatter() if json_lines else HumanFormatter())
+    handler.addFilter(_name_subject)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     for package in PACKAGES:
         logging.getLogger(package).setLevel(level.upper())

@@ -52,6 +52,8 @@ def _health(app: FastAPI, operations: OperationsFor, metrics: ServerMetrics) -> 
         operations("health").all()
         return {"ready": True}
 
+    metrics.watch(lambda: operations("metrics").all())
+
     @app.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
     def numbers() -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)

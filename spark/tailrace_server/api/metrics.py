@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, ProcessCollector, generate_latest
+
+from tailrace_server.api.shared import Shared
+from tailrace_server.api.subscription_metrics import SubscriptionMetrics
+from tailrace_server.operations.answers import Answer
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -26,6 +31,10 @@ class ServerMetrics:
         )
         for kind in ("key", "subject", "address", "anybody"):
             self._limited.labels(kind)
+
+    def watch(self, subscriptions: Callable[[], Sequence[Answer]]) -> None:
+        """Add those of subscriptions, which are asked for when the metrics are read, every few seconds at the most."""
+        self.registry.register(SubscriptionMetrics(Shared(subscriptions).get))
 
     def answered(self, status: int) -> None:
         """One more answer."""

@@ -10,6 +10,7 @@ import typer
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile
 from tailrace_schemas.errors import SettingsError
+from tailrace_server.cli.letters import letters
 from tailrace_server.cli.opening import (
     Columns,
     Json,
@@ -43,6 +44,12 @@ def subscriptions(
     all_: Annotated[bool, typer.Option("--all", help="Cancelled ones too.")] = False,
     audit: Annotated[bool, typer.Option("--audit", help="Who changed what, the newest first, instead.")] = False,
     limit: Annotated[int, typer.Option(metavar="N", help="Of --audit: most changes.", min=1)] = 100,
+    letters_: Annotated[
+        bool, typer.Option("--letters", help="What its sink refused, instead: places in Kafka, and reasons.")
+    ] = False,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Of --letters: write all again, once their cause is fixed.")
+    ] = False,
     config: SettingsFile = None,
     server: ServerUrl = None,
     key_file: KeyFile = None,
@@ -51,10 +58,17 @@ def subscriptions(
     """List subscriptions with their state, and how many records they are behind; or show one.
 
     `failing` ones say why and what to do; they are tried again by themselves. `behind` counts what is in the topics and
-    not yet in the sink.
+    not yet in the sink, `letters` what the sink refused.
 
     Example: tailrace subscriptions shop.orders/warehouse
     """
+    if letters_ or replay:
+        if reference is None or not letters_:
+            raise SettingsError("--letters is of one subscription, and --replay of --letters: name one, and give both")
+        if server is not None:
+            raise SettingsError("--letters reads the sink from here, by the meta database: leave out --server")
+        letters(reference, config, replay=replay)
+        return
     with operations_of(config, server, key_file) as operations:
         if audit:
             print_rows(operations.audit(reference, limit), always_json=json, empty="no changes yet")
@@ -67,7 +81,7 @@ def subscriptions(
 def print_list(rows: list[dict[str, Any]], *, json: bool) -> None:
     """Subscriptions, with fewer columns for people."""
     if on_terminal() and not json:
-        columns = ("reference", "state", "stage", "sink", "target", "behind", "reason", "action")
+        columns = ("reference", "state", "stage", "sink", "target", "behind", "letters", "reason", "action")
         rows = [{name: row[name] for name in columns} for row in rows]
     print_rows(rows, always_json=json, empty="no subscriptions; `tailrace subscribe` makes one")
 

@@ -14,7 +14,8 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.clock import now
 from tailrace_server.meta.database import MetaDatabase, first
 from tailrace_server.meta.rows import subscription_of
-from tailrace_server.meta.tables import progress, snapshot_progress, subscribe, worker
+from tailrace_server.meta.tables import delivery, progress, snapshot_progress, subscribe, worker
+from tailrace_server.model.delivery import News
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.model.sharing import fair_share
@@ -149,7 +150,9 @@ class Leases:
             rows = connection.execute(statement).mappings().all()
         return {(row["topic"], row["kafka_partition"]): row["next_offset"] for row in rows}
 
-    def save(self, claim: Claim, positions: Mapping[KafkaPartition, PartitionProgress]) -> None:
+    def save(
+        self, claim: Claim, positions: Mapping[KafkaPartition, PartitionProgress], news: News | None = None
+    ) -> None:
         """Keep how far a subscription is in its sink. Raises LostLeaseError where this worker may not say so."""
         identity = claim.subscription.id
         with self._database.transaction() as connection:
@@ -169,6 +172,8 @@ class Leases:
                     connection.execute(sa.update(progress).where(*conditions).values(values))
                 else:
                     connection.execute(sa.insert(progress).values({**key, **values}))
+            if news is not None:
+                _keep_news(connection, identity, news)
 
     def snapshots(self, claim: Claim) -> str | None:
         """How far the snapshots are, as `save_snapshots` was given it; None before the first. Raises LostLeaseError."""
@@ -229,3 +234,17 @@ class Leases:
             subscribe.c.owner == self.owner,
             subscribe.c.token == claim.token,
         )
+
+
+def _keep_news(connection: sa.Connection, identity: int, news: News) -> None:
+    values: dict[str, Any] = {"letters": delivery.c.letters + news.letters}
+    if news.wrote:
+        values["written"] = now()
+    if news.complete_seconds is not None:
+        values["complete_to"] = now() - round(1000 * news.complete_seconds)
+    if news.letters:
+        values["letters_since"] = sa.func.coalesce(delivery.c.letters_since, now())
+    update = sa.update(delivery).where(delivery.c.subscription == identity)
+    if not connection.execute(update.values(values)).rowcount:
+        first_letter = {"letters": news.letters, "letters_since": now() if news.letters else None}
+        connection.execute(sa.insert(delivery).values({**values, **first_letter, "subscription": identity}))

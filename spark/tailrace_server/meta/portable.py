@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from tailrace_schemas.errors import CorruptError
-from tailrace_server.meta.tables import api_key, audit, progress, snapshot_progress, subscribe
+from tailrace_server.meta.tables import api_key, audit, delivery, progress, snapshot_progress, subscribe
 from tailrace_spark.sinks.state_store.engine import said
 
-PORTABLE: Final = (subscribe, progress, snapshot_progress, api_key, audit)
+PORTABLE: Final = (subscribe, progress, snapshot_progress, delivery, api_key, audit)
 """What is kept, referenced tables first. Leases and signs of life are of the servers that run."""
 
 _OF_SERVERS: Final = ("owner", "lease_until", "written", "left_out", "changes", "mirrored")

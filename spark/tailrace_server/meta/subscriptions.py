@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,7 +14,8 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.clock import now
 from tailrace_server.meta.database import MetaDatabase, first
 from tailrace_server.meta.rows import as_json, audited, changeable, shape_json, spark_json, subscription_of
-from tailrace_server.meta.tables import audit, progress, snapshot_progress, subscribe
+from tailrace_server.meta.tables import audit, delivery, progress, snapshot_progress, subscribe
+from tailrace_server.model.delivery import Delivery
 from tailrace_server.model.errors import ConflictError, UnknownSubscriptionError
 from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.model.subscription import Request, State, Subscription, TableName
@@ -138,6 +140,9 @@ class Subscriptions:
             if snapshot or changed.state is State.CANCELLED:
                 forgotten = sa.delete(snapshot_progress).where(snapshot_progress.c.subscription == identity)
                 connection.execute(forgotten)
+            if offsets is not None:  # what the sink has is no more all that the topics had
+                reached = sa.update(delivery).where(delivery.c.subscription == identity)
+                connection.execute(reached.values(complete_to=None))
             if changed != stored or settings is not None or offsets is not None:
                 _keep(connection, user, operation, changed.reference, audited(stored), audited(changed))
             return changed
@@ -172,6 +177,29 @@ class Subscriptions:
         statement = sa.select(*columns).where(snapshot_progress.c.subscription.in_(identities))
         with self._database.transaction() as connection:
             return {row.subscription: row.ranges for row in connection.execute(statement)}
+
+    def deliveries(self, identities: list[int]) -> tuple[int, dict[int, Delivery]]:
+        """What the sinks of these have, and the time of the database, in milliseconds since 1970."""
+        names = [field.name for field in fields(Delivery)]
+        statement = sa.select(delivery).where(delivery.c.subscription.in_(identities))
+        with self._database.transaction() as connection:
+            rows = connection.execute(statement).mappings().all()
+            time = int(connection.scalar(sa.select(now())) or 0)
+        kept = {row["subscription"]: Delivery(**{name: row[name] for name in names}) for row in rows}
+        return time, {identity: kept.get(identity, Delivery()) for identity in identities}
+
+    def count_letters(self, identity: int, before: int, count: int) -> None:
+        """A sink was seen with so many dead letters, where `before` were counted; its worker may have counted on."""
+        difference = count - before
+        with self._database.transaction() as connection:
+            kept = first(connection, sa.select(delivery).where(delivery.c.subscription == identity).with_for_update())
+            letters = max(0, (0 if kept is None else kept["letters"]) + difference)
+            since = None if kept is None else kept["letters_since"]
+            values = {"letters": letters, "letters_since": sa.func.coalesce(since, now()) if letters else None}
+            if kept is not None:
+                connection.execute(sa.update(delivery).where(delivery.c.subscription == identity).values(values))
+            elif letters:
+                connection.execute(sa.insert(delivery).values({"subscription": identity, **values}))
 
     def audit(self, subject: str | None, limit: int) -> list[dict[str, Any]]:
         """The last changes, the newest first: of one subscription by its reference, else of all."""

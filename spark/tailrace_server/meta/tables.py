@@ -79,6 +79,17 @@ snapshot_progress: Final = sa.Table(
     sa.Column("changed", sa.BigInteger, nullable=False),
 )
 
+# What a sink has beyond offsets (tailrace_server.model.delivery). Letters are counted with the offsets behind them.
+delivery: Final = sa.Table(
+    "delivery",
+    metadata,
+    sa.Column("subscription", sa.Integer, sa.ForeignKey("subscribe.id"), primary_key=True, autoincrement=False),
+    sa.Column("written", sa.BigInteger),
+    sa.Column("complete_to", sa.BigInteger),
+    sa.Column("letters", sa.BigInteger, nullable=False),
+    sa.Column("letters_since", sa.BigInteger),
+)
+
 progress_history: Final = sa.Table(
     "progress_history",
     metadata,

@@ -93,6 +93,11 @@ def recovered(subscription: Subscription) -> Subscription:
     return replace(subscription, state=State.ACTIVE, reason="", action="", attempts=0)
 
 
+def noted(subscription: Subscription, reason: str, action: str) -> Subscription:
+    """Active, and waiting for what the reason says; both are empty where it waits for nothing."""
+    return replace(subscription, reason=reason, action=action)
+
+
 def finished(subscription: Subscription, reason: str) -> Subscription:
     """Its snapshot has ended, and it asked for nothing else. `reason` is for tables that could not be read."""
     return replace(subscription, state=State.DONE, reason=reason, action="", attempts=0)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.model.delivery import Delivery
 from tailrace_server.model.progress import PartitionProgress, total_behind
-from tailrace_server.model.subscription import NEVER, Subscription
+from tailrace_server.model.subscription import NEVER, State, Subscription
 from tailrace_spark.snapshot.intervals import Intervals
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot, snapshots_from_json, status_row
 
@@ -16,9 +18,22 @@ Answer = dict[str, Any]
 Positions = Mapping[KafkaPartition, PartitionProgress]
 
 
-def answer_of(subscription: Subscription, progress: Positions, ranges: str | None = None) -> Answer:
-    """One subscription, with how many records it is behind; `ranges` is how far its snapshots are, as it is kept."""
-    snapshots = _snapshots(ranges)
+_FOLLOWED: Final = (State.ACTIVE, State.FAILING, State.PAUSED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What workers keep of a subscription; `ranges` is how far its snapshots are. `now` is the database's time."""
+
+    progress: Positions = field(default_factory=dict)
+    ranges: str | None = None
+    delivery: Delivery = field(default_factory=Delivery)
+    now: int = 0
+
+
+def answer_of(subscription: Subscription, kept: Kept) -> Answer:
+    """One subscription, with how far its sink is behind."""
+    snapshots, delivery = _snapshots(kept.ranges), kept.delivery
     return {
         "id": subscription.id,
         "table": str(subscription.table),
@@ -29,18 +44,23 @@ def answer_of(subscription: Subscription, progress: Positions, ranges: str | Non
         "target": subscription.sink.target,
         "stage": _stage(subscription, snapshots),
         "snapshot_percent": _percent(snapshots),
-        "behind": total_behind(progress.values()),
+        "behind": total_behind(kept.progress.values()),
+        "behind_seconds": _behind_seconds(subscription, kept),
+        "written": None if delivery.written is None else time_of(delivery.written),
+        "letters": delivery.letters,
+        "letters_since": None if delivery.letters_since is None else time_of(delivery.letters_since),
         "owner": subscription.owner,
+        "running": subscription.owner is not None and (subscription.lease_until or 0) >= kept.now,
         "reason": subscription.reason,
         "action": subscription.action,
         "left_out": dict(subscription.left_out),
     }
 
 
-def details_of(subscription: Subscription, progress: Positions, ranges: str | None = None) -> Answer:
+def details_of(subscription: Subscription, kept: Kept) -> Answer:
     """The same with its settings, and with its progress by Kafka partition and by the tables of its snapshots."""
     return {
-        **answer_of(subscription, progress, ranges),
+        **answer_of(subscription, kept),
         "settings": dict(subscription.sink.shown),
         "where": subscription.shape.where,
         "columns": dict(subscription.shape.columns),
@@ -53,10 +73,18 @@ def details_of(subscription: Subscription, progress: Positions, ranges: str | No
         "lease_until": None if subscription.lease_until is None else time_of(subscription.lease_until),
         "partitions": [
             {"topic": topic, "partition": partition, "next": reached.next, "end": reached.end, "behind": reached.behind}
-            for (topic, partition), reached in sorted(progress.items())
+            for (topic, partition), reached in sorted(kept.progress.items())
         ],
-        "snapshots": [_table(snapshot) for snapshot in _snapshots(ranges).tables],
+        "snapshots": [_table(snapshot) for snapshot in _snapshots(kept.ranges).tables],
     }
+
+
+def _behind_seconds(subscription: Subscription, kept: Kept) -> float | None:
+    """For how long the topics have had what the sink has not, as far as anybody looked; None where nobody did."""
+    complete_to = kept.delivery.complete_to
+    if complete_to is None or subscription.state not in _FOLLOWED:
+        return None
+    return max(0, kept.now - complete_to) / 1000
 
 
 def _snapshots(ranges: str | None) -> Snapshots:

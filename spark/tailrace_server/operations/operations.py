@@ -15,7 +15,7 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.errors import RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.model.subscription import EARLIEST, Request, Start, Subscription, TableName
-from tailrace_server.operations.answers import Answer, answer_of, details_of, time_of
+from tailrace_server.operations.answers import Answer, Kept, answer_of, details_of, time_of
 from tailrace_server.operations.asking import Asked, checked, require_snapshots, with_snapshot
 from tailrace_server.operations.differences import differences
 from tailrace_server.operations.merging import merged
@@ -143,7 +143,7 @@ class DirectOperations:
         request = checked(with_snapshot(spec, existing, self._settings), self._settings)
         notes = self._require_well(request) if check and existing is None else []
         subscription, is_new = self._subscriptions.subscribe(request, self._user)
-        return {**answer_of(subscription, {}), "notes": notes}, is_new
+        return {**answer_of(subscription, Kept()), "notes": notes}, is_new
 
     def _require_well(self, request: Request) -> list[str]:
         """What is worth saying of a request. Raises RefusedRequestError for what is wrong with it."""
@@ -184,19 +184,23 @@ class DirectOperations:
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
         """As Operations says."""
         listed = self._subscriptions.all(self._settings.topics.prefix, cancelled=cancelled)
-        identities = [subscription.id for subscription in listed]
-        progress, snapshots = self._subscriptions.progress(identities), self._subscriptions.snapshots(identities)
-        return [
-            answer_of(subscription, progress[subscription.id], snapshots.get(subscription.id))
-            for subscription in listed
-        ]
+        kept = self._kept([subscription.id for subscription in listed])
+        return [answer_of(subscription, kept[subscription.id]) for subscription in listed]
 
     def details(self, reference: str) -> Answer:
         """As Operations says."""
         subscription = self._resolved(reference)
-        identity = subscription.id
-        progress, snapshots = self._subscriptions.progress([identity]), self._subscriptions.snapshots([identity])
-        return details_of(subscription, progress[identity], snapshots.get(identity))
+        return details_of(subscription, self._kept([subscription.id])[subscription.id])
+
+    def _kept(self, identities: list[int]) -> dict[int, Kept]:
+        progress, snapshots = self._subscriptions.progress(identities), self._subscriptions.snapshots(identities)
+        now, deliveries = self._subscriptions.deliveries(identities)
+        return {
+            identity: Kept(
+                progress=progress[identity], ranges=snapshots.get(identity), delivery=deliveries[identity], now=now
+            )
+            for identity in identities
+        }
 
     def pause(self, reference: str) -> Answer:
         """As Operations says."""
@@ -252,8 +256,7 @@ class DirectOperations:
     def _changed(self, reference: str, operation: str, transition: transitions.Transition, **details: Any) -> Answer:
         identity = self._resolved(reference).id
         changed = self._subscriptions.change(identity, operation, self._user, transition, **details)
-        progress, snapshots = self._subscriptions.progress([identity]), self._subscriptions.snapshots([identity])
-        return answer_of(changed, progress[identity], snapshots.get(identity))
+        return answer_of(changed, self._kept([identity])[identity])
 
     def _resolved(self, reference: str) -> Subscription:
         listed = self._subscriptions.all(self._settings.topics.prefix)

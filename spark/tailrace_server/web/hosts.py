@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from tailrace_common.kafka import StartOffsets
 from tailrace_common.settings import Settings
@@ -18,10 +16,8 @@ from tailrace_schemas.ring import Node
 from tailrace_schemas.topics import Internal, internal_topic
 
 _SECONDS: Final = 10.0
-_FRESH_SECONDS: Final = 5.0
 _SILENT_SECONDS: Final = 300.0
 _SLOW_SECONDS: Final = 60.0
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,21 +110,3 @@ class HostSource:
                 latest = reader_of_generations.latest
                 nodes = () if latest is None else tuple(latest.unpack().ring.nodes)
         return hosts_of(reports, nodes, now)
-
-
-class Shared(Generic[T]):
-    """A value that is read again only when it is some seconds old; one reads, and the others wait for it."""
-
-    def __init__(self, read: Callable[[], T], clock: Callable[[], float] = time.monotonic) -> None:
-        self._read = read
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._value: tuple[float, T] | None = None
-
-    def get(self) -> T:
-        """Raises what reading raises."""
-        with self._lock:
-            now = self._clock()
-            if self._value is None or now - self._value[0] > _FRESH_SECONDS:
-                self._value = now, self._read()
-            return self._value[1]

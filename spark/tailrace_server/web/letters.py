@@ -45,12 +45,15 @@ class LetterBox:
         self._subscriptions = subscriptions
 
     def read(self, subscription: Subscription) -> Letters:
-        """Raises ServiceError where the sink does not answer."""
+        """Raises ServiceError where the sink does not answer. From then on so many are shown as are there."""
+        counted = self._counted(subscription)
         try:
             with self._opened(subscription) as (_, sink):
                 letters = tuple(islice(all_letters(sink), MOST + 1))
         except SettingsError as error:
             return Letters(refusal=str(error), replayable=False)
+        if len(letters) <= MOST:
+            self._subscriptions.count_letters(subscription.id, counted, len(letters))
         return Letters(letters[:MOST], len(letters) > MOST, _replayable(subscription))
 
     def replay(self, subscription: Subscription) -> ReplayCounts:
@@ -58,8 +61,9 @@ class LetterBox:
         if not _replayable(subscription):
             raise ConflictError(
                 f"{subscription.reference}: with a filter, and for log tables, letters are not replayed here: that "
-                "needs Spark. `tailrace sink-letters replay` does it"
+                f"needs Spark. `tailrace subscriptions {subscription.reference} --letters --replay` does it"
             )
+        counted = self._counted(subscription)
         with (
             self._opened(subscription) as (settings, sink),
             SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
@@ -72,7 +76,13 @@ class LetterBox:
             def fetch(record_id: RecordId) -> bytes | None:
                 return records.value(*record_id.key)
 
-            return sum(replay_letters(sink, shaped, fetch), ReplayCounts())
+            done = sum(replay_letters(sink, shaped, fetch), ReplayCounts())
+        self._subscriptions.count_letters(subscription.id, counted, done.again + done.left)
+        return done
+
+    def _counted(self, subscription: Subscription) -> int:
+        _, deliveries = self._subscriptions.deliveries([subscription.id])
+        return deliveries[subscription.id].letters
 
     @contextmanager
     def _opened(self, subscription: Subscription) -> Iterator[tuple[Settings, DeadLetterSink]]:

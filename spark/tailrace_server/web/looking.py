@@ -9,11 +9,12 @@ from fastapi.responses import Response
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_server.api.shared import Shared
 from tailrace_server.meta.keys import Role
 from tailrace_server.web.access import form_of
 from tailrace_server.web.changes import Changes
 from tailrace_server.web.changing import operator
-from tailrace_server.web.hosts import HostSource, Shared
+from tailrace_server.web.hosts import HostSource
 from tailrace_server.web.letters import LetterBox
 from tailrace_server.web.reading import ONE
 from tailrace_server.web.rendering import Renderer, path_of, redirect

@@ -37,7 +37,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(path=path_of, number=number_words, age=age_words, arcs=arcs, time=time_words)
+        self._templates.filters.update(path=path_of, number=number_words, age=age_words, since=since_words, seconds=length_words, arcs=arcs, time=time_words)
         self._templates.globals.update(
             assets=_digest_of_files(),
             version=site.version,
@@ -59,6 +59,7 @@ class Renderer:
             token=visitor.session.token,
             may_operate=visitor.may(Role.OPERATE),
             may_audit=visitor.may(Role.ADMIN),
+            clock=self._site.clock(),
             now=datetime.fromtimestamp(self._site.clock(), UTC).strftime("%H:%M:%S"),
             **values,
         )
@@ -97,12 +98,22 @@ def local_path(path: str) -> str:
     return "/subscriptions"
 
 
-def age_words(seconds: float) -> str:
-    """How long ago, in the largest unit that fits."""
+def length_words(seconds: float) -> str:
+    """So many seconds in the largest unit that fits."""
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit} ago"
-    return f"{max(0.0, seconds):.0f} s ago"
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def age_words(seconds: float) -> str:
+    """How long ago."""
+    return f"{length_words(seconds)} ago"
+
+
+def since_words(text: str, now: float) -> str:
+    """How long ago an ISO time is."""
+    return age_words(now - datetime.fromisoformat(text).timestamp())
 
 
 def time_words(text: str) -> str:

@@ -38,6 +38,8 @@ def stage_of(answer: Answer) -> str:
     state, lag = answer["state"], answer["behind"]
     if state == "active" and answer["owner"] is None:
         return "waits for a worker"
+    if state == "active" and answer["reason"]:
+        return "waits for its table"
     if state == "active" and lag is None and answer["stage"] != "snapshot":
         return "starting"
     if state == "active" and answer["stage"] == "snapshot":

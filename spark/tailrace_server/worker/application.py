@@ -30,9 +30,10 @@ from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.operations.applications import require_allowed
 from tailrace_server.sealing import Sealer
 from tailrace_server.worker.ends import SharedEnds
+from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.messages import Order, Status
 from tailrace_server.worker.readings import Readings
-from tailrace_server.worker.run import Failure, Running, StreamRun
+from tailrace_server.worker.run import Running, StreamRun
 from tailrace_server.worker.serving import spark_settings
 from tailrace_spark.job.endings import java_end, reason
 from tailrace_spark.job.session import SparkOnce
@@ -150,7 +151,7 @@ def follow(run: Running, stop: threading.Event, tell: Tell, java_has_ended: Call
 
 
 def _status(run: Running) -> Status:
-    return Status(works=run.works, failure=run.failure, finished=run.finished)
+    return Status(works=run.works, failure=run.failure, note=run.note, finished=run.finished)
 
 
 def _refresh(run: Running) -> None:

@@ -21,7 +21,7 @@ from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.worker.messages import Order, Status
-from tailrace_server.worker.run import Failure
+from tailrace_server.worker.failures import Failure
 
 log = logging.getLogger("tailrace_server")
 
@@ -104,6 +104,11 @@ class ApplicationRun:
     def failure(self) -> Failure | None:
         """As Running says."""
         return self._died or self._status.failure
+
+    @property
+    def note(self) -> Failure | None:
+        """As Running says."""
+        return self._status.note
 
     @property
     def finished(self) -> str | None:

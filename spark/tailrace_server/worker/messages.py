@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from tailrace_server.worker.run import Failure
+from tailrace_server.worker.failures import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +43,13 @@ class Status(_Message):
 
     works: bool = False
     failure: Failure | None = None
+    note: Failure | None = None
     finished: str | None = None
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
         """Out of `to_line`."""
         values = json.loads(line)
-        failure = values["failure"]
-        return cls(**{**values, "failure": None if failure is None else Failure(**failure)})
+        for name in ("failure", "note"):
+            values[name] = None if values[name] is None else Failure(**values[name])
+        return cls(**values)

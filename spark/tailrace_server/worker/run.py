@@ -8,24 +8,27 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
 
+from tailrace_common.cli.logs import about
 from tailrace_common.kafka import StartOffsets
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
-from tailrace_schemas.errors import ServiceError, TailraceError
-from tailrace_schemas.topics import KafkaPartition
+from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.model.subscription import INITIAL, ONLY
+from tailrace_server.worker.failures import Failure, ended, waiting
+from tailrace_server.worker.keeping import Keeper
 from tailrace_server.worker.positions import beginning, source_options
 from tailrace_server.worker.readings import Place, Readings, reading_key
 from tailrace_server.worker.settings import stream_settings, topics_pattern
 from tailrace_server.worker.snapshots import MetaNotes
+from tailrace_server.worker.unpublished import UnpublishedWatch, asked_of_cassandra
 from tailrace_server.worker.unfit import Unfit, unfit_tables
 from tailrace_spark.job.checkpoint import store_of
 from tailrace_spark.job.checkpoint_files import Folder, files_in
@@ -34,9 +37,9 @@ from tailrace_spark.job.handover import Handover
 from tailrace_spark.job.lag import Ends
 from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
-from tailrace_spark.job.offsets import Offsets, PlannedOffsets
-from tailrace_spark.job.progress import Target, Trouble
-from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Standing, behind
+from tailrace_spark.job.offsets import PlannedOffsets
+from tailrace_spark.job.progress import Target
+from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Standing
 from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
@@ -48,14 +51,6 @@ log = logging.getLogger("tailrace_server")
 
 # A query without records is taken to work after so long: what is wrong with it shows in its first moments.
 _PROVEN_SECONDS: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a subscription does not run, and what to do."""
-
-    reason: str
-    action: str
 
 
 class Running(Protocol):
@@ -72,6 +67,10 @@ class Running(Protocol):
     @property
     def failure(self) -> Failure | None:
         """Why it ended, where nobody told it to, or what its batch waits for."""
+
+    @property
+    def note(self) -> Failure | None:
+        """What it waits for although nothing fails: tables of which nothing is published, and what to do."""
 
     @property
     def finished(self) -> str | None:
@@ -154,11 +153,8 @@ class StreamRun:
         self._readings = readings
         self._place: Place | None = None
         self._standing = Standing()
-        self._ends = ends
-        self._behind = 0
-        self._next: dict[KafkaPartition, int] = {}
-        self._saving = threading.Lock()
-        self._wrote_once = False
+        self._keeper = Keeper(claim, leases, ends, lambda: self._metrics.dead_letters)
+        self._unpublished: UnpublishedWatch | None = None
         self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"subscription {claim.subscription.reference}")
         self._thread.daemon = True
@@ -182,30 +178,24 @@ class StreamRun:
         joined = self._place
         blocked = self._metrics.blocked or self._metrics.snapshot_blocked
         blocked = blocked or (None if joined is None else joined.reading.blocked)
-        return None if blocked is None else self._blocked(blocked)
+        return waiting(self._claim.subscription, blocked, self._keeper.silence)
+
+    @property
+    def note(self) -> Failure | None:
+        """As Running says."""
+        why = None if self._unpublished is None or self._keeper.next else self._unpublished.why
+        return None if why is None else Failure(why.reason, why.action)
 
     @property
     def finished(self) -> str | None:
         """As Running says."""
         return self._finished
 
-    def _blocked(self, trouble: Trouble) -> Failure:
-        if trouble.what == "snapshot":
-            action = (
-                "start Cassandra ([cluster]), Kafka or the sink, whichever the reason names. Then it goes on; "
-                f"`tailrace alter {self._claim.subscription.reference} --snapshot never` does without"
-            )
-            return Failure(f"the snapshot waits: {trouble.words}", action)
-        sink = self._claim.subscription.sink
-        service = f"the sink at {sink.target}" if trouble.what == "sink" else "Kafka"
-        action = f"start {service}, or correct its address, which the worker must reach. The batch then goes on"
-        return Failure(f"{trouble.what}: {trouble.words}", action)
-
     @property
     def works(self) -> bool:
         """As Running says."""
-        proven = self._wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
-        ready = self._metrics.ready and self._metrics.snapshot_blocked is None
+        proven = self._keeper.wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
+        ready = self._metrics.ready and self._metrics.snapshot_blocked is None and self._keeper.silence is None
         return proven and ready and not self.ended
 
     def stop(self) -> None:
@@ -217,6 +207,10 @@ class StreamRun:
         self._thread.join(seconds)
 
     def _run(self) -> None:
+        with about("subscription", self._claim.subscription.reference):
+            self._run_named()
+
+    def _run_named(self) -> None:
         try:
             self._follow()
         except LostLeaseError as error:
@@ -224,14 +218,7 @@ class StreamRun:
         except Exception as error:
             if not isinstance(error, TailraceError):
                 log.exception("subscription %s ended", self._claim.subscription.reference)
-            self._failure = Failure(reason(error), self._action(error))
-
-    def _action(self, error: Exception) -> str:
-        again = "The next try comes by itself, and at once with `tailrace resume`"
-        if isinstance(error, ServiceError):
-            target = self._claim.subscription.sink.target
-            return f"start the sink at {target} or Kafka, whichever the reason names, or correct its address. {again}"
-        return f"`tailrace alter {self._claim.subscription.reference}`, or what the reason says. {again}"
+            self._failure = ended(self._claim.subscription, error)
 
     def _follow(self) -> None:
         """Open the sink, begin where the progress is, and run the stream until it is stopped."""
@@ -248,7 +235,12 @@ class StreamRun:
             remove_earlier(checkpoints, self._claim.token)
             spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             target = Target(
-                name, section.type, section.location, SINKS[section.type].document, store_of(section.identity)
+                name,
+                section.type,
+                section.location,
+                SINKS[section.type].document,
+                store_of(section.identity),
+                letters=f"tailrace subscriptions {subscription.reference} --letters",
             )
             self._metrics = StreamMetrics(target)
             parts = Parts(settings, sink, spark, target, MetaNotes(self._leases, self._claim))
@@ -286,8 +278,8 @@ class StreamRun:
         """Take a seat where that is possible now; never while a batch is written."""
         if not self._standing.may_join(time.monotonic()):
             return False
-        near, name = self._behind <= NEAR, self._claim.subscription.reference
-        self._place = self._readings.join(key, parts.settings, name, self._next, near=near)
+        near, name = self._keeper.behind <= NEAR, self._claim.subscription.reference
+        self._place = self._readings.join(key, parts.settings, name, self._keeper.next, near=near)
         if self._place is not None:
             log.info("%s shares the reading of its topics", name)
         return self._place is not None
@@ -305,8 +297,8 @@ class StreamRun:
         planned, target = PlannedOffsets(spark, checkpoint), parts.target
         stream = Stream(
             spark, settings, parts.sink, stop=self._stop, metrics=self._metrics, location=target.location,
-            store=target.store, name=target.name, source=source_options(self._next), notes=parts.notes,
-            on_batch=lambda batch: self._wrote(planned.plan(batch.batch).end), earlier=handover,
+            store=target.store, name=target.name, source=source_options(self._keeper.next), notes=parts.notes,
+            on_batch=lambda batch: self._keeper.wrote(planned.plan(batch.batch).end), earlier=handover,
             leave=None if key is None else lambda: self._join(key, parts),
         )  # fmt: skip
         stream.run()
@@ -320,7 +312,7 @@ class StreamRun:
         began = time.monotonic()
         member = Member(
             parts.spark, parts.settings, parts.sink, joined.seat, stop=self._stop, metrics=self._metrics,
-            location=parts.target.location, earlier=handover, read_back=parts.read_back, wrote=self._wrote,
+            location=parts.target.location, earlier=handover, read_back=parts.read_back, wrote=self._keeper.wrote,
         )  # fmt: skip
         member.run()
         self._leave_place()
@@ -354,36 +346,18 @@ class StreamRun:
         broker = StartOffsets(settings.kafka.reveal())
         subscription, stored = self._claim.subscription, self._leases.positions(self._claim)
         stops = settings.stream.fail_on_data_loss
-        self._next = beginning(subscription, stored, broker, settings.stream.topics or "", stops=stops)
-        self._save()
-
-    def _wrote(self, end: Offsets) -> None:
-        """A batch is in the sink. Where the meta database does not answer, a later batch or the worker keeps it."""
-        self._next = dict(end)
-        self._wrote_once = True
-        try:
-            self._save()
-        except ServiceError as error:
-            log.warning("%s; what is written is kept with the next batch, else written again", error)
+        pattern = settings.stream.topics or ""
+        self._keeper.begin(beginning(subscription, stored, broker, pattern, stops=stops))
+        if not self._keeper.next:
+            self._unpublished = UnpublishedWatch(
+                lambda: bool(broker.partitions(pattern)),
+                partial(asked_of_cassandra, settings, str(subscription.table)),
+                self._stop,
+            )
 
     def refresh(self) -> None:
         """As Running says."""
-        if self._next:
-            self._save()
-
-    def _save(self) -> None:
-        with self._saving:
-            offsets = dict(self._next)
-            try:
-                ends = dict(self._ends(offsets))
-            except ServiceError:
-                ends = {}
-            self._behind = behind(offsets, ends)
-            progress = {
-                partition: PartitionProgress(offset, None if (end := ends.get(partition)) is None else max(offset, end))
-                for partition, offset in offsets.items()
-            }
-            self._leases.save(self._claim, progress)
+        self._keeper.refresh()
 
 
 def remove_earlier(checkpoints: Folder, token: int) -> None:

@@ -14,7 +14,8 @@ from tailrace_server.model import transitions
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.sharing import pause_seconds
 from tailrace_server.model.subscription import RUNNABLE, State, Subscription
-from tailrace_server.worker.run import Failure, Running, StartRun
+from tailrace_server.worker.failures import Failure
+from tailrace_server.worker.run import Running, StartRun
 
 log = logging.getLogger("tailrace_server")
 
@@ -68,6 +69,7 @@ class Worker:
         self._ending: set[int] = set()
         self._waiting: dict[int, Waiting] = {}
         self._reported: dict[int, Failure] = {}
+        self._noted: dict[int, Failure] = {}
         self._leased_until = clock()
         self._refreshed = clock()
 
@@ -177,16 +179,34 @@ class Worker:
                     self._forget(identity)
 
     def _report(self, identity: int, run: Running) -> None:
-        """Of one that runs: what it waits for, or that it works again."""
+        """Of one that runs: what fails or is waited for, or that it works again."""
         failure, reported = run.failure, self._reported.get(identity)
-        if failure == reported or (failure is None and not run.works):
-            return
         if failure is not None:
-            self._failed(identity, run.claim, failure)
+            if failure != reported:
+                self._noted.pop(identity, None)
+                self._failed(identity, run.claim, failure)
             return
-        self._leases.report(run.claim, transitions.recovered)
-        log.info("%s works again", run.claim.subscription.reference)
-        del self._reported[identity]
+        if reported is not None:
+            if not run.works:
+                return
+            self._leases.report(run.claim, transitions.recovered)
+            log.info("%s works again", run.claim.subscription.reference)
+            del self._reported[identity]
+        self._note(identity, run)
+
+    def _note(self, identity: int, run: Running) -> None:
+        """Tables of which nothing is published, or that there are some now."""
+        note, reference = run.note, run.claim.subscription.reference
+        if note == self._noted.get(identity) or (note is None and not run.works):
+            return
+        reason, action = ("", "") if note is None else (note.reason, note.action)
+        self._leases.report(run.claim, partial(transitions.noted, reason=reason, action=action))
+        if note is None:
+            del self._noted[identity]
+            log.info("%s waits for nothing any more", reference)
+        else:
+            self._noted[identity] = note
+            log.warning("%s waits: %s. %s", reference, reason, action)
 
     def _failed(self, identity: int, claim: Claim, failure: Failure) -> int:
         """How many failures in a row that makes."""
@@ -221,6 +241,8 @@ class Worker:
             identity = claim.subscription.id
             if claim.subscription.state is State.FAILING:  # as another worker has reported it
                 self._reported[identity] = Failure(claim.subscription.reason, claim.subscription.action)
+            elif claim.subscription.reason:
+                self._noted[identity] = Failure(claim.subscription.reason, claim.subscription.action)
             self._runs[identity] = self._start(claim)
 
     def _abandon(self) -> None:
@@ -241,6 +263,7 @@ class Worker:
     def _remove(self, identity: int) -> None:
         self._runs.pop(identity, None)
         self._ending.discard(identity)
+        self._noted.pop(identity, None)
 
     def _forget(self, identity: int) -> None:
         self._remove(identity)

@@ -42,18 +42,27 @@ def list_letters(name: Name, config: SettingsFile = None) -> None:
 
     Example: tailrace sink-letters list local -c tailrace.toml
     """
-    with _opened(name, settings_of(config)) as (sink, _):
-        rows = (
-            {
+    print_letters(name, settings_of(config))
+
+
+def print_letters(name: str, settings: Settings) -> int:
+    """List the letters of a sink of these settings; how many there are."""
+    count = 0
+
+    def rows(sink: DeadLetterSink) -> Iterator[dict[str, object]]:
+        nonlocal count
+        for count, letter in enumerate(all_letters(sink), 1):
+            yield {
                 "topic": letter.record_id.topic,
                 "partition": letter.record_id.partition,
                 "offset": letter.record_id.offset,
                 "bytes": len(letter.message),
                 "reason": letter.reason,
             }
-            for letter in all_letters(sink)
-        )
-        print_rows(rows, empty=f"the sink {name} has no dead letters")
+
+    with _opened(name, settings) as (sink, _):
+        print_rows(rows(sink), empty=f"the sink {name} has no dead letters")
+    return count
 
 
 @app.command()
@@ -65,7 +74,13 @@ def replay(name: Name, config: SettingsFile = None) -> None:
 
     Example: tailrace sink-letters replay local -c tailrace.toml
     """
-    settings = settings_of(config)
+    done = replay_all(name, settings_of(config))
+    if done.again or done.left:
+        raise typer.Exit(1)
+
+
+def replay_all(name: str, settings: Settings) -> ReplayCounts:
+    """Write the letters of a sink of these settings again, and say what becomes of them."""
     done = ReplayCounts()
     with (
         _opened(name, settings) as (sink, spark),
@@ -89,8 +104,7 @@ def replay(name: Name, config: SettingsFile = None) -> None:
             say(f"{done.taken} taken in, {done.again} set aside again{_left(done)}")
     if done == ReplayCounts():
         say("there are no dead letters")
-    if done.again or done.left:
-        raise typer.Exit(1)
+    return done
 
 
 def _streams(settings: Settings) -> StreamTable:

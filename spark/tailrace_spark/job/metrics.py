@@ -148,6 +148,21 @@ class StreamMetrics:
         self._last.set_to_current_time()
         self._report.wrote(done, time.time())
 
+    def set_aside(self, letters: int) -> None:
+        """Rows of a snapshot became dead letters."""
+        self._letters.inc(letters)
+        self._report.set_aside(letters)
+
+    @property
+    def dead_letters(self) -> int:
+        """How many there are of this run."""
+        return self._report.dead_letters
+
+    @property
+    def letters_command(self) -> str:
+        """The command that lists them."""
+        return self._report.target.letters_command
+
     def lost(self, losses: Iterable[Loss], stopped: Mapping[str, str]) -> None:
         """Kafka has deleted what was not read; `stopped` has the words of each topic that is left out since."""
         for loss in losses:

@@ -26,7 +26,8 @@ class TableProgress:
 class Target:
     """The sink: NAME of its [sink.NAME], its type, where it writes, the document about it.
 
-    `store` tells its store from others (checkpoint.store_of).
+    `store` tells its store from others (checkpoint.store_of). `letters` is the command that lists its dead letters,
+    where that is not `tailrace sink-letters`.
     """
 
     name: str
@@ -34,6 +35,12 @@ class Target:
     location: str
     document: str
     store: str = field(default="", repr=False)
+    letters: str = ""
+
+    @property
+    def letters_command(self) -> str:
+        """The command that lists its dead letters, as people are told it."""
+        return f"`{self.letters}`" if self.letters else f"`tailrace sink-letters list {self.name or 'NAME'}`"
 
 
 NOWHERE = Target("", "", "", "")
@@ -155,6 +162,15 @@ class Report:
             words += _why(summary)
             self.trouble = Trouble("deferred changes", words, self._action("deferred changes"), now)
 
+    def set_aside(self, letters: int) -> None:
+        """Rows of a snapshot became dead letters."""
+        self._counts["dead_letters"] += letters
+
+    @property
+    def dead_letters(self) -> int:
+        """How many there are by now."""
+        return self._counts["dead_letters"]
+
     def swept(self, rows: int) -> None:
         """Rows expired while nothing came."""
         self._counts["rows"] += rows
@@ -181,7 +197,8 @@ class Report:
 
     def _action(self, subject: str) -> str:
         again = "the next try comes by itself"
-        name, document = self.target.name or "NAME", self.target.document or "docs/sinks"
+        target = self.target
+        name, document = target.name or "NAME", target.document or "docs/sinks"
         match subject:
             case "generations":
                 return f"Kafka must answer, and an agent must have run: `tailrace check` says which is missing; {again}"
@@ -196,7 +213,7 @@ class Report:
             case "deferred changes":
                 return f"nothing is lost: {document} says what the store refuses, and they are merged once it does not"
             case _:
-                return f"`tailrace sink-letters list {name}` says why, or the place that {document} names; then replay"
+                return f"{target.letters_command} says why, or the place that {document} names; then replay"
 
 
 def _why(summary: Summary) -> str:

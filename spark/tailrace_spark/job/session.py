@@ -24,7 +24,7 @@ from tailrace_common.cli.logs import logs_json
 from tailrace_common.java.find import java_home_for_spark
 from tailrace_common.java.jars import Progress, fetch_sets
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_spark.job.java_lines import json_stderr
+from tailrace_spark.job.java_lines import logged_stderr
 from tailrace_spark.job.spark_quiet import silence_py4j
 from tailrace_spark.job.spark_settings import (
     JAVA_OPTIONS,
@@ -95,7 +95,12 @@ def _launched(options: Mapping[str, str], progress: Progress | None) -> Any:
         environment["SPARK_SUBMIT_OPTS"] = f"{option} {os.environ.get('SPARK_SUBMIT_OPTS', '')}".strip()
     conf = SparkConf(loadDefaults=False).setAll([*shown({**options, **added}).items()])
     process_options: dict[str, Any] = {"start_new_session": True}
-    with _environment(**environment), json_stderr(sys.stderr) if logs_json() else nullcontext() as stderr:
+    json_lines = logs_json()
+    # Who has configured Java's log, or reads its stack traces, has all lines as they are.
+    ours = json_lines or configuration is not None
+    with _environment(**environment), (
+        logged_stderr(sys.stderr, json_lines=json_lines) if ours else nullcontext()
+    ) as stderr:
         return launch_gateway(conf, {**process_options, "stderr": stderr})  # type: ignore[no-untyped-call]  # it has no types
 
 

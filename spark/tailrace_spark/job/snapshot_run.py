@@ -19,6 +19,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
+from tailrace_common.cli.logs import carried
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
@@ -259,9 +260,10 @@ class SnapshotRun:
         done = snapshot.written(read.rows, read.octets, seconds, least)
         self._keep(self.value.put(done))
         if summary.dead_letters:
+            self._metrics.set_aside(summary.dead_letters)
             log.warning(
-                "%s: %d rows of its snapshot are dead letters; `tailrace sink-letters list` has the reasons",
-                snapshot.table, summary.dead_letters,
+                "%s: %d rows of its snapshot are dead letters; %s has the reasons",
+                snapshot.table, summary.dead_letters, self._metrics.letters_command,
             )  # fmt: skip
         log.debug("%s: %.1f %% are read, %d rows", snapshot.table, 100 * done.share, done.rows)
 
@@ -358,7 +360,7 @@ class SnapshotThread:
             return
         if has_work:
             # It has Spark's local properties of this thread, so that its jobs are of the same scheduler pool.
-            self._thread = InheritableThread(target=self._work, name="tailrace-snapshot", daemon=True)
+            self._thread = InheritableThread(target=carried(self._work), name="tailrace-snapshot", daemon=True)
             self._thread.start()
 
     def join(self) -> None:

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tailrace_common.cli.logs import carried
 from tailrace_common.kafka import PartitionEnds, TopicStates
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
@@ -218,7 +219,7 @@ class Stream:
         options = {**_STRICT, **bounds, **self._telling.options, **self._source}
         frame = with_head(read_messages(self._spark, self._settings, options=options, without=self._watch.stopped))
         frame = frame if copies is None else one_copy(frame, copies)
-        writer = observed(frame).writeStream.queryName(self._name).foreachBatch(self._take)
+        writer = observed(frame).writeStream.queryName(self._name).foreachBatch(carried(self._take))
         writer = writer.option("checkpointLocation", stream.checkpoint)
         self._query = writer.trigger(**(trigger or {"processingTime": f"{stream.trigger_seconds} seconds"})).start()
         self._metrics.watch(partial(last_progress, self._query), self._ends.of)

@@ -136,10 +136,14 @@ class ClusterView:
 
     def tables_with_cdc(self) -> list[Table]:
         """The definitions of all tables and views that have cdc = true now. Raises SettingsError, ServiceError."""
+        names = sorted(name for name, cdc in self.cdc_by_name().items() if cdc)
+        return [table for name in names if (table := self.find(*name)) is not None]
+
+    def cdc_by_name(self) -> dict[tuple[str, str], bool]:
+        """Whether each table and view has cdc = true now, by keyspace and name. Raises ServiceError."""
         rows = self._rows("SELECT keyspace_name, table_name, cdc FROM system_schema.tables")
         rows += self._rows("SELECT keyspace_name, view_name AS table_name, cdc FROM system_schema.views")
-        names = sorted((row["keyspace_name"], row["table_name"]) for row in rows if row["cdc"])
-        return [table for name in names if (table := self.find(*name)) is not None]
+        return {(row["keyspace_name"], row["table_name"]): bool(row["cdc"]) for row in rows}
 
     def check(self, statement: str) -> None:
         """Have the cluster look at a statement before tasks run it. Raises ServiceError where it refuses it."""

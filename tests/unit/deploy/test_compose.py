@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.stream import METRICS_PORT
 from tailrace_common.settings import HEALTH_PORT, Settings, load_settings
 from tests.unit.deploy.compose import command_faults, faults
@@ -123,7 +124,7 @@ def test_monitoring_asks_services_of_the_file(compose: dict[str, Any]) -> None:
         [names] = job["dns_sd_configs"]
         program = job["job_name"].removeprefix("tailrace-")
         assert set(names["names"]) == {name for name in compose["services"] if name.split("-")[0] == program}
-        assert names["port"] == {"agent": HEALTH_PORT, "stream": METRICS_PORT}[program]
+        assert names["port"] == {"agent": HEALTH_PORT, "stream": METRICS_PORT, "server": ServerSettings().port}[program]
     [source] = yaml.safe_load((ROOT / "deploy/monitoring/compose/grafana/datasources/prometheus.yaml").read_text())[
         "datasources"
     ]

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from tailrace.assembly.services import contact_of
 from tailrace.cli.cluster.event_lines import EventLines
 from tailrace.cli.support.arguments import topic_of
 from tailrace.cli.support.signals import stopped_by_signals
+from tailrace.cluster import LiveCluster
 from tailrace_common.cli.console import on_terminal, print_json, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.properties.passthrough import Scalar
+from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics.unpublished import why_unpublished
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.change_words import words
-from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
+from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 
 _POLL_SECONDS: Final = 0.5
@@ -64,7 +68,7 @@ def tail(
         return
     with stopped_by_signals(), SchemaReader(kafka, settings.topics.prefix) as schemas:
         schemas.refresh()
-        topic = topic_of(schemas.values(), table, settings.topics.prefix)
+        topic = _published_topic(settings, schemas, table)
         with TopicReader(kafka, topic, beginning=from_beginning) as reader:
             say(f"following {topic}; Ctrl-C ends it")
             follower = _Follower(schemas)
@@ -72,6 +76,20 @@ def tail(
                 _follow(reader, follower.show, limit)
     if follower.left_out:
         raise typer.Exit(_LEFT_OUT)
+
+
+def _published_topic(settings: Settings, schemas: SchemaReader, table: str) -> str:
+    """The topic of a table. Raises SettingsError, which says why there is none, where Cassandra answers."""
+    try:
+        return topic_of(schemas.values(), table, settings.topics.prefix)
+    except SettingsError as error:
+        try:
+            with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+                tables = {str(existing): existing.cdc for existing in cluster.definitions().tables}
+        except ServiceError:
+            raise error from None
+        why = why_unpublished(table, tables)
+        raise SettingsError(f"{table}: {why.reason}; {why.action}") from None
 
 
 def _follow_events(kafka: Mapping[str, Scalar], topic: str, from_beginning: bool, limit: int | None) -> None:

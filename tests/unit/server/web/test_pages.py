@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from tailrace_server.meta.keys import Role
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.tables import progress
+from tailrace_server.model.delivery import News
 from tailrace_server.model.transitions import failed
 from tailrace_server.operations.asking import Asked
 from tailrace_server.web.views import stage_of
@@ -89,6 +90,20 @@ def test_one_subscription(served: Served, browser: NewBrowser) -> None:
     text = reader.get("/subscriptions/shop.orders/warehouse").text
     assert in_order(text, ["It fails", "it is down", "What to do", "start it"])
     assert "the-worker" in text
+
+
+@pytest.mark.slow
+def test_what_a_sink_refused_is_seen_at_once(served: Served, browser: NewBrowser) -> None:
+    asked(served, "warehouse")
+    reader = browser(Role.READ)
+    assert "dead letters" not in reader.get("/subscriptions").text
+    leases = claimed(served)
+    [claim] = leases.claim(10)
+    leases.save(claim, {}, News(wrote=True, letters=4136, complete_seconds=0))
+    assert "4,136 dead letters, the first" in reader.get("/subscriptions").text
+    text = reader.get("/subscriptions/shop.orders/warehouse").text
+    assert "the sink refused 4,136 records" in text
+    assert "<code>tailrace subscriptions shop.orders/warehouse --letters</code>" in text
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from tailrace_server.sealing import Sealer
 from tailrace_server.worker.application import follow
 from tailrace_server.worker.application_run import ApplicationRun
 from tailrace_server.worker.messages import Order, Status
-from tailrace_server.worker.run import Failure
+from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.worker import Pace, Worker
 from tests.support.waiting import until
 from tests.unit.server.requests import CLUSTER, SECRET, request
@@ -38,7 +38,7 @@ order = json.loads(sys.stdin.buffer.readline())
 with open(seen, "w") as file:
     json.dump({"order": order, "words": sys.argv, "environment": dict(os.environ)}, file)
 def say(**status):
-    status = {"works": False, "failure": None, "finished": None, **status}
+    status = {"works": False, "failure": None, "note": None, "finished": None, **status}
     os.write(1, json.dumps(status).encode() + b"\\n")
 if how == "works":
     say(works=True)
@@ -48,6 +48,9 @@ elif how == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 elif how == "fails":
     say(failure={"reason": "the sink is down", "action": "start it"})
+elif how == "waits":
+    say(works=True, note={"reason": "shop.a has no cdc", "action": "ALTER TABLE"})
+    sys.stdin.buffer.read()
 elif how == "done":
     say(works=True, finished="shop.c: has counters")
 sys.exit(3 if how == "exits" else 0)
@@ -191,6 +194,16 @@ def test_what_it_says_at_its_end_is_kept(site: Site, how: str, state: State, rea
     assert (stored.state, stored.reason) == (state, reason)
 
 
+def test_what_it_waits_for_is_told(site: Site) -> None:
+    identity = site.subscribe()
+    site.how = "waits"
+    site.worker.beat()
+    until_it(site.runs[0], works=True)
+    site.worker.beat()
+    stored = site.subscriptions.get(identity)
+    assert (stored.state, stored.reason) == (State.ACTIVE, "shop.a has no cdc")
+
+
 def test_one_that_cannot_be_started_fails(site: Site) -> None:
     site.subscribe()
     [claim] = site.leases.claim(1)
@@ -215,6 +228,7 @@ class Run:
     """A run that ends after so many waits, or when it is stopped."""
 
     works = True
+    note = None
     finished = None
 
     def __init__(self, claim: Claim, beats: int, *, lost: bool = False) -> None:

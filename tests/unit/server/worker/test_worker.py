@@ -14,7 +14,7 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.subscription import Shape, State
 from tailrace_server.sealing import Sealer
-from tailrace_server.worker.run import Failure
+from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.worker import Pace, Worker
 from tests.unit.server.requests import CLUSTER, request
 
@@ -29,6 +29,7 @@ class Run:
         self.claim = claim
         self.ended = False
         self.failure: Failure | None = None
+        self.note: Failure | None = None
         self.finished: str | None = None
         self.works = True
         self.stopped = False
@@ -130,6 +131,39 @@ def test_what_an_operator_ends_ends_no_other(site: Site, ended: int) -> None:
     worker.beat()
     assert [run.stopped for run in site.runs["w"]] == [number == ended for number in range(3)]
     assert worker.running == 2
+
+
+@pytest.mark.promise("subscription.isolated")
+def test_what_it_waits_for_is_said_once_and_taken_back(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    [run] = site.runs["w"]
+    run.note, run.works = Failure("shop.orders has no cdc", "ALTER TABLE shop.orders WITH cdc = true"), False
+    for _ in range(3):
+        worker.beat()
+    stored = site.subscriptions.get(identity)
+    assert (stored.state, stored.reason) == (State.ACTIVE, "shop.orders has no cdc")
+    words = "shop.orders/a waits: shop.orders has no cdc. ALTER TABLE shop.orders WITH cdc = true"
+    assert caplog.messages.count(words) == 1
+    run.note, run.works = None, True
+    worker.beat()
+    stored = site.subscriptions.get(identity)
+    assert (stored.state, stored.reason, stored.action) == (State.ACTIVE, "", "")
+
+
+def test_a_failure_comes_before_what_is_waited_for_and_that_after_it(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    [run] = site.runs["w"]
+    run.note = Failure("shop.orders has no cdc", "ALTER TABLE shop.orders WITH cdc = true")
+    worker.beat()
+    run.failure = DOWN
+    worker.beat()
+    assert (site.subscriptions.get(identity).state, site.subscriptions.get(identity).reason) == (State.FAILING, DOWN.reason)
+    run.failure = None
+    worker.beat()
+    stored = site.subscriptions.get(identity)
+    assert (stored.state, stored.reason) == (State.ACTIVE, "shop.orders has no cdc")
 
 
 def test_what_is_altered_runs_again_with_its_new_settings(site: Site) -> None:

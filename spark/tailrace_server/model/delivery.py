@@ -1,0 +1,65 @@
+"""What a sink has of a subscription beyond offsets: when it was written, how complete it is, what it set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace_schemas.topics import KafkaPartition
+
+Offsets = Mapping[KafkaPartition, int]
+
+_MOST: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """As its worker kept it last. Times are in milliseconds since 1970, by the database's clock; None: not yet.
+
+    `complete_to`: the sink has all that the topics had then. `letters_since` is of the first of its dead letters.
+    """
+
+    written: int | None = None
+    complete_to: int | None = None
+    letters: int = 0
+    letters_since: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What became of a sink since it was told last.
+
+    `letters` are new dead letters. `complete_seconds` ago the topics had no more than the sink has now.
+    """
+
+    wrote: bool = False
+    letters: int = 0
+    complete_seconds: float | None = None
+
+
+class Completeness:
+    """Tells since when a sink lacks something, by where topics ended at earlier times."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, Offsets]] = []
+        self._complete: float | None = None
+
+    def at(self, asked: float, offsets: Offsets, ends: Offsets) -> float | None:
+        """The last time at which the topics had no more than is written up to `offsets`; None where it is not known.
+
+        `ends` is where partitions end, of a question asked at `asked`; empty where nobody answered.
+        """
+        if ends:
+            if self._seen and self._seen[-1][1] == ends:
+                self._seen.pop()
+            self._seen.append((asked, dict(ends)))
+            if len(self._seen) > _MOST:  # the longer ago, the less exact
+                self._seen = [*self._seen[:-1:2], self._seen[-1]]
+        while self._seen and _reached(offsets, self._seen[0][1]):
+            self._complete = self._seen.pop(0)[0]
+        return self._complete
+
+
+def _reached(offsets: Offsets, ends: Offsets) -> bool:
+    return all(offsets.get(partition, end) >= end for partition, end in ends.items())

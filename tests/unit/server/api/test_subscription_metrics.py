@@ -1,0 +1,123 @@
+"""Subscriptions in /metrics, of a real server and meta database: what can be alerted of, within a bound."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx2
+
+from tailrace_common.settings import Settings
+from tailrace_server.api.metrics import ServerMetrics
+from tailrace_server.api.subscription_metrics import MOST, OTHERS, SubscriptionMetrics
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.leases import Leases
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model import transitions
+from tailrace_server.model.delivery import Delivery, News
+from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.operations.answers import Answer, Kept, answer_of
+from tailrace_server.operations.operations import DirectOperations
+from tailrace_server.sealing import Sealer
+from tests.unit.server.api.conftest import Served
+from tests.unit.server.requests import CLUSTER, request, subscription
+
+A = "shop.orders/a"
+
+
+def values(text: str, name: str) -> dict[str, float]:
+    """By labels, as text."""
+    pairs = re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", text, re.MULTILINE)
+    return {re.sub(r'(\w+)="([^"]*)"', r"\1=\2", labels): float(value) for labels, value in pairs}
+
+
+def test_what_workers_keep_is_in_the_metrics(tmp_path: Path) -> None:
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        subscriptions, metrics = Subscriptions(database, Sealer(tmp_path / "server.key")), ServerMetrics()
+        metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
+        a, b = (subscriptions.subscribe(request(name), "test")[0] for name in "ab")
+        subscriptions.change(b.id, "pause", "test", transitions.paused)
+        leases = Leases(database, CLUSTER, "the-worker", 60)
+        [claim] = leases.claim(1)
+        news = News(wrote=True, letters=4136, complete_seconds=120.0)
+        leases.save(claim, {("t", 0): PartitionProgress(7, 9)}, news)
+        leases.report(claim, lambda stored: transitions.failed(stored, "the sink is down", "start it"))
+        text = metrics.text().decode()
+        now, deliveries = subscriptions.deliveries([a.id])
+    delivery = deliveries[a.id]
+    assert values(text, "tailrace_server_meta_database_up") == {"": 1}
+    info = values(text, "tailrace_subscription_info")
+    assert info == {f"sink=sql,subscription={A},worker=the-worker": 1, "sink=sql,subscription=shop.orders/b,worker=": 1}
+    states = values(text, "tailrace_subscription_state")
+    assert [name for name, value in states.items() if value] == [
+        "state=paused,subscription=shop.orders/b", f"state=failing,subscription={A}",
+    ]  # fmt: skip
+    assert values(text, "tailrace_subscription_unclaimed") == {f"subscription={A}": 0, "subscription=shop.orders/b": 0}
+    assert values(text, "tailrace_subscription_behind_records") == {f"subscription={A}": 2}
+    assert values(text, "tailrace_subscription_dead_letters")[f"subscription={A}"] == 4136
+    assert 120 <= values(text, "tailrace_subscription_behind_seconds")[f"subscription={A}"] <= 120 + now / 1000
+    written = values(text, "tailrace_subscription_written_timestamp_seconds")
+    assert written == {f"subscription={A}": (delivery.written or 0) / 1000}
+    since = values(text, "tailrace_subscription_dead_letters_timestamp_seconds")
+    assert since == {f"subscription={A}": (delivery.letters_since or 0) / 1000}
+
+
+def test_a_lease_that_has_ended_is_nobody_s(tmp_path: Path) -> None:
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        subscriptions, metrics = Subscriptions(database, Sealer(tmp_path / "server.key")), ServerMetrics()
+        metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
+        subscriptions.subscribe(request("a"), "test")
+        Leases(database, CLUSTER, "killed", -1).claim(1)
+        text = metrics.text().decode()
+    assert values(text, "tailrace_subscription_unclaimed") == {f"subscription={A}": 1}
+
+
+def answers(count: int) -> list[Answer]:
+    return [
+        answer_of(
+            subscription(id=number, name=f"n{number:05}"),
+            Kept(
+                progress={("t", 0): PartitionProgress(0, number)},
+                delivery=Delivery(written=1000 * number, complete_to=1000 * number, letters=2, letters_since=1000),
+                now=10_000_000,
+            ),
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def test_the_first_thousand_have_their_own_series_and_the_others_are_taken_together() -> None:
+    metrics = ServerMetrics()
+    metrics.registry.register(SubscriptionMetrics(lambda: answers(MOST + 3)))
+    text = metrics.text().decode()
+    others = f"subscription={OTHERS}"
+    assert len(values(text, "tailrace_subscription_info")) == MOST
+    behind = values(text, "tailrace_subscription_behind_records")
+    assert (len(behind), behind[others], behind["subscription=shop.orders/n01000"]) == (
+        MOST + 1,
+        1001 + 1002 + 1003,
+        1000,
+    )
+    assert values(text, "tailrace_subscription_dead_letters")[others] == 6
+    assert values(text, "tailrace_subscription_written_timestamp_seconds")[others] == 1001
+    assert values(text, "tailrace_subscription_behind_seconds")[others] == 10_000 - 1001
+    assert values(text, "tailrace_subscription_state")[f"state=active,{others}"] == 3
+    assert values(text, "tailrace_subscription_unclaimed")[others] == 3
+
+
+def test_a_meta_database_that_is_gone_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
+    metrics = ServerMetrics()
+    with MetaDatabase(f"sqlite:///{tmp_path / 'missing' / 'meta.db'}") as database:
+        subscriptions = Subscriptions(database, Sealer(tmp_path / "server.key"))
+        metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
+        metrics.answered(503)
+        text = metrics.text().decode()
+    assert values(text, "tailrace_server_meta_database_up") == {"": 0}
+    assert values(text, "tailrace_server_requests_total") == {"status=503": 1}
+    assert "tailrace_subscription" not in text
+
+
+def test_a_server_answers_with_them_without_a_key(served: Served) -> None:
+    assert "tailrace_server_meta_database_up 1.0" in httpx2.get(f"{served.url}/metrics", timeout=60).text

@@ -1,0 +1,26 @@
+"""What a subscription that runs waits for, in words."""
+
+from __future__ import annotations
+
+from tailrace_server.worker.failures import Failure, waiting
+from tailrace_spark.job.progress import Trouble
+from tests.unit.server.requests import subscription
+
+SINK = Trouble("sink", "connection refused", "", 0.0)
+SILENCE = "Kafka: asking where partitions end: timed out"
+
+
+def test_a_kafka_that_hangs_is_a_failure_with_a_reason() -> None:
+    assert waiting(subscription(), None, None) is None
+    failure = waiting(subscription(), None, SILENCE)
+    assert failure == Failure(
+        f"Kafka does not answer: {SILENCE}",
+        "start Kafka, or correct kafka.bootstrap.servers, which the worker must reach. Then it goes on by itself",
+    )
+
+
+def test_what_its_batch_failed_of_comes_first() -> None:
+    failure = waiting(subscription(), SINK, SILENCE)
+    assert failure is not None
+    assert failure.reason == "sink: connection refused"
+    assert failure.action.startswith("start the sink at postgresql://host/d")

@@ -1,0 +1,96 @@
+"""What a run keeps of itself, on a real meta database, by a Kafka and a clock of the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import pytest
+
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.meta.database import MetaDatabase
+from tailrace_server.meta.leases import Leases
+from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.model.delivery import Delivery
+from tailrace_server.sealing import Sealer
+from tailrace_server.worker.keeping import Keeper
+from tests.unit.server.requests import CLUSTER, request
+
+A = ("t", 0)
+
+
+class Site:
+    """A subscription that is run, and all that its run sees."""
+
+    def __init__(self, database: MetaDatabase, key_file: Path) -> None:
+        self.subscriptions = Subscriptions(database, Sealer(key_file))
+        self.id = self.subscriptions.subscribe(request(), "test")[0].id
+        leases = Leases(database, CLUSTER, "w", 60)
+        [claim] = leases.claim(1)
+        self.now, self.end, self.letters, self.answers = 1000.0, 10, 0, True
+        self.keeper = Keeper(claim, leases, self._ends, lambda: self.letters, lambda: self.now)
+        self.keeper.begin({A: 0})
+
+    def _ends(self, partitions: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        if not self.answers:
+            raise ServiceError("Kafka does not answer")
+        return dict.fromkeys(partitions, self.end)
+
+    @property
+    def kept(self) -> Delivery:
+        return self.subscriptions.deliveries([self.id])[1][self.id]
+
+    @property
+    def behind_seconds(self) -> float | None:
+        now, kept = self.subscriptions.deliveries([self.id])
+        complete_to = kept[self.id].complete_to
+        return None if complete_to is None else round((now - complete_to) / 1000)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        yield Site(database, tmp_path / "server.key")
+
+
+def test_lag_in_seconds_grows_with_what_is_not_written_alone(site: Site) -> None:
+    assert (site.behind_seconds, site.kept.written) == (None, None)
+    site.keeper.wrote({A: 10})
+    assert site.behind_seconds == 0
+    assert site.kept.written is not None
+    site.now += 100
+    site.end = 20
+    site.keeper.refresh()
+    assert site.behind_seconds == 100
+    site.now += 50
+    site.keeper.wrote({A: 20})
+    assert site.behind_seconds == 0
+
+
+def test_letters_of_a_run_are_counted_once(site: Site) -> None:
+    site.letters = 4
+    site.keeper.wrote({A: 10})
+    site.keeper.refresh()
+    site.letters = 5
+    site.keeper.refresh()
+    assert site.kept.letters == 5
+
+
+def test_a_refresh_is_no_writing(site: Site) -> None:
+    site.keeper.refresh()
+    assert site.kept.written is None
+
+
+def test_a_kafka_that_hangs_is_said_and_no_more_once_it_answers(site: Site) -> None:
+    site.answers = False
+    site.keeper.refresh()
+    assert site.keeper.silence is None  # a broker that is restarted
+    site.now += 20
+    assert site.keeper.silence == "Kafka does not answer"
+    site.keeper.refresh()
+    assert site.keeper.silence == "Kafka does not answer"
+    site.answers = True
+    site.keeper.refresh()
+    assert site.keeper.silence is None

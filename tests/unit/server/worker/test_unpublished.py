@@ -1,0 +1,91 @@
+"""Why nothing of a subscription's tables is published: asked until there are topics."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tailrace_common.settings import settings_from
+from tailrace_common.topics.unpublished import Unpublished, why_unpublished
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.worker.unpublished import UnpublishedWatch, asked_of_cassandra
+
+NO_CDC = Unpublished("shop.plain has no cdc", "ALTER TABLE shop.plain WITH cdc = true")
+TABLES = {"shop.plain": False, "shop.other": False, "shop.orders": True, "old.plain": False}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason", "action"),
+    [
+        ("shop.plain", NO_CDC.reason, NO_CDC.action),
+        ("shop.plane", "there is no such table: shop.plane", "did you mean shop.plain?"),
+        ("x.*", "there is no such table: x.*", "make it WITH cdc = true, or correct the name"),
+        ("*.plain", "old.plain, shop.plain have no cdc",
+         "ALTER TABLE old.plain WITH cdc = true; ALTER TABLE shop.plain WITH cdc = true"),
+        ("shop.*", "no agent has published anything of shop.orders yet",
+         "start an agent beside each node; `tailrace check` there says whether tables.include selects the table"),
+    ],
+)  # fmt: skip
+def test_the_reason_is_what_cassandra_has(pattern: str, reason: str, action: str) -> None:
+    assert why_unpublished(pattern, TABLES) == Unpublished(reason, action)
+
+
+def test_of_many_tables_a_few_are_named() -> None:
+    why = why_unpublished("shop.*", {f"shop.t{number}": False for number in range(9)})
+    assert why.reason == "shop.t0, shop.t1, shop.t2 and 6 more have no cdc"
+    assert why.action.count("ALTER TABLE") == 3
+
+
+def test_it_is_said_while_there_is_no_topic() -> None:
+    stop = threading.Event()
+    watch = UnpublishedWatch(lambda: False, lambda: NO_CDC, stop)
+    stop.set()
+    watch.wait(60)
+    assert watch.why == NO_CDC
+
+
+def test_with_a_topic_nothing_is_said_and_nothing_asked() -> None:
+    asked: list[Unpublished] = []
+
+    def ask() -> Unpublished:
+        asked.append(NO_CDC)
+        return NO_CDC
+
+    watch = UnpublishedWatch(lambda: True, ask, threading.Event())
+    watch.wait(60)
+    assert (watch.why, asked) == (None, [])
+
+
+def test_it_looks_again_until_there_is_one_whatever_kafka_does() -> None:
+    class Passing(threading.Event):
+        """No time passes."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout
+            return False
+
+    answers = iter([False, ServiceError("Kafka does not answer"), False, True])
+    seen: list[Unpublished | None] = []
+
+    def published() -> bool:
+        answer = next(answers)
+        if isinstance(answer, ServiceError):
+            raise answer
+        return answer
+
+    def ask() -> Unpublished:
+        seen.append(NO_CDC)
+        return NO_CDC
+
+    watch = UnpublishedWatch(published, ask, Passing())
+    watch.wait(60)
+    assert (watch.why, seen) == (None, [NO_CDC, NO_CDC])
+
+
+@pytest.mark.slow
+def test_a_cassandra_that_does_not_answer_is_said_and_the_statement_too() -> None:
+    settings = settings_from({"cluster": {"contact_points": ["127.0.0.1"], "port": 1}}, "the test")
+    why = asked_of_cassandra(settings, "shop.plain")
+    assert "nothing of shop.plain is published yet, and why cannot be asked" in why.reason
+    assert "ALTER TABLE shop.plain WITH cdc = true" in why.action
