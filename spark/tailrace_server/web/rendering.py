@@ -37,7 +37,15 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.filters.update(path=path_of, number=number_words, age=age_words, since=since_words, seconds=length_words, arcs=arcs, time=time_words)
+        self._templates.filters.update(
+            path=path_of,
+            number=number_words,
+            age=age_words,
+            since=since_words,
+            seconds=length_words,
+            arcs=arcs,
+            time=time_words,
+        )
         self._templates.globals.update(
             assets=_digest_of_files(),
             version=site.version,

@@ -20,8 +20,8 @@ from typing import IO, Final
 from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim
 from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.worker.messages import Order, Status
 from tailrace_server.worker.failures import Failure
+from tailrace_server.worker.messages import Order, Status
 
 log = logging.getLogger("tailrace_server")
 

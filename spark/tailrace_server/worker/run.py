@@ -28,8 +28,8 @@ from tailrace_server.worker.positions import beginning, source_options
 from tailrace_server.worker.readings import Place, Readings, reading_key
 from tailrace_server.worker.settings import stream_settings, topics_pattern
 from tailrace_server.worker.snapshots import MetaNotes
-from tailrace_server.worker.unpublished import UnpublishedWatch, asked_of_cassandra
 from tailrace_server.worker.unfit import Unfit, unfit_tables
+from tailrace_server.worker.unpublished import UnpublishedWatch, asked_of_cassandra
 from tailrace_spark.job.checkpoint import store_of
 from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.endings import reason

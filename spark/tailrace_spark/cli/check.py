@@ -90,8 +90,10 @@ def check_sink(name: str, section: SinkSettings, settings: Settings) -> Check:
         try:
             require_whole(settings.stream, sink.capabilities)
             sink.reach()
+            trial = sink.capabilities.trial
+            advice = "" if trial is None else trial.try_out()
         finally:
             sink.close()
     except TailraceError as error:
         return Check(title, False, str(error), f"see {setting_of(name, section)}")
-    return Check(title, True, section.location)
+    return Check(title, True, section.location, advice)

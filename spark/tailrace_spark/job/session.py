@@ -98,9 +98,10 @@ def _launched(options: Mapping[str, str], progress: Progress | None) -> Any:
     json_lines = logs_json()
     # Who has configured Java's log, or reads its stack traces, has all lines as they are.
     ours = json_lines or configuration is not None
-    with _environment(**environment), (
-        logged_stderr(sys.stderr, json_lines=json_lines) if ours else nullcontext()
-    ) as stderr:
+    with (
+        _environment(**environment),
+        logged_stderr(sys.stderr, json_lines=json_lines) if ours else nullcontext() as stderr,
+    ):
         return launch_gateway(conf, {**process_options, "stderr": stderr})  # type: ignore[no-untyped-call]  # it has no types
 
 

@@ -57,6 +57,7 @@ class Capabilities:
     comparable: ComparableSink | None = None
     droppable: DroppableSink | None = None
     filtering: RowFilteringSink | None = None
+    trial: TrialSink | None = None
     ordered: bool = False
     logs_changes: bool = False
     transactions: bool = False
@@ -67,6 +68,16 @@ class ReachableSink(Sink, Protocol):
 
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError where the store does not answer or refuses."""
+
+
+class TrialSink(Sink, Protocol):
+    """A sink that can be asked whether it may do to its store all that a stream will ask of it."""
+
+    def try_out(self) -> str:
+        """Do all of that and undo it; what is to be known of the store, or nothing.
+
+        Raises ServiceError where the store refuses, SettingsError where it has a later version's.
+        """
 
 
 class SweepingSink(Sink, Protocol):

@@ -165,6 +165,8 @@ class Imaging(Protocol):
 
     def reach(self) -> None: ...
 
+    def try_out(self) -> str: ...
+
     def imaged(self, pieces: Iterable[Piece]) -> Iterator[Piece]: ...
 
     def filter_rows(self, filters: RowFilters) -> None: ...
@@ -193,6 +195,7 @@ class ChangeLogSink:
             logs_changes=self._imaging is None,
             transactions=self._transactions,
             filtering=None if self._imaging is None else self,
+            trial=None if self._imaging is None else self,
         )
 
     def filter_rows(self, filters: RowFilters) -> None:
@@ -206,6 +209,10 @@ class ChangeLogSink:
         self._outlet.reach()
         if self._imaging is not None:
             self._imaging.reach()
+
+    def try_out(self) -> str:
+        """As TrialSink says, of the database of images."""
+        return "" if self._imaging is None else self._imaging.try_out()
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Emit a micro-batch; ServiceError as the outlet raises it."""

@@ -43,6 +43,7 @@ from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS
 from tailrace_spark.sinks.state_store.formats import make_tables
 from tailrace_spark.sinks.state_store.purge import PURGES, Purges, forget
 from tailrace_spark.sinks.state_store.state_table import StateTable
+from tailrace_spark.sinks.state_store.trial import try_out
 from tailrace_spark.sinks.state_store.truncations import TRUNCATIONS, Truncations
 from tailrace_spark.sinks.table_faults import set_aside
 
@@ -132,6 +133,10 @@ class ImageStore:
         except SQLAlchemyError as error:
             raise ServiceError(f"images in {self._location}: {said(error)}{absent(self._engine)}") from error
 
+    def try_out(self) -> str:
+        """As TrialSink says."""
+        return try_out(self._engine, f"images in {self._location}", self._make)
+
     @property
     def by_tasks(self) -> bool:
         """Whether tasks can make images of this database beside each other: it locks rows, not ranges of them."""
@@ -197,8 +202,7 @@ class ImageStore:
         try:
             with self._engine.begin() as connection:
                 if not self._made:
-                    shared = (TRUNCATIONS, PURGES, *((FENCES, PARTITIONS) if self.by_tasks else ()))
-                    make_tables(connection, [*IMAGES.tables.values(), *shared])
+                    self._make(connection)
                 yield connection
         except BaseException as error:
             self._made = False
@@ -208,6 +212,10 @@ class ImageStore:
                 raise ServiceError(words) from error
             raise
         self._made = True
+
+    def _make(self, connection: sa.Connection) -> None:
+        shared = (TRUNCATIONS, PURGES, *((FENCES, PARTITIONS) if self.by_tasks else ()))
+        make_tables(connection, [*IMAGES.tables.values(), *shared])
 
     def _imaged(
         self, connection: sa.Connection, changes: Sequence[Delivered], seen_partitions: set[tuple[str, int]]

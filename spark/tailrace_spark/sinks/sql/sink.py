@@ -42,6 +42,7 @@ from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.dialects import SQLITE
 from tailrace_spark.sinks.state_store.engine import absent, open_engine, said
 from tailrace_spark.sinks.state_store.fences import PlanTokens
+from tailrace_spark.sinks.state_store.trial import try_out
 from tailrace_spark.sinks.state_store.truncations import forget_truncations
 
 log = logging.getLogger("tailrace_spark")
@@ -104,6 +105,7 @@ class SqlSink:
             comparable=self,
             droppable=self,
             filtering=self,
+            trial=self,
         )  # fmt: skip
 
     def filter_rows(self, filters: RowFilters) -> None:
@@ -193,6 +195,10 @@ class SqlSink:
             self._engine.connect().close()
         except SQLAlchemyError as error:
             raise ServiceError(f"sink {self._location}: {said(error)}{absent(self._engine)}") from error
+
+    def try_out(self) -> str:
+        """As TrialSink says."""
+        return try_out(self._engine, f"sink {self._location}", self._catalog.create)
 
     def close(self) -> None:
         """Give the connections back."""

@@ -28,6 +28,7 @@ from tailrace_spark.sinks.state_store.dialects import MYSQL, POSTGRESQL, SQLITE
 from tailrace_spark.sinks.table_faults import is_of_table
 
 _BUSY_SECONDS: Final = 10
+_POOLED: Final = "pooled"
 _DRIVERS: Final = {
     SQLITE: "sqlite",
     POSTGRESQL: "postgresql+psycopg",
@@ -35,6 +36,7 @@ _DRIVERS: Final = {
     "mariadb": "mysql+pymysql",
 }
 # PostgreSQL's SQLSTATEs, or their classes, and MySQL's numbers.
+_OF_THE_SESSION: Final = ("26", "42P05")  # a prepared statement is not there, or already
 _TAKEN: Final = ("42P07", 1050, 1347)
 _FORBIDDEN: Final = ("42501", 1044, 1142, 1143, 1227, 1370)
 _IN_USE: Final = ("2BP01", "42P16")
@@ -87,6 +89,8 @@ def said(error: BaseException) -> str:
 def remedy(error: BaseException) -> str:
     """What to do where the database refused to make, widen or find a table; empty for all else."""
     words = said(error).lower()
+    if _is(error, _OF_THE_SESSION):
+        return ": a pooler gives each transaction another session, and was not recognised; connect to the server itself"
     if _is(error, _TAKEN) or "already exists" in words or "already another table or index" in words:
         return ": drop or rename that, or give this sink's tables other names by `table` in its settings"
     if _is(error, _FORBIDDEN) or "readonly" in words or "read-only" in words:
@@ -132,7 +136,7 @@ def is_of_one_table(error: Exception) -> bool:
     Of what the database says these are refusals of the table, or of what goes into it; all else is the database's.
     """
     if isinstance(error, DBAPIError):
-        if error.connection_invalidated or is_busy(error):
+        if error.connection_invalidated or is_busy(error) or _is(error, _OF_THE_SESSION):
             return False
         words = said(error).lower()
         return (
@@ -174,23 +178,23 @@ def _options(backend: str) -> dict[str, Any]:
     return {"pool_pre_ping": True, "isolation_level": "READ COMMITTED"}
 
 
+def is_pooled(connection: sa.Connection) -> bool:
+    """Whether a pooler such as PgBouncer stands before PostgreSQL. It may give each transaction another session."""
+    return bool(connection.info.get(_POOLED))
+
+
 def _prepare(engine: sa.Engine) -> None:
     """Set what every connection needs.
 
     SQLite's transactions hold everything, DDL included: Python's module would commit around it. WAL lets others read
     while a batch is written; synchronous stays FULL: a batch that Spark's checkpoint counts as written must outlive a
-    power failure. PostgreSQL joins what is staged by its keys: it knows nothing of the size of a temporary table.
-    MySQL refuses what does not fit, and cuts nothing off.
+    power failure. MySQL refuses what does not fit, and cuts nothing off.
     """
+    if engine.dialect.name == POSTGRESQL:
+        _share_sessions(engine)
+        return
     statements = {
         SQLITE: ("PRAGMA synchronous=FULL", "PRAGMA temp_store=MEMORY"),
-        POSTGRESQL: (
-            "SET client_min_messages = warning",
-            "SET enable_hashjoin = off",
-            "SET enable_mergejoin = off",
-            "SET jit = off",
-            f"SET lock_timeout = '{_BUSY_SECONDS}s'",
-        ),
         MYSQL: (
             "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
             f"SET SESSION innodb_lock_wait_timeout = {_BUSY_SECONDS}, SESSION lock_wait_timeout = {_BUSY_SECONDS}",
@@ -211,11 +215,36 @@ def _prepare(engine: sa.Engine) -> None:
     if engine.dialect.name == SQLITE:
         _follow_file(engine)
 
-    if engine.dialect.name == SQLITE:
-
         @sa.event.listens_for(engine, "begin")
         def _begin(connection: sa.Connection) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _share_sessions(engine: sa.Engine) -> None:
+    """Leave nothing in PostgreSQL's sessions: a pooler gives them to other clients, transaction by transaction.
+
+    What is staged is joined by its keys: PostgreSQL knows nothing of the size of a temporary table.
+    """
+    values = {"client_min_messages": "warning", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
+              "lock_timeout": f"{_BUSY_SECONDS}s"}  # fmt: skip
+    for_a_transaction = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in values.items())
+
+    @sa.event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        [pid] = connection.execute("SELECT pg_backend_pid()").fetchone()
+        connection.commit()
+        record.info[_POOLED] = pid != connection.info.backend_pid  # which the pooler has drawn for us
+        if record.info[_POOLED]:
+            connection.prepare_threshold = None  # the next transaction's session knows nothing of what is prepared
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(f"SELECT {for_a_transaction}")
+
+    @sa.event.listens_for(engine, "commit")
+    def _commit(connection: sa.Connection) -> None:
+        if is_pooled(connection):
+            connection.exec_driver_sql("DISCARD TEMP")
 
 
 def _end_savepoints(dialect: sa.Dialect) -> None:

@@ -45,7 +45,9 @@ def _refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         [claim] = leases.claim(1)
         leases.save(claim, {}, News(letters=3))
         leases.release(claim)
-    settings = stream_settings(base, claim.subscription, {"type": "sql", "url": f"sqlite:///{tmp_path / 'copy.db'}"}, "")
+    settings = stream_settings(
+        base, claim.subscription, {"type": "sql", "url": f"sqlite:///{tmp_path / 'copy.db'}"}, ""
+    )
     letters = tuple(DeadLetter(RecordId("t.shop.orders", 0, offset), "no such type") for offset in (7, 9))
     with closing(sink_of(settings, claim.subscription.sink_name)) as sink:
         sink.write([Piece((), letters)])
@@ -65,7 +67,9 @@ def test_they_are_listed_by_a_command_that_works_and_counted_as_they_are() -> No
 
 
 @pytest.mark.usefixtures("_refused")
-@pytest.mark.parametrize("words", [("--letters",), (REFERENCE, "--replay"), (REFERENCE, "--letters", "--server", "http://127.0.0.1:1")])
+@pytest.mark.parametrize(
+    "words", [("--letters",), (REFERENCE, "--replay"), (REFERENCE, "--letters", "--server", "http://127.0.0.1:1")]
+)
 def test_what_cannot_be_is_said(words: tuple[str, ...]) -> None:
     code, _, errors = run("subscriptions", *words)
     assert (code, "--letters" in errors) == (2, True)

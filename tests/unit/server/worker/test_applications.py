@@ -20,8 +20,8 @@ from tailrace_server.model.subscription import Shape, State
 from tailrace_server.sealing import Sealer
 from tailrace_server.worker.application import follow
 from tailrace_server.worker.application_run import ApplicationRun
-from tailrace_server.worker.messages import Order, Status
 from tailrace_server.worker.failures import Failure
+from tailrace_server.worker.messages import Order, Status
 from tailrace_server.worker.worker import Pace, Worker
 from tests.support.waiting import until
 from tests.unit.server.requests import CLUSTER, SECRET, request

@@ -159,7 +159,10 @@ def test_a_failure_comes_before_what_is_waited_for_and_that_after_it(site: Site)
     worker.beat()
     run.failure = DOWN
     worker.beat()
-    assert (site.subscriptions.get(identity).state, site.subscriptions.get(identity).reason) == (State.FAILING, DOWN.reason)
+    assert (site.subscriptions.get(identity).state, site.subscriptions.get(identity).reason) == (
+        State.FAILING,
+        DOWN.reason,
+    )
     run.failure = None
     worker.beat()
     stored = site.subscriptions.get(identity)

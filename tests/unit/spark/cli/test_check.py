@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from tailrace_common.cli.checks import Check
 from tailrace_common.settings import load_settings
 from tailrace_spark.cli.check import check_stream
+from tests import mariadb, pgbouncer, postgres
 
 
 def test_every_sink_is_looked_at(tmp_path: Path) -> None:
@@ -82,3 +85,61 @@ def test_a_filter_of_rows_needs_a_sink_that_knows_them(
     refusals = [check for check in check_stream(load_settings(tmp_path / "t.toml", {})) if check.name == "stream.where"]
     assert [check.ok for check in refusals] == [False] * (words is not None)
     assert all((words or "") in check.detail for check in refusals)
+
+
+def sink_check(url: str) -> Check:
+    checks = {check.name: check for check in check_stream(load_settings(None, {"TAILRACE_SINK__A__URL": url}))}
+    return checks["sink a"]
+
+
+@pytest.mark.slow
+def test_a_postgresql_user_who_may_not_create_tables_is_told_what_he_lacks() -> None:
+    """And nothing of the trial stays where he may."""
+    url = sa.make_url(postgres.new_database())
+    user = f"checked_{url.database}"
+    engine, theirs = sa.create_engine(url), url.set(username=user).render_as_string(hide_password=False)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(f"CREATE ROLE {user} LOGIN")
+        refused = sink_check(theirs)
+        assert (refused.ok, refused.advice) == (False, "see sink.a.url")
+        assert refused.detail.endswith(
+            ": permission denied for schema public: let this user make and alter tables there"
+        )
+        connection.exec_driver_sql(f"GRANT CREATE ON SCHEMA public TO {user}")
+        assert sink_check(theirs).ok
+        assert sa.inspect(connection).get_table_names() == []
+        connection.exec_driver_sql(f"DROP OWNED BY {user}")
+        connection.exec_driver_sql(f"DROP ROLE {user}")
+    engine.dispose()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(mariadb.missing() is not None, reason="mariadbd not found: apt-get install mariadb-server")
+@pytest.mark.parametrize(
+    "missing_right", ["CREATE", "ALTER", "INDEX", "CREATE VIEW", "CREATE TEMPORARY TABLES", "DROP"]
+)
+def test_a_mysql_user_without_one_right_is_told_so_and_nothing_stays(missing_right: str) -> None:
+    url = sa.make_url(mariadb.new_database())
+    engine = sa.create_engine(url)
+    rights = ["CREATE", "ALTER", "INDEX", "CREATE VIEW", "CREATE TEMPORARY TABLES", "DROP"]
+    rights += ["SELECT", "INSERT", "UPDATE", "DELETE"]
+    theirs = url.set(username="checked").render_as_string(hide_password=False)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE OR REPLACE USER checked")
+        connection.exec_driver_sql(f"GRANT {', '.join(rights)} ON {url.database}.* TO checked")
+        assert sink_check(theirs).ok
+        connection.exec_driver_sql(f"REVOKE {missing_right} ON {url.database}.* FROM checked")
+        refused = sink_check(theirs)
+        assert not refused.ok
+        assert refused.detail.endswith(": let this user make and alter tables there")
+        assert sa.inspect(connection).get_table_names() == []
+        connection.exec_driver_sql("DROP USER checked")
+    engine.dispose()
+
+
+@pytest.mark.skipif(pgbouncer.missing() is not None, reason="pgbouncer not found: apt-get install pgbouncer")
+def test_a_pooler_is_named() -> None:
+    with pgbouncer.pooled(postgres.new_database()) as url:
+        found = sink_check(url)
+    assert found.ok
+    assert found.advice.startswith("a pooler stands before it")

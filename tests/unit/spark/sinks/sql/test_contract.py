@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests import pgbouncer
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.spark.sinks.merging_contract import MergingContract, Row, by_repr
@@ -42,6 +43,17 @@ class InDatabase:
     def dead_letters(self) -> int:
         [(number,)] = self._database.select("SELECT count(*) FROM tailrace_dead_letters")
         return int(number)
+
+
+class BehindPooler(InDatabase):
+    """The same, written through a pooler that has fewer connections than there are clients."""
+
+    def __init__(self, database: Database, pooled_url: str) -> None:
+        super().__init__(database)
+        self._pooled_url = pooled_url
+
+    def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> SweepingSink:
+        return SqlSink(self._pooled_url, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
 
 class WrittenInTasks(InDatabase):
@@ -80,6 +92,31 @@ class TestSql(MergingContract, RowFilterContract):
     @pytest.fixture
     def another(self, database: Database) -> Callable[[], InDatabase]:
         return partial(emptied, database, InDatabase)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+class TestSqlBehindAPooler(MergingContract):
+    sink = "sql, behind a pooler"
+
+    @pytest.fixture
+    def server(self, database: Database) -> str:
+        return f"{database.version}, PgBouncer"
+
+    @pytest.fixture
+    def pooled_url(self, database: Database) -> Iterator[str]:
+        if trouble := pgbouncer.missing():
+            pytest.skip(trouble)
+        with pgbouncer.pooled(database.url) as url:
+            yield url
+
+    @pytest.fixture
+    def followed(self, database: Database, pooled_url: str) -> InDatabase:
+        return BehindPooler(database, pooled_url)
+
+    @pytest.fixture
+    def another(self, database: Database, pooled_url: str) -> Callable[[], InDatabase]:
+        return partial(emptied, database, partial(BehindPooler, pooled_url=pooled_url))
 
 
 @pytest.mark.slow

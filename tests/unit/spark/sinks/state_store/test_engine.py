@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Thread
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from tailrace_spark.sinks.state_store.engine import open_engine
-from tests import mariadb, postgres
+from tailrace_spark.sinks.state_store.bulk import fetch, stage
+from tailrace_spark.sinks.state_store.engine import is_pooled, open_engine
+from tailrace_spark.sinks.state_store.state_table import KEYS
+from tests import mariadb, pgbouncer, postgres
 
 
 def test_many_that_open_a_new_sqlite_file_at_once_all_get_it(tmp_path: Path) -> None:
@@ -51,6 +54,46 @@ def test_texts_are_texts_in_a_postgresql_database_without_an_encoding() -> None:
         connection.execute(sa.text("INSERT INTO t VALUES (:v)"), {"v": "é€"})
         assert connection.exec_driver_sql("SELECT v FROM t").scalar_one() == "é€"
         assert sa.inspect(connection).get_table_names() == ["t"]
+
+
+@pytest.mark.slow
+def test_nothing_stays_in_a_session_of_postgresql() -> None:
+    """A pooler gives it to others."""
+    with disposing(open_engine(postgres.new_database())) as engine, engine.connect() as connection:
+        assert not is_pooled(connection)
+        names = ("jit", "enable_hashjoin", "enable_mergejoin", "lock_timeout", "client_min_messages")
+        driver: Any = connection.connection.driver_connection
+        assert [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in names] == [
+            *["off"] * 3,
+            "10s",
+            "warning",
+        ]
+        connection.commit()
+        assert [driver.execute(f"SHOW {name}").fetchone()[0] for name in names] == [*["on"] * 3, "0", "notice"]
+        driver.rollback()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(pgbouncer.missing() is not None, reason="pgbouncer not found: apt-get install pgbouncer")
+def test_clients_of_a_pooler_do_not_meet_each_other() -> None:
+    """Two that share one connection find neither prepared statements nor temporary tables, and leave none."""
+    url = postgres.new_database()
+    with (
+        pgbouncer.pooled(url) as pooled,
+        disposing(open_engine(pooled)) as one,
+        disposing(open_engine(pooled)) as other,
+        disposing(sa.create_engine(url)) as direct,
+        direct.connect() as plain,
+    ):
+        for number in range(8):  # the driver prepares what has come five times
+            for engine in (one, other):
+                with engine.begin() as connection:
+                    assert is_pooled(connection)
+                    stage(connection, KEYS, [(b"k", b"c")])
+                    assert connection.execute(sa.select(KEYS.c.key)).all() == [(b"k",)]
+                    assert fetch(connection, "SELECT %b::int", [number]) == [(number,)]
+        temporary = "SELECT count(*) FROM pg_class WHERE relpersistence = 't' AND relkind = 'r'"
+        assert plain.exec_driver_sql(temporary).scalar() == 0
 
 
 @pytest.mark.parametrize(
