@@ -39,8 +39,9 @@ def log_put(letters: Sequence[DeadLetter], store: str) -> None:
     if letters:
         topic, partition, offset = letters[0].record_id.key
         log.warning(
-            "%d records are dead letters in %s, all others go on; after the cause is fixed: tailrace sink-letters "
-            "replay, of a subscription tailrace subscriptions NAME --letters --replay. First: %s, partition %d, offset %d: %s",
+            "%d records are dead letters in %s, all others go on. After the cause is fixed: tailrace sink-letters "
+            "replay, or of a subscription: tailrace subscriptions NAME --letters --replay. "
+            "First: %s, partition %d, offset %d: %s",
             len(letters), store, topic, partition, offset, letters[0].reason,
         )  # fmt: skip
 

@@ -51,7 +51,8 @@ def print_letters(name: str, settings: Settings) -> int:
 
     def rows(sink: DeadLetterSink) -> Iterator[dict[str, object]]:
         nonlocal count
-        for count, letter in enumerate(all_letters(sink), 1):
+        for letter in all_letters(sink):
+            count += 1
             yield {
                 "topic": letter.record_id.topic,
                 "partition": letter.record_id.partition,

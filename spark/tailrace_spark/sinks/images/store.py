@@ -135,7 +135,7 @@ class ImageStore:
 
     def try_out(self) -> str:
         """As TrialSink says."""
-        return try_out(self._engine, f"images in {self._location}", self._make)
+        return try_out(self._engine, f"images in {self._location}", self._make_tables)
 
     @property
     def by_tasks(self) -> bool:
@@ -202,7 +202,7 @@ class ImageStore:
         try:
             with self._engine.begin() as connection:
                 if not self._made:
-                    self._make(connection)
+                    self._make_tables(connection)
                 yield connection
         except BaseException as error:
             self._made = False
@@ -213,7 +213,7 @@ class ImageStore:
             raise
         self._made = True
 
-    def _make(self, connection: sa.Connection) -> None:
+    def _make_tables(self, connection: sa.Connection) -> None:
         shared = (TRUNCATIONS, PURGES, *((FENCES, PARTITIONS) if self.by_tasks else ()))
         make_tables(connection, [*IMAGES.tables.values(), *shared])
 

@@ -83,14 +83,18 @@ def test_a_refresh_is_no_writing(site: Site) -> None:
     assert site.kept.written is None
 
 
+def said(site: Site) -> str | None:
+    return site.keeper.silence
+
+
 def test_a_kafka_that_hangs_is_said_and_no_more_once_it_answers(site: Site) -> None:
     site.answers = False
     site.keeper.refresh()
-    assert site.keeper.silence is None  # a broker that is restarted
+    assert said(site) is None  # a broker that is restarted
     site.now += 20
-    assert site.keeper.silence == "Kafka does not answer"
+    assert said(site) == "Kafka does not answer"
     site.keeper.refresh()
-    assert site.keeper.silence == "Kafka does not answer"
+    assert said(site) == "Kafka does not answer"
     site.answers = True
     site.keeper.refresh()
-    assert site.keeper.silence is None
+    assert said(site) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_it_looks_again_until_there_is_one_whatever_kafka_does() -> None:
             assert timeout
             return False
 
-    answers = iter([False, ServiceError("Kafka does not answer"), False, True])
+    answers: Iterator[bool | ServiceError] = iter([False, ServiceError("Kafka does not answer"), False, True])
     seen: list[Unpublished | None] = []
 
     def published() -> bool:
