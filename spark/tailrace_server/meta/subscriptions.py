@@ -195,7 +195,7 @@ class Subscriptions:
             kept = first(connection, sa.select(delivery).where(delivery.c.subscription == identity).with_for_update())
             letters = max(0, (0 if kept is None else kept["letters"]) + difference)
             since = None if kept is None else kept["letters_since"]
-            values = {"letters": letters, "letters_since": sa.func.coalesce(since, now()) if letters else None}
+            values = {"letters": letters, "letters_since": (since or now()) if letters else None}
             if kept is not None:
                 connection.execute(sa.update(delivery).where(delivery.c.subscription == identity).values(values))
             elif letters:

@@ -195,6 +195,7 @@ def test_the_colours_are_kept(browser: NewBrowser) -> None:
     [
         ({"owner": None}, "waits for a worker"),
         ({"behind": None}, "starting"),
+        ({"behind": None, "reason": "shop.orders has no cdc"}, "waits for its table"),
         ({"behind": 0}, "follows the log"),
         ({"behind": 7}, "catching up"),
         ({"stage": "snapshot", "behind": None}, "snapshot"),
@@ -205,5 +206,5 @@ def test_the_colours_are_kept(browser: NewBrowser) -> None:
     ],
 )
 def test_stages(values: dict[str, Any], stage: str) -> None:
-    row = {"state": "active", "owner": "w", "behind": 0, "stage": "log", "snapshot_percent": None}
+    row = {"state": "active", "owner": "w", "behind": 0, "stage": "log", "snapshot_percent": None, "reason": ""}
     assert stage_of({**row, **values}) == stage
