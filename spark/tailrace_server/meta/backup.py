@@ -21,9 +21,7 @@ _BELOW: Final = (progress, snapshot_progress)
 
 def lines_of(database: MetaDatabase) -> Iterator[str]:
     """All of it, as of one moment. Secrets are sealed, and keys of the API are digests."""
-    with database.transaction() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(sa.text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+    with database.transaction(of_one_moment=True) as connection:
         yield json.dumps({"format": FORMAT, "revision": revision_of(connection)})
         count = 0
         for table in PORTABLE:

@@ -33,11 +33,17 @@ class MetaDatabase(Closing):
         self.location = shown_database(url)
 
     @contextmanager
-    def transaction(self) -> Iterator[sa.Connection]:
-        """A transaction, kept where the block ends well. Raises ServiceError where the database does not answer."""
+    def transaction(self, *, of_one_moment: bool = False) -> Iterator[sa.Connection]:
+        """A transaction, kept where the block ends well. Raises ServiceError where the database does not answer.
+
+        `of_one_moment`: all that is read is as it was when the transaction began.
+        """
         try:
-            with self._engine.begin() as connection:
-                yield connection
+            with self._engine.connect() as connection:
+                if of_one_moment and connection.dialect.name == "postgresql":  # elsewhere each transaction is so
+                    connection.execution_options(isolation_level="REPEATABLE READ")
+                with connection.begin():
+                    yield connection
         except SQLAlchemyError as error:
             raise self._fault(error) from error
 

@@ -43,6 +43,7 @@ class Completeness:
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, Offsets]] = []
+        self._spacing = 0.0
         self._complete: float | None = None
 
     def at(self, asked: float, offsets: Offsets, ends: Offsets) -> float | None:
@@ -51,14 +52,21 @@ class Completeness:
         `ends` is where partitions end, of a question asked at `asked`; empty where nobody answered.
         """
         if ends:
-            if self._seen and self._seen[-1][1] == ends:
+            if self._seen and (self._seen[-1][1] == ends or self._is_close()):
                 self._seen.pop()
             self._seen.append((asked, dict(ends)))
-            if len(self._seen) > _MOST:  # the longer ago, the less exact
-                self._seen = [*self._seen[:-1:2], self._seen[-1]]
+            if len(self._seen) > _MOST:  # the longer it lacks something, the less exact
+                self._seen = self._seen[::2]
+                self._spacing = self._seen[1][0] - self._seen[0][0]
         while self._seen and _reached(offsets, self._seen[0][1]):
             self._complete = self._seen.pop(0)[0]
+        if not self._seen:
+            self._spacing = 0.0
         return self._complete
+
+    def _is_close(self) -> bool:
+        """Whether the last time is nearer to the one before it than others are."""
+        return len(self._seen) > 1 and self._seen[-1][0] - self._seen[-2][0] < self._spacing
 
 
 def _reached(offsets: Offsets, ends: Offsets) -> bool:
