@@ -18,13 +18,14 @@ from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.counts import marks_of, progress_of
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.execution import ExecutionChoice
-from tailrace_spark.job.executor_batches import ExecutorBatches, MissingPackagesError, SharedKeysError
+from tailrace_spark.job.executor_batches import ExecutorBatches, MissingPackagesError
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.job.loss_policy import LossPolicy
 from tailrace_spark.job.offsets import Plan
 from tailrace_spark.job.progress import Progress, TableProgress
 from tailrace_spark.job.retry import SINK, Blockage, Retry
 from tailrace_spark.job.sink_check import SinkCheck
+from tailrace_spark.job.task_loop import SharedKeysError
 from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import DriverOnlyError, Sink

@@ -1,9 +1,9 @@
-"""Writes micro-batches by tasks: plans them with the sink, runs them, prepares what they lack, and commits."""
+"""Writes micro-batches by tasks on Spark's executors, under the stream's id, which is in the checkpoint."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Summary
@@ -21,19 +20,16 @@ from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.job.checkpoint_files import Files
 from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.job.offsets import Offsets
+from tailrace_spark.job.task_loop import write_by_tasks
 from tailrace_spark.shaping import Shape
-from tailrace_spark.sinks.protocol import DriverOnlyError, TaskSink
+from tailrace_spark.sinks.protocol import PartitionTask, TaskSink
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.job import TaskRunner
-from tailrace_spark.tasks.outcome import DriverOnly, Failed, Outcome, RecordCounts, SharedKeys, Unprepared, Written
+from tailrace_spark.tasks.outcome import Outcome, RecordCounts
 
 _NOTE: Final = "tasks.json"
 _NO_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
-
-
-class SharedKeysError(Exception):
-    """Keys of one Kafka partition may be in another one too: the topic has got more partitions."""
 
 
 class MissingPackagesError(Exception):
@@ -100,40 +96,19 @@ class ExecutorBatches:
         runner = self._runner if records is None else records.runner
         partitions: Mapping[str, int | None] = _counts(ends) if records is None else records.partitions
         read_back = self._read_back() if records is None else None
-        written: list[Written] = []
-        prepared: set[bytes] = set()
-        while True:
-            schemas = dict(self._schemas) if records is None else records.schemas
-            task = self._sink.plan(batch, self._definitions(prepared, schemas))
+        schemas = dict(self._schemas) if records is None else records.schemas
+
+        def run(task: PartitionTask, finished: frozenset[KafkaPartition]) -> Sequence[Outcome]:
             filters = None if self._shape is None else self._shape.task_filters(schemas, partitions)
-            written = [outcome for outcome in written if not outcome.result.of_plan]
-            finished = frozenset(outcome.result.partition for outcome in written)
             try:
-                outcomes = runner.run(frame, task, table, schemas, partitions, finished, filters, read_back)
+                return runner.run(frame, task, table, schemas, partitions, finished, filters, read_back)
             except PythonException as error:
                 raise missing_packages(error) from error
-            _require_written(outcomes)
-            written += [outcome for outcome in outcomes if isinstance(outcome, Written)]
-            unprepared = _unprepared(outcomes, schemas)
-            if not any(isinstance(outcome, Unprepared) for outcome in outcomes):
-                summary = self._sink.commit(batch, [outcome.result for outcome in written])
-                return summary, sum((outcome.counts for outcome in written), RecordCounts())
-            if unprepared <= prepared:
-                tables = ", ".join(sorted({str(schemas[schema_id].table) for schema_id in unprepared}))
-                raise ServiceError(f"the sink does not make ready what it needs for {tables}")
-            prepared |= unprepared
 
-    def _definitions(
-        self, schema_ids: Iterable[bytes], schemas: Mapping[bytes, SchemaEntry]
-    ) -> Sequence[tuple[int, Table]]:
-        """What the sink sees of the tables of these writer schemas, in the order in which they were announced."""
-        entries = [schemas[schema_id] for schema_id in schema_ids]
-        tables: list[tuple[int, Table]] = []
-        for entry in sorted(entries, key=lambda entry: entry.announced):
-            table = entry.table if self._shape is None else self._shape.definition(entry.table)
-            if table is not None:
-                tables.append((entry.announced, table))
-        return tables
+        return write_by_tasks(self._sink, batch, run, schemas, self._definition)
+
+    def _definition(self, table: Table) -> Table | None:
+        return table if self._shape is None else self._shape.definition(table)
 
     def _id(self) -> str:
         """The stream's id; it is in the checkpoint before it is in the sink."""
@@ -163,23 +138,3 @@ def _counts(ends: Offsets) -> dict[str, int]:
     for topic, partition in ends:
         counts[topic] = max(counts.get(topic, 0), partition + 1)
     return counts
-
-
-def _require_written(outcomes: Iterable[Outcome]) -> None:
-    """Raise what kept a partition from being written, and no definition would change."""
-    failures: dict[KafkaPartition, Exception] = {}
-    for outcome in outcomes:
-        if isinstance(outcome, Failed):
-            failures[outcome.partition] = outcome.error
-        elif isinstance(outcome, SharedKeys):
-            raise SharedKeysError("{}, partition {}, has keys that another partition has".format(*outcome.partition))
-        elif isinstance(outcome, DriverOnly):
-            raise DriverOnlyError(outcome.reason)
-    for partition in sorted(failures):
-        raise failures[partition]
-
-
-def _unprepared(outcomes: Iterable[Outcome], schemas: Mapping[bytes, SchemaEntry]) -> set[bytes]:
-    """The writer schemas that tasks met and could not use, as far as they are published."""
-    ids = {schema_id for outcome in outcomes if isinstance(outcome, Unprepared) for schema_id in outcome.schema_ids}
-    return {schema_id for schema_id in ids if schema_id in schemas and schemas[schema_id].part == "value"}

@@ -15,10 +15,11 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.execution import FEW_RECORDS
-from tailrace_spark.job.executor_batches import ExecutorBatches, MissingPackagesError, RecordSource, SharedKeysError
+from tailrace_spark.job.executor_batches import ExecutorBatches, MissingPackagesError, RecordSource
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.job.parts import part_bytes
 from tailrace_spark.job.snapshot_reading import ReadRound
+from tailrace_spark.job.task_loop import SharedKeysError
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import DriverOnlyError, Sink
 from tailrace_spark.snapshot.stream_rows import RoundPosition, distinct_offsets

@@ -9,29 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import Broadcast
 
-from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.shaping.masks import masked
 from tailrace_spark.shaping.task_filter_plan import VERDICT, FilterPlan
-from tailrace_spark.sinks.protocol import DriverOnlyError, PartitionTask, UnpreparedError
+from tailrace_spark.sinks.protocol import PartitionTask
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.tasks.attempt import ForeignKeysError, attempt
 from tailrace_spark.tasks.filtered import passing
-from tailrace_spark.tasks.outcome import (
-    DriverOnly,
-    Outcome,
-    RecordCounts,
-    SharedKeys,
-    Unprepared,
-    Written,
-    failed,
-    row_of,
-)
+from tailrace_spark.tasks.outcome import RecordCounts, row_of
 from tailrace_spark.tasks.record_counts import all_owned, counts_of, traces_of
 from tailrace_spark.tasks.runs import partition_runs
 from tailrace_spark.tasks.schemas import TaskSchemas
@@ -66,32 +57,11 @@ class PartitionWriter:
         forget_archives()
         for partition, batches_of_partition in partition_runs(batches):
             if partition not in self.written:
-                yield row_of(self._outcome(partition, batches_of_partition))
-
-    def _outcome(self, partition: KafkaPartition, batches: Iterator[pa.RecordBatch]) -> Outcome:
-        records = _PartitionRecords(self, partition, batches)
-        try:
-            result = self.task.write(partition, self._shaped(records))
-        except UnpreparedError:
-            return Unprepared(partition, records.all_schema_ids())
-        except _SharedKeysError:
-            return SharedKeys(partition)
-        except DriverOnlyError as error:
-            return DriverOnly(partition, str(error))
-        except (ServiceError, SettingsError, FencedError) as error:
-            return failed(partition, error)
-        return Written(result, records.counts)
-
-    def _shaped(self, pieces_of: Iterable[Piece]) -> Iterable[Piece]:
-        return pieces_of if self.masks is None else masked(pieces_of, self.masks)
-
-
-class _SharedKeysError(Exception):
-    """A key of the partition may be in another one too."""
+                yield row_of(attempt(self.task, partition, _PartitionRecords(self, partition, batches_of_partition)))
 
 
 class _PartitionRecords:
-    """The pieces of a Kafka partition's records, read once; what they count is known behind the last one."""
+    """As PartitionRecords."""
 
     def __init__(self, writer: PartitionWriter, partition: KafkaPartition, batches: Iterator[pa.RecordBatch]) -> None:
         self._writer = writer
@@ -102,6 +72,10 @@ class _PartitionRecords:
         self.counts = RecordCounts()
 
     def __iter__(self) -> Iterator[Piece]:
+        masks = self._writer.masks
+        return iter(self._unmasked() if masks is None else masked(self._unmasked(), masks))
+
+    def _unmasked(self) -> Iterator[Piece]:
         writer = self._writer
         table = replace(writer.generations.value, known_until=writer.known_until)
         decoded = self._decoded(table)
@@ -120,7 +94,7 @@ class _PartitionRecords:
             self._schema_ids.update(pc.unique(records.column("schema_id")).drop_null().to_pylist())
             count = writer.partitions[topic]
             if count is not None and not all_owned(records, partition, count):
-                raise _SharedKeysError
+                raise ForeignKeysError
             self.counts += replace(counts_of(records), traces=traces_of(batch))
             self._end = pc.max(records.column("offset")).as_py() + 1
             if writer.filters is not None:
@@ -131,7 +105,7 @@ class _PartitionRecords:
             yield from pieces(records, schemas, early=writer.early)
 
     def all_schema_ids(self) -> frozenset[bytes]:
-        """Those of all records, also of the ones that were not asked for."""
+        """As PartitionRecords says."""
         for batch in self._batches:
             self._schema_ids.update(pc.unique(batch.column("schema_id")).drop_null().to_pylist())
         return frozenset(self._schema_ids)

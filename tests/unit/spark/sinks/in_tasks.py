@@ -10,13 +10,14 @@ from dataclasses import replace
 from itertools import count
 from threading import Event
 
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Op
-from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.job.task_loop import write_by_tasks
 from tailrace_spark.sinks.protocol import (
     Capabilities,
     DriverOnlyError,
@@ -26,6 +27,8 @@ from tailrace_spark.sinks.protocol import (
     TaskSink,
     UnpreparedError,
 )
+from tailrace_spark.tasks.attempt import attempt as attempt_at
+from tailrace_spark.tasks.outcome import COLUMN, Outcome, RecordCounts, outcomes_of, row_of
 
 PARTITIONS = 3
 STREAM = "4c1b6a52f2a34f0d9d1f0c2f8f3e7a11"
@@ -113,24 +116,55 @@ def shares_of(pieces: Sequence[Piece]) -> dict[KafkaPartition, list[Piece]]:
 
 
 def write_shares(sink: TaskSink, pieces: Sequence[Piece], shares: Mapping[KafkaPartition, Sequence[Piece]]) -> Summary:
-    """One micro-batch, a task for each share of it."""
+    """One micro-batch, a task for each share of it, one after another where Spark runs them on executors."""
     batch = TaskBatch(STREAM, next(_numbers), dict.fromkeys(shares, 1 << 40))
-    results: list[PartitionResult] = []
-    prepared: list[tuple[int, Table]] = []
-    while True:
-        task = sink.plan(batch, prepared)
-        results = [result for result in results if not result.of_plan]
-        finished = {result.partition for result in results}
-        unprepared = False
-        for partition, share in shares.items():
-            if partition not in finished:
-                result = attempt(task, partition, share)
-                unprepared = unprepared or result is None
-                results += [] if result is None else [result]
-        if not unprepared:
-            return sink.commit(batch, results)
-        assert not prepared, "a plan has not made ready what it was asked for"
-        prepared = definitions_of(pieces)
+    schemas = _schemas_of(pieces)
+
+    def run(task: PartitionTask, finished: frozenset[KafkaPartition]) -> list[Outcome]:
+        rows = [
+            row_of(attempt_at(_copied(task), partition, _Share(share, schemas)))
+            for partition, share in shares.items()
+            if partition not in finished
+        ]
+        return outcomes_of(row.column(COLUMN)[0].as_py() for row in rows)
+
+    summary, _ = write_by_tasks(sink, batch, run, schemas, lambda table: table)
+    return summary
+
+
+class _Share(Iterable[Piece]):
+    """As PartitionRecords; a writer schema for each definition."""
+
+    counts = RecordCounts()
+
+    def __init__(self, pieces: Sequence[Piece], schemas: Mapping[bytes, SchemaEntry]) -> None:
+        self._pieces = pieces
+        self._schemas = schemas
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self._pieces)
+
+    def all_schema_ids(self) -> frozenset[bytes]:
+        """As PartitionRecords says."""
+        definitions = {_definition_of(delivered) for piece in self._pieces for delivered in piece.changes}
+        of_entry = {(entry.announced, id(entry.table)): schema_id for schema_id, entry in self._schemas.items()}
+        return frozenset(of_entry[definition] for definition in definitions)
+
+
+def _schemas_of(pieces: Iterable[Piece]) -> dict[bytes, SchemaEntry]:
+    """A schema for each definition of a batch, as it was announced."""
+    changes = [delivered for piece in pieces for delivered in piece.changes]
+    tables = {_definition_of(delivered): delivered.change.table for delivered in changes}
+    return {
+        b"%08d" % number: SchemaEntry(
+            schema_id=b"%08d" % number, topic=str(table), table=table, avro="", announced=announced
+        )
+        for number, ((announced, _), table) in enumerate(tables.items())
+    }
+
+
+def _definition_of(delivered: Delivered) -> tuple[int, int]:
+    return delivered.announced, id(delivered.change.table)
 
 
 def attempt(
@@ -140,14 +174,19 @@ def attempt(
 
     None where the plan lacks a definition; with `unprepared` that is raised.
     """
-    copied: PartitionTask = pickle.loads(pickle.dumps(task))  # noqa: S301 - our own
     try:
-        result: PartitionResult = pickle.loads(pickle.dumps(copied.write(partition, pieces)))  # noqa: S301 - our own
+        result: PartitionResult = pickle.loads(pickle.dumps(_copied(task).write(partition, pieces)))  # noqa: S301 - our own
     except UnpreparedError:
         if unprepared:
             raise
         return None
     return result
+
+
+def _copied(task: PartitionTask) -> PartitionTask:
+    """As Spark brings it to executors."""
+    copied: PartitionTask = pickle.loads(pickle.dumps(task))  # noqa: S301 - our own
+    return copied
 
 
 @contextmanager
@@ -177,13 +216,6 @@ def interrupted(
             yield end
         finally:
             told.set()
-
-
-def definitions_of(pieces: Iterable[Piece]) -> list[tuple[int, Table]]:
-    """Those of all changes, in the order in which they were announced."""
-    changes = [delivered for piece in pieces for delivered in piece.changes]
-    tables = {(delivered.announced, id(delivered.change.table)): delivered.change.table for delivered in changes}
-    return [(announced, table) for (announced, _), table in sorted(tables.items(), key=lambda item: item[0][0])]
 
 
 def _share(pieces: Iterable[Piece], number: int, partitions: int) -> Iterator[Piece]:

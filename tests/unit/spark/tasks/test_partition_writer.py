@@ -1,0 +1,262 @@
+"""A task's work in this process, on records as Kafka has them: what each partition comes to, and what is counted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark import Broadcast
+
+from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, own_ids, schema_records
+from tailrace_schemas.change import Change
+from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
+from tailrace_schemas.masks import Masks, Rule
+from tailrace_schemas.ring import Node, Ring
+from tailrace_schemas.streams import build_generation
+from tailrace_schemas.tokens import first_token
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.tasks.outcome import (
+    COLUMN,
+    DriverOnly,
+    Failed,
+    Outcome,
+    SharedKeys,
+    Unprepared,
+    Written,
+    outcomes_of,
+)
+from tailrace_spark.tasks.partition_writer import PartitionWriter
+from tailrace_spark.tasks.schemas import TaskSchemas
+from tests.unit.spark.cassandra import Log, truncate, with_source
+from tests.unit.spark.sinks.planned import PlannedTask, Write, read_all
+from tests.unit.tables import table
+
+PREFIX = "p"
+TOPIC = "p.shop.plain"
+PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain")
+WIDER = replace(PLAIN, regular=(*PLAIN.regular, *table({"id": "int"}, regular={"x": "text"}).regular))
+ENCODERS = {of.regular: Encoder(of, PREFIX) for of in (PLAIN, WIDER)}
+LOG = Log(PLAIN)
+GENERATIONS = StreamTable.of([build_generation(Ring((Node("a", "dc", (0,)),)), 1, 0, timestamp=0, seed=0)], None)
+HALF = first_token(1, 2)
+
+
+def schemas() -> dict[bytes, SchemaEntry]:
+    published = {}
+    for announced, encoder in enumerate(ENCODERS.values()):
+        for schema_id, value in schema_records(encoder, TOPIC, own_ids(encoder)):
+            published[schema_id] = replace(entry_from_record(schema_id, value), announced=announced)
+    return published
+
+
+SCHEMAS = schemas()
+IDS = {of: encoder.schema_id for of, encoder in ENCODERS.items()}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """As Spark's Broadcast: what a worker process has of it."""
+
+    value: Any
+
+
+def changes_of(partition: int, count: int, of: Log = LOG) -> list[Change]:
+    """So many changes whose keys are of a partition of two."""
+    made = (of.insert((key,), (), 1_000_000, v=f"{key}", w=key) for key in itertools.count())
+    return list(itertools.islice((change for change in made if (change.token >= HALF) is bool(partition)), count))
+
+
+def head(change: Change | bytes | None, partition: int, offset: int, topic: str = TOPIC) -> dict[str, Any]:
+    """A record as `with_head` has it; of what is no change the head is null."""
+    place = {"topic": topic, "partition": partition, "offset": offset, "published": 1_000}
+    if not isinstance(change, Change):
+        return {**dict.fromkeys(("op", "token", "written", "ttl", "expires", "digest", "schema_id")), **place,
+                "value": change}  # fmt: skip
+    encoder = ENCODERS[change.table.regular]
+    written = change.marker or change.deletion
+    return {
+        "op": change.op.value, "token": change.token, "written": written and written.written, "ttl": None,
+        "expires": None, "digest": change.digest, **place, "schema_id": encoder.schema_id,
+        "value": encoder.value(change),
+    }  # fmt: skip
+
+
+def batches(rows: Sequence[Mapping[str, Any]], size: int = 3) -> list[pa.RecordBatch]:
+    types = {
+        "op": pa.string(), "token": pa.int64(), "written": pa.int64(), "ttl": pa.int32(), "expires": pa.int64(),
+        "digest": pa.binary(), "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(),
+        "schema_id": pa.binary(), "published": pa.int64(), "value": pa.binary(),
+    }  # fmt: skip
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(list(types.items()))).to_batches(max_chunksize=size)
+
+
+def counted(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+    """Takes all in, and tells what it was given: of each change value, offset and assignment; dead letters."""
+    read = list(pieces)
+    changes = [delivered for piece in read for delivered in piece.changes]
+    seen = [(first_value(one.change), one.record_id.offset, one.assignment) for one in changes]
+    letters = [(letter.record_id.offset, letter.message) for piece in read for letter in piece.dead_letters]
+    return replace(read_all(partition, read), detail=(seen, letters))
+
+
+def first_value(change: Change) -> bytes | None:
+    return change.cells[0].value if change.cells else None
+
+
+def written_by(
+    rows: Sequence[Mapping[str, Any]],
+    act: Write = counted,
+    *,
+    masks: Masks | None = None,
+    early: bool = False,
+    written: Iterable[KafkaPartition] = (),
+    partitions: Mapping[str, int | None] | None = None,
+) -> list[Outcome]:
+    """The outcomes of a task, as the driver gets them."""
+    writer = PartitionWriter(
+        PlannedTask(0, act),
+        cast(Broadcast[StreamTable], Sent(GENERATIONS)),
+        None,
+        cast(Broadcast[TaskSchemas], Sent(TaskSchemas.of(SCHEMAS))),
+        PREFIX,
+        {TOPIC: 2} if partitions is None else partitions,
+        masks,
+        early,
+        None,
+        frozenset(written),
+    )
+    return outcomes_of(row.column(COLUMN)[0].as_py() for row in writer.outcomes(batches(rows)))
+
+
+def raising(error: Exception, after: int = 0) -> Write:
+    """A task that fails behind so many pieces."""
+
+    def act(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        del partition
+        for _ in zip(range(after), pieces, strict=False):
+            pass
+        raise error
+
+    return act
+
+
+def told(outcome: Outcome) -> PartitionResult:
+    assert isinstance(outcome, Written)
+    return outcome.result
+
+
+def rows_of(partition: int, changes: Sequence[Change | bytes | None], first: int = 0) -> list[dict[str, Any]]:
+    return [head(change, partition, offset) for offset, change in enumerate(changes, first)]
+
+
+def test_each_partition_comes_to_an_outcome_of_its_own_records_in_their_order() -> None:
+    low, high = changes_of(0, 5), changes_of(1, 4)
+    first, second = written_by([*rows_of(0, low, 10), *rows_of(1, high, 20)])
+    for outcome, partition, changes, offset in ((first, 0, low, 10), (second, 1, high, 20)):
+        result = told(outcome)
+        assert (result.partition, result.summary.changes) == ((TOPIC, partition), len(changes))
+        seen, letters = cast(Any, result.detail)
+        assert [place for _, place, _ in seen] == list(range(offset, offset + len(changes)))
+        assert [value for value, _, _ in seen] == [first_value(change) for change in changes]
+        assert all(assignment is not None for _, _, assignment in seen)
+        assert letters == []
+        assert isinstance(outcome, Written)
+        assert outcome.counts.records == len(changes)
+        assert outcome.counts.tables == {"shop.plain": (len(changes), 1_000_000)}
+
+
+def test_what_an_earlier_attempt_has_written_is_passed_over() -> None:
+    [outcome] = written_by([*rows_of(0, changes_of(0, 4)), *rows_of(1, changes_of(1, 4))], written=[(TOPIC, 0)])
+    assert told(outcome).partition == (TOPIC, 1)
+
+
+def test_a_task_that_lacks_a_definition_tells_all_schemas_of_its_partition() -> None:
+    """Those of records that it was not given yet, too, and no other partition's."""
+    wider = changes_of(0, 9, Log(WIDER))[5:]
+    rows = [*rows_of(0, [*changes_of(0, 5), *wider]), *rows_of(1, changes_of(1, 4))]
+    for after in (0, 1):
+        first, second = written_by(rows, raising(UnpreparedError("plain"), after))
+        assert first == Unprepared((TOPIC, 0), frozenset(IDS.values()))
+        assert second == Unprepared((TOPIC, 1), frozenset({IDS[PLAIN.regular]}))
+
+
+@pytest.mark.promise("stream.execution")
+def test_keys_of_another_partition_are_told_before_anything_is_written() -> None:
+    """The topic grew: the sink's task gets no record of the batch that has them, and raises nothing of its own."""
+    rows = [*rows_of(0, [*changes_of(0, 3), *changes_of(1, 1)]), *rows_of(1, changes_of(1, 2))]
+    first, second = written_by(rows)
+    assert first == SharedKeys((TOPIC, 0))
+    assert told(second).summary == Summary(2, 2)
+    anywhere = written_by(rows, partitions={TOPIC: None})
+    assert [told(outcome).summary.changes for outcome in anywhere] == [4, 2]
+
+
+def test_a_truncation_is_of_no_key() -> None:
+    rows = rows_of(1, [truncate(PLAIN, "h", 1_000_000), *changes_of(1, 1)])
+    [outcome] = written_by(rows)
+    assert told(outcome).summary.changes == 2
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"), [(ServiceError("down"), ServiceError), (SettingsError("no"), SettingsError),
+                         (FencedError("newer"), FencedError)]
+)  # fmt: skip
+def test_what_the_sink_raises_is_told_of_its_partition_and_the_others_go_on(
+    raised: Exception, kind: type[Exception]
+) -> None:
+    def act(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        if partition == (TOPIC, 0):
+            raise raised
+        return counted(partition, pieces)
+
+    first, second = written_by([*rows_of(0, changes_of(0, 4)), *rows_of(1, changes_of(1, 4))], act)
+    assert isinstance(first, Failed)
+    assert (first.partition, type(first.error), str(first.error)) == ((TOPIC, 0), kind, str(raised))
+    assert told(second).summary.changes == 4
+
+
+def test_what_only_the_driver_can_write_is_told_with_its_reason() -> None:
+    assert written_by(rows_of(0, changes_of(0, 1)), raising(DriverOnlyError("a truncation"))) == [
+        DriverOnly((TOPIC, 0), "a truncation")
+    ]
+
+
+def test_what_the_driver_cannot_be_told_fails_the_task() -> None:
+    with pytest.raises(ZeroDivisionError):
+        written_by(rows_of(0, changes_of(0, 1)), raising(ZeroDivisionError()))
+
+
+def test_what_is_no_change_is_a_dead_letter_with_its_bytes() -> None:
+    change = changes_of(0, 1)[0]
+    [outcome] = written_by(rows_of(0, [change, b"rubbish", None]))
+    _, letters = cast(Any, told(outcome).detail)
+    assert letters == [(1, b"rubbish"), (2, b"")]
+    assert isinstance(outcome, Written)
+    assert (outcome.counts.records, outcome.counts.marks["undecodable"]) == (3, 2)
+
+
+def test_masks_hold_before_the_sink_sees_anything() -> None:
+    """Nor has it the bytes of what could not be decoded."""
+    masks = Masks([Rule.parse("shop.plain.v", "drop")])
+    [outcome] = written_by(rows_of(0, [changes_of(0, 1)[0], b"rubbish"]), masks=masks)
+    seen, letters = cast(Any, told(outcome).detail)
+    assert [value for value, _, _ in seen] == [changes_of(0, 1)[0].cells[1].value]
+    assert letters == [(1, b"")]
+
+
+def test_what_a_crash_may_take_back_is_refused_unless_it_is_accepted() -> None:
+    early = with_source(changes_of(0, 1)[0], durable=False)
+    [outcome] = written_by(rows_of(0, [early]))
+    assert isinstance(outcome, Failed)
+    assert isinstance(outcome.error, SettingsError)
+    assert "accept_early" in str(outcome.error)
+    [taken] = written_by(rows_of(0, [early]), early=True)
+    assert told(taken).summary.changes == 1
