@@ -51,7 +51,7 @@ class InProcess:
     ) -> list[Outcome]:
         assert (frame, table, filters, read_back) == (FRAME, TABLE, None, None)
         assert schemas
-        assert task
+        assert task is not None
         self.counts.append(partitions)
         if self.error is not None:
             raise self.error

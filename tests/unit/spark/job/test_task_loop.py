@@ -108,8 +108,9 @@ def test_what_holds_for_one_plan_alone_is_attempted_again_with_the_next() -> Non
 
 def test_a_sink_that_does_not_make_ready_what_it_is_asked_for_ends_it() -> None:
     sink = Planned()
+    lacking: list[Sequence[Outcome]] = [[written(A), unprepared(B, b"orders", b"lines")]] * 3
     with pytest.raises(ServiceError, match=r"does not make ready what it needs for ks\.lines, ks\.orders"):
-        done(sink, *[[written(A), unprepared(B, b"orders", b"lines")]] * 3)
+        done(sink, *lacking)
     assert (len(sink.plans), sink.commits) == (2, [])
 
 

@@ -57,7 +57,7 @@ def test_the_log_says_how_many_where_the_first_is_and_what_to_do(
     store.put(LETTERS)
     [line] = caplog.messages
     assert line.startswith("5 records are dead letters in ")
-    assert "all others go on; after the cause is fixed: tailrace sink-letters replay, of a subscription " in line
+    assert "all others go on. After the cause is fixed: tailrace sink-letters replay, or of a subscription: " in line
     assert line.endswith("First: t.shop.orders, partition 1, offset 4: why")
 
 

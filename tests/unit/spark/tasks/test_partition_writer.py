@@ -95,7 +95,8 @@ def batches(rows: Sequence[Mapping[str, Any]], size: int = 3) -> list[pa.RecordB
         "digest": pa.binary(), "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(),
         "schema_id": pa.binary(), "published": pa.int64(), "value": pa.binary(),
     }  # fmt: skip
-    return pa.Table.from_pylist(list(rows), schema=pa.schema(list(types.items()))).to_batches(max_chunksize=size)
+    table: pa.Table = pa.Table.from_pylist(list(rows), schema=pa.schema(list(types.items())))
+    return list(table.to_batches(max_chunksize=size))
 
 
 def counted(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
