@@ -23,7 +23,7 @@ from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.job import TaskRunner
 from tailrace_spark.tasks.outcome import Outcome, RecordCounts, Unprepared, Written
 from tests.unit.spark.sinks.planned import Planned
-from tests.unit.spark.tasks.test_schemas import entries
+from tests.unit.spark.tasks.announced import entries
 
 FIRST, SECOND = ("t.ks.t", 0), ("t.ks.t", 1)
 FRAME, TABLE = cast(Any, "the records"), cast(StreamTable, "the generations")  # which the runner alone looks at
