@@ -49,6 +49,7 @@ def test_types_lead_to_forms(browser: NewBrowser) -> None:
     assert reader.post(NEW, type="sql").status_code == 403
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.checked")
 @pytest.mark.parametrize(
     ("values", "field", "words"),
