@@ -26,6 +26,7 @@ from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import Record, hold
+from tests.properties import examples
 from tests.support.shop import ORDERS, one_change
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, broken
@@ -372,7 +373,8 @@ class ChangeLogContract:
 
     @pytest.mark.slow
     @settings(
-        max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+        max_examples=examples(4),
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )
     @given(st.lists(one_change, min_size=1, max_size=12), st.integers(0, 11), st.booleans())
     def test_what_goes_out_replayed_is_the_row_state(

@@ -27,6 +27,7 @@ from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.held import Record, hold
+from tests.properties import examples
 from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
@@ -209,7 +210,7 @@ class MergingContract:
 
     @pytest.mark.slow
     @settings(
-        max_examples=15, deadline=None,
+        max_examples=examples(6), deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )  # fmt: skip
     @given(

@@ -25,6 +25,7 @@ from tailrace_spark.sinks.lake.history import HistoryLimits
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
+from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
@@ -173,7 +174,7 @@ def _microseconds(stored: DeltaStored) -> list[dict[str, object]]:
 
 @pytest.mark.promise("delta.values")
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_changes())
 def test_every_value_of_every_type_is_kept(tmp_path: Path, change: Change) -> None:
     wanted = decode(ENCODER.value(change), SCHEMAS)

@@ -19,6 +19,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.properties import examples
 from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import assignments
@@ -168,7 +169,7 @@ def test_a_large_partition_is_deleted_and_its_newer_rows_stay(database: Database
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(one_change, assignments), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_every_order_and_every_cut_into_batches_converges(
     database: Database, changes: list[tuple[Change, Assignment | None]], random: object
