@@ -10,6 +10,7 @@ from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.sections.section import DAY_SECONDS, Positive
 from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
 from tailrace_common.sections.template import require_template
+from tailrace_spark.sinks.cassandra.log.layout import log_name
 
 _LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
 
@@ -72,8 +73,8 @@ class LogTablesSinkSettings(CassandraTargetSettings):
 
     def dataset(self, table: SourceTable) -> Dataset:
         """The log table."""
-        plain = super().dataset(table)
-        return Dataset(plain.namespace, f"{plain.name}_scylla_cdc_log")
+        keyspace = self.keyspace.format(keyspace=table.keyspace)
+        return Dataset(super().dataset(table).namespace, f"{keyspace}.{log_name(table.name)}")
 
 
 class CassandraSinkSettings(CassandraTargetSettings):

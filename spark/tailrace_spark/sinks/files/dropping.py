@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from uuid import uuid4
 
+from tailrace_common.sections.template import directory_name
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import table_topic
 from tailrace_spark.sinks.files.commits import Commits
 from tailrace_spark.sinks.files.leftovers import remove_unused
-from tailrace_spark.sinks.files.manifest import Pack, PackName, directory_of
+from tailrace_spark.sinks.files.manifest import Pack, PackName
 from tailrace_spark.sinks.files.store import FileStore
 
 
@@ -37,4 +38,4 @@ def drop_files(store: FileStore, commits: Commits, tables: Iterable[Table], pref
         commits.forget(name)
         if commits.packs() != [name]:
             raise ServiceError("a compaction packed the commits meanwhile: drop the files again once it has ended")
-    return sorted(remove_unused(store, commits, {directory_of(table) for table in sources}))
+    return sorted(remove_unused(store, commits, {directory_name(table.keyspace, table.name) for table in sources}))

@@ -16,7 +16,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
-from tailrace_schemas.topics import KafkaPartition, topic_component
+from tailrace_schemas.topics import MAX_NAME, KafkaPartition, topic_component
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.routes import Route, RouteError
@@ -83,7 +83,7 @@ class KafkaTarget:
 
     def route(self) -> Route:
         """Of the topic of each change: a value has no dot in it, so it stays one part of the name."""
-        return Route(self.topic, topic_component, {"prefix": self.prefix})
+        return Route(self.topic, topic_component, {"prefix": self.prefix}, longest=MAX_NAME)
 
 
 class KafkaOutlet:

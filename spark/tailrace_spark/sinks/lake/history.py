@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
-from urllib.parse import quote
 
+from tailrace_common.sections.template import directory_name
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
@@ -86,7 +86,7 @@ class LakeHistory:
 
     def fitting(self, table: Table, batch: HistoryBatch) -> Route:
         """As `route`, by the tables of now."""
-        numbers, name = arrow_schema(table), table_name(table)
+        numbers, name = arrow_schema(table), directory_name(table.keyspace, table.name)
         for suffix in count(1):
             candidate = name if suffix == 1 else f"{name}-{suffix}"
             schema = batch.schema_of(candidate)
@@ -131,11 +131,6 @@ class LakeHistory:
 def description(table: Table) -> str:
     """What a history says of itself: whose changes it has."""
     return f"Changes of {table}"
-
-
-def table_name(table: Table) -> str:
-    """The name of a source table's directory below the path."""
-    return f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}"
 
 
 @dataclass(slots=True)

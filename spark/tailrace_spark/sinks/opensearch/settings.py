@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -11,7 +11,9 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tailrace_common.secrets import carries_user, origin
 from tailrace_common.sections.section import DAY_SECONDS, MergeHorizon, Positive, Seconds
 from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
-from tailrace_common.sections.template import require_template
+from tailrace_common.sections.template import fit, require_template
+
+_LONGEST_INDEX: Final = 230  # bytes; 255 with what stands behind it
 
 
 class OpensearchSinkSettings(SinkSettings):
@@ -104,10 +106,14 @@ class OpensearchSinkSettings(SinkSettings):
         """What tells one cluster from another; not to be shown."""
         return self.url
 
+    def index_of(self, keyspace: str, table: str) -> str:
+        """The name of a table's index where it is free: servers have 255 bytes for it and for what stands behind."""
+        named = self.index.format(keyspace=keyspace.lower(), table=table.lower())
+        return fit(named.lstrip("-_+"), _LONGEST_INDEX)
+
     def dataset(self, table: SourceTable) -> Dataset:
         """The index. OpenLineage has no scheme of its own for it."""
-        parts = urlsplit(self.url)
-        name = self.index.format(keyspace=table.keyspace, table=table.name).lower()
+        parts, name = urlsplit(self.url), self.index_of(table.keyspace, table.name)
         return Dataset(f"opensearch://{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}", name)
 
 

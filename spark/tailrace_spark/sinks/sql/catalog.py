@@ -26,15 +26,14 @@ from tailrace_spark.sinks.sql.layout import (
     lay_out,
     target_of,
 )
-from tailrace_spark.sinks.sql.names import objects, table_name
+from tailrace_spark.sinks.sql.names import LONGEST, objects, table_name, wished_name
 from tailrace_spark.sinks.sql.views import Views
-from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, STATE_BYTES
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
 from tailrace_spark.sinks.state_store.formats import make_tables
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
 log = logging.getLogger("tailrace_spark")
 
-_LONGEST_NAME: Final = {SQLITE: 255, POSTGRESQL: 63, MYSQL: 64}
 _TEXT: Final = sa.Text().with_variant(mysql.LONGTEXT(), MYSQL)
 TABLES: Final = sa.Table(
     "tailrace_tables",
@@ -77,7 +76,7 @@ class Catalog:
         self._dialect = dialect
         self._views = Views(dialect)
         self._template = template
-        self._limit = _LONGEST_NAME[dialect.name]
+        self._limit = LONGEST[dialect.name]
         self._targets: dict[UUID, Target] = {}
         self._seen: dict[int, Table] = {}
 
@@ -263,11 +262,7 @@ class Catalog:
                 raise TakenError(f"Table '{name}' already exists")
 
     def _wished(self, table: Table) -> str:
-        """The name that a source table gets where it is free."""
-        name = self._template.format(keyspace=table.keyspace, table=table.name)
-        if self._dialect.name == SQLITE and name.lower().startswith("sqlite_"):
-            name = "_" + name  # SQLite keeps these to itself
-        return table_name(name, self._limit, ())
+        return wished_name(self._template, table.keyspace, table.name, self._dialect.name)
 
     def _widen(
         self, connection: sa.Connection, existing: Target, table: Table, announced: int

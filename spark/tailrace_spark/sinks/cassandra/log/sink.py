@@ -129,7 +129,7 @@ class LogTablesSink(CassandraSink):
                 self._targets.of(watermark.table)
             except (UnsupportedError, NoKeyspaceError):
                 continue
-            log = self._keyspace_of(watermark.table.keyspace), log_name(watermark.table)
+            log = self._keyspace_of(watermark.table.keyspace), log_name(watermark.table.name)
             rows.append((log, watermark.complete_until, watermark.waits_for))
         try:
             self._watermarks.write(rows)
@@ -269,7 +269,7 @@ class LogTablesSink(CassandraSink):
         return {name: (announced, json.dumps(table_to_json(table))) for name, (announced, table) in self._known.items()}
 
     def _target_name(self, table: Table) -> TargetName:
-        return self._keyspace_of(table.keyspace), log_name(table)
+        return self._keyspace_of(table.keyspace), log_name(table.name)
 
     def _has_made(self, table: Table, comment: str) -> bool:
         return base_of(comment) == str(table)
