@@ -246,6 +246,7 @@ def test_sinks_name_what_they_write_by_the_conventions(
         ({"type": "files", "path": "/data"}, "/data/", 255),
         ({"type": "iceberg", "path": "/data"}, f"/data/{'k' * 48}/", 255),
         ({"type": "log-tables", "contact_points": ["10.0.0.1"]}, f"{'k' * 48}.", 48),
+        ({"type": "cassandra", "contact_points": ["10.0.0.1"], "keyspace": "{keyspace}_copy"}, "", 48 + 1 + 222),
         ({"type": "opensearch", "url": "https://search"}, "", 255),
     ],
 )
