@@ -26,7 +26,7 @@ from tailrace_spark.sinks.sql.layout import (
     lay_out,
     target_of,
 )
-from tailrace_spark.sinks.sql.names import LONGEST, objects, table_name, wished_name
+from tailrace_spark.sinks.sql.names import LONGEST, closed_name, objects, table_name, wished_name
 from tailrace_spark.sinks.sql.views import Views
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
 from tailrace_spark.sinks.state_store.formats import make_tables
@@ -175,7 +175,7 @@ class Catalog:
             if taken_over:
                 self._close(connection, holder, taken_names)
             else:
-                name = self._closed_name(name, table.id)
+                name = closed_name(name, table.id, self._limit)
                 taken_names |= objects(holder.name)
         record = TableRecord(table, announced)
         layout = lay_out(record, table_name(name, self._limit, taken_names), self._dialect.name, self._limit)
@@ -216,7 +216,7 @@ class Catalog:
             self._remove(connection, old)
             log.info("%s: deleted its old rows from %s (on_drop = clear)", again, old.name)
             return
-        layout, target = self._rename(connection, old, self._closed_name(old.name, old.definition.id), used)
+        layout, target = self._rename(connection, old, closed_name(old.name, old.definition.id, self._limit), used)
         self._views.create_like(connection, target, old.name)
         log.info("%s: its old rows are kept in %s", again, layout.name)
 
@@ -323,9 +323,6 @@ class Catalog:
         self._targets.pop(layout.definition.id, None)
         used |= objects(layout.name)
         return layout, new_target
-
-    def _closed_name(self, name: str, table_id: UUID) -> str:
-        return f"{name}__dropped_{table_id.hex[:8]}"
 
     def _quote(self, name: str) -> str:
         return self._dialect.identifier_preparer.quote(name)
