@@ -14,6 +14,8 @@ from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
 from tailrace_common.sections.template import fit, require_template
 
 _LONGEST_INDEX: Final = 230  # bytes; 255 with what stands behind it
+_SHORTEST_TABLE: Final = 20
+_NAMELESS: Final = "table"
 
 
 class OpensearchSinkSettings(SinkSettings):
@@ -107,9 +109,15 @@ class OpensearchSinkSettings(SinkSettings):
         return self.url
 
     def index_of(self, keyspace: str, table: str) -> str:
-        """The name of a table's index where it is free: servers have 255 bytes for it and for what stands behind."""
-        named = self.index.format(keyspace=keyspace.lower(), table=table.lower())
-        return fit(named.lstrip("-_+"), _LONGEST_INDEX)
+        """The name of a table's index where it is free.
+
+        The table's name alone is cut, as all indexes are found by the rest of the template. To Cassandra `_` is a name,
+        and no index begins with it.
+        """
+        rest = len(self.index.format(keyspace=keyspace, table=""))
+        room = (_LONGEST_INDEX - rest) // self.index.count("{table}")
+        named = self.index.format(keyspace=keyspace.lower(), table=fit(table.lower(), max(room, _SHORTEST_TABLE)))
+        return fit(named.lstrip("-_+") or _NAMELESS, _LONGEST_INDEX)
 
     def dataset(self, table: SourceTable) -> Dataset:
         """The index. OpenLineage has no scheme of its own for it."""
