@@ -16,7 +16,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
-from tailrace_schemas.topics import MAX_NAME, KafkaPartition, topic_component
+from tailrace_schemas.topics import KafkaPartition, topic_component
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.routes import Route, RouteError
@@ -26,6 +26,7 @@ from tailrace_spark.sinks.kafka.debezium import DebeziumForm, json_writer
 from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, JsonChanges, event_headers
 from tailrace_spark.sinks.kafka.progress import Next, Progress, progress_record
 from tailrace_spark.sinks.kafka.record import KafkaRecord
+from tailrace_spark.sinks.kafka.settings import longest_topic
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 Config = Mapping[str, Scalar]
@@ -83,7 +84,8 @@ class KafkaTarget:
 
     def route(self) -> Route:
         """Of the topic of each change: a value has no dot in it, so it stays one part of the name."""
-        return Route(self.topic, topic_component, {"prefix": self.prefix}, longest=MAX_NAME)
+        longest = longest_topic(debezium=self.debezium)
+        return Route(self.topic, topic_component, {"prefix": self.prefix}, longest=longest)
 
 
 class KafkaOutlet:

@@ -15,6 +15,13 @@ from tailrace_common.sections.transactions import TransactionsSection
 from tailrace_schemas.topics import MAX_NAME, topic_component
 
 _MIB: Final = 1 << 20
+STATIC: Final = ".static"
+"""Behind the name of a table's topic: that of Debezium's events of its static rows, whose key is the partition key."""
+
+
+def longest_topic(*, debezium: bool) -> int:
+    """How many characters the name of a table's topic may have, so that what stands behind it fits too."""
+    return MAX_NAME - len(STATIC) if debezium else MAX_NAME
 
 
 class SinkKafkaSettings(LibrdkafkaSettings):
@@ -137,5 +144,5 @@ class KafkaSinkSettings(TransactionsSection):
         """The topic; where values of the partition key choose it, the template of them all."""
         names = {"keyspace": topic_component(table.keyspace), "table": topic_component(table.name)}
         name = filled_for_table(self.topic, prefix=table.prefix, **names)
-        name = name if key_columns(self.topic) else fit(name, MAX_NAME)
+        name = name if key_columns(self.topic) else fit(name, longest_topic(debezium=self.format == "debezium"))
         return Dataset(f"kafka://{first_server(self.kafka.root.get('bootstrap.servers', table.kafka))}", name)
