@@ -94,8 +94,9 @@ def keyspace_of_topic(prefix: str, topic: str) -> str | None:
 
 def _parts(prefix: str, topic: str) -> list[str]:
     """What stands between the dots behind the prefix, without a suffix; nothing for a topic of another prefix."""
-    own, _, rest = topic.partition(f"{prefix}.")
-    return [] if own or not rest else _SUFFIX.sub("", rest).split(".")
+    if not topic.startswith(f"{prefix}."):
+        return []
+    return _SUFFIX.sub("", topic[len(prefix) + 1 :]).split(".")
 
 
 def _name(component: str) -> str:

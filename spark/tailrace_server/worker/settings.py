@@ -35,12 +35,12 @@ def topics_pattern(subscription: Subscription) -> str:
     """
     table = subscription.table
     beginning = rf"{re.escape(table.cluster)}\.{_expression(table.keyspace)}\."
-    whole = rf"{beginning}{_expression(table.table)}({_SUFFIX})?"
+    uncut = rf"{beginning}{_expression(table.table)}({_SUFFIX})?"
     if not reads_cut_names(table):
-        return whole
+        return uncut
     head = _expression(table.table.partition("*")[0][: _room(table)])
     rest = "[^.]*" if "*" in table.keyspace + table.table else ""
-    return rf"(?:{whole}|(?=.{{{MAX_NAME}}}$){beginning}{head}{rest}{_SUFFIX})"
+    return rf"(?:{uncut}|(?=.{{{MAX_NAME}}}$){beginning}{head}{rest}{_SUFFIX})"
 
 
 def reads_cut_names(table: TableName) -> bool:

@@ -38,9 +38,9 @@ def unfit_tables(
     """
     matching = [entry for entry in entries if re.fullmatch(pattern, entry.topic)]
     read = [entry for entry in matching if fnmatchcase(str(entry.table), name)]
-    others = frozenset(entry.topic for entry in matching) - {entry.topic for entry in read}
+    foreign = frozenset(entry.topic for entry in matching) - {entry.topic for entry in read}
     if shape is None and not any(sink.routed_by.values()):
-        return Unfit(topics=others)
+        return Unfit(topics=foreign)
     tables = newest(read)
     reasons: dict[str, str] = {}
     for announced, table in tables:
@@ -54,4 +54,4 @@ def unfit_tables(
             reasons[str(table)] = str(error)
     if reasons and len(reasons) == len(tables):
         raise SettingsError("\n".join(reasons.values()))
-    return Unfit(reasons, others | {entry.topic for entry in read if str(entry.table) in reasons})
+    return Unfit(reasons, foreign | {entry.topic for entry in read if str(entry.table) in reasons})

@@ -2,9 +2,9 @@
 
 The one rule of all sinks (docs/contracts.md 6). While changes of one table are prepared or written, an exception of any
 type is that table's. For an error of a library or of ours must not stop the other tables. These are faults of the store
-as a whole: ServiceError (it does not answer), SettingsError, FencedError, OSError (a full disk, a lost connection; but
-no name that is too long), MemoryError. So is everything that is no Exception, and what a task leaves to its driver
-(ForDriverError).
+as a whole: ServiceError (it does not answer), SettingsError, FencedError, OSError (a full disk, a lost connection),
+MemoryError. So is everything that is no Exception, and what a task leaves to its driver (ForDriverError). An OSError
+about a name that is too long is its table's.
 """
 
 from __future__ import annotations
