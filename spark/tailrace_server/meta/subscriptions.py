@@ -286,7 +286,7 @@ def _keep(
         "changed": now(),
         "who": user[:200],
         "operation": operation,
-        "subject": subject[:300],
+        "subject": subject[:400],
         "before_json": None if before is None else as_json(dict(before)),
         "after_json": None if after is None else as_json(dict(after)),
     }

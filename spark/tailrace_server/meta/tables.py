@@ -27,7 +27,7 @@ subscribe: Final = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("cluster", exact(100), nullable=False),
     sa.Column("keyspace_name", exact(100), nullable=False),
-    sa.Column("table_name", exact(100), nullable=False),
+    sa.Column("table_name", exact(222), nullable=False),
     sa.Column("name", exact(64), nullable=False),
     # 0, or the own id once it is cancelled: then its name is free.
     sa.Column("ended", sa.Integer, nullable=False),
@@ -135,7 +135,7 @@ audit: Final = sa.Table(
     sa.Column("changed", sa.BigInteger, nullable=False),
     sa.Column("who", exact(200), nullable=False),
     sa.Column("operation", exact(32), nullable=False),
-    sa.Column("subject", exact(300), nullable=False),
+    sa.Column("subject", exact(400), nullable=False),
     sa.Column("before_json", long_text()),
     sa.Column("after_json", long_text()),
 )

@@ -26,7 +26,7 @@ from tailrace_server.worker.failures import Failure, ended, waiting
 from tailrace_server.worker.keeping import Keeper
 from tailrace_server.worker.positions import beginning, source_options
 from tailrace_server.worker.readings import Place, Readings, reading_key
-from tailrace_server.worker.settings import stream_settings, topics_pattern
+from tailrace_server.worker.settings import reads_cut_names, stream_settings, topics_pattern
 from tailrace_server.worker.snapshots import MetaNotes
 from tailrace_server.worker.unfit import Unfit, unfit_tables
 from tailrace_server.worker.unpublished import UnpublishedWatch, asked_of_cassandra
@@ -324,16 +324,15 @@ class StreamRun:
     def _fitting(self, settings: Settings, sink: Sink, spark: SparkSession) -> Settings:
         """The settings without those tables of a pattern that filter or masks do not fit, which is kept for people.
 
-        Their progress stays, so that they go on from there once they fit.
+        Their progress stays, so that they go on from there once they fit. Nor has it tables of other names.
         """
         subscription, unfit = self._claim.subscription, Unfit()
-        if subscription.table.pattern:
+        if subscription.table.pattern or reads_cut_names(subscription.table):
             with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
                 schemas.refresh()
                 shape = shape_of(settings.stream, sink, spark)
-                unfit = unfit_tables(
-                    shape, settings.sink[subscription.sink_name], schemas.values(), topics_pattern(subscription)
-                )
+                section, topics = settings.sink[subscription.sink_name], topics_pattern(subscription)
+                unfit = unfit_tables(shape, section, schemas.values(), topics, str(subscription.table))
             for words in unfit.reasons.values():
                 log.warning("%s leaves out a table: %s", subscription.reference, words)
         if unfit.reasons != subscription.left_out:

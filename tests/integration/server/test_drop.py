@@ -31,16 +31,19 @@ _SECONDS = 900  # of a machine that has more to do
 
 
 @pytest.mark.promise("subscription.target-dropped")
-def test_topics_of_a_sink_are_deleted(kafka: LocalKafka) -> None:
+@pytest.mark.parametrize(("form", "endings"), [("change", ("",)), ("debezium", ("", ".static"))])
+def test_topics_of_a_sink_are_deleted(kafka: LocalKafka, tmp_path: Path, form: str, endings: tuple[str, ...]) -> None:
     prefix, config = f"d{uuid4().hex[:10]}", {"bootstrap.servers": kafka.bootstrap}
-    sink = {"type": "kafka", "topic": f"{prefix}-out.{{keyspace}}.{{table}}", "kafka": config}
+    sink = {"type": "kafka", "topic": f"{prefix}-out.{{keyspace}}.{{table}}", "kafka": config, "format": form}
+    sink |= {"images": f"sqlite:///{tmp_path}/images.db"} if form == "debezium" else {}
     settings, topics = settings_from({"kafka": config, "sink": {"events": sink}}, "test"), TopicMaker(config)
-    for name in (ITEMS.name, "other"):
-        topics.ensure(f"{prefix}-out.shop.{name}", 2, {})
+    own = [f"{prefix}-out.shop.{ITEMS.name}{ending}" for ending in endings]
+    for name in (*own, f"{prefix}-out.shop.other"):
+        topics.ensure(name, 2, {})
     with closing(sink_of(settings, "events")) as opened:
         droppable = opened.capabilities.droppable
         assert droppable is not None
-        assert list(droppable.drop([ITEMS])) == [f"{prefix}-out.shop.items"]
+        assert list(droppable.drop([ITEMS])) == own
         assert list(droppable.drop([ITEMS])) == []
     assert [name for name in topics.partitions() if name.startswith(prefix)] == [f"{prefix}-out.shop.other"]
 

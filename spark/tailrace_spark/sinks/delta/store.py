@@ -32,7 +32,7 @@ from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
 from tailrace_spark.sinks.lake.store import Condition, plain_type, require_readable, with_format
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.shared_directory import require_files
-from tailrace_spark.sinks.table_faults import TableRefusedError
+from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
 _S3: Final = "s3://"
 PATIENCE: Final[Mapping[str, str]] = {"max_retries": "5", "retry_timeout": "30s", "connect_timeout": "10s"}
@@ -395,7 +395,8 @@ def _answering(uri: str) -> Iterator[None]:
         raise TableRefusedError(f"{uri}: {_said(error)}") from error
     except (DeltaError, OSError) as error:
         reason = _said(error)
-        refused = isinstance(error, DeltaError) and any(words in reason for words in _OF_THE_TABLE)
+        of_table = isinstance(error, DeltaError) and any(words in reason for words in _OF_THE_TABLE)
+        refused = of_table or is_of_a_name(error)
         raise (TableRefusedError if refused else ServiceError)(f"{uri}: {reason}") from error
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from uuid import uuid4
 
+from tailrace_common.sections.template import directory_name
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import table_topic
 from tailrace_spark.sinks.files.commits import Commits
 from tailrace_spark.sinks.files.leftovers import remove_unused
-from tailrace_spark.sinks.files.manifest import Pack, PackName, directory_of
+from tailrace_spark.sinks.files.manifest import Pack, PackName
 from tailrace_spark.sinks.files.store import FileStore
 
 
@@ -23,7 +24,7 @@ def drop_files(store: FileStore, commits: Commits, tables: Iterable[Table], pref
     """
     sources = tuple(tables)
     names = {str(table) for table in sources}
-    topics = {table_topic(prefix, table.keyspace, table.name, table.id) for table in sources}
+    topics = {topic for table in sources for topic in _topics(prefix, table)}
     _, ends = commits.last()
     committed = list(commits.after(-1))
     remaining_ends = {partition: end for partition, end in ends.items() if partition[0] not in topics}
@@ -37,4 +38,10 @@ def drop_files(store: FileStore, commits: Commits, tables: Iterable[Table], pref
         commits.forget(name)
         if commits.packs() != [name]:
             raise ServiceError("a compaction packed the commits meanwhile: drop the files again once it has ended")
-    return sorted(remove_unused(store, commits, {directory_of(table) for table in sources}))
+    return sorted(remove_unused(store, commits, {directory_name(table.keyspace, table.name) for table in sources}))
+
+
+def _topics(prefix: str, table: Table) -> tuple[str, str]:
+    """The topic of a table, and the one that it has where Kafka holds that for another's."""
+    topic = table_topic(prefix, table.keyspace, table.name, table.id)
+    return topic, table_topic(prefix, table.keyspace, table.name, table.id, (topic,))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import uuid4
 
+from tailrace_common.sections.template import directory_name
 from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
@@ -18,7 +19,7 @@ from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.files.commits import Commits, is_new
 from tailrace_spark.sinks.files.dropping import drop_files
 from tailrace_spark.sinks.files.formats import FormatWriter, JsonLines, Parquet
-from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends, directory_of
+from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, answering, hidden
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
@@ -193,7 +194,8 @@ class FilesBatch(Batch):
             oldest = next(iter(self._open))
             self._end(self._open.pop(oldest))
         suffix = {"parquet": ".parquet", "jsonl": ".jsonl.gz" if self._settings.compress else ".jsonl"}
-        path = f"{directory_of(table)}/day={day}/{self._name}-{self._files}{suffix[self._settings.format]}"
+        directory = f"{directory_name(table.keyspace, table.name)}/day={day}"
+        path = f"{directory}/{self._name}-{self._files}{suffix[self._settings.format]}"
         self._files += 1
         stream = self._store.open(hidden(path) if self._store.renames else path)
         try:

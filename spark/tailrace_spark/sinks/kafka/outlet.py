@@ -26,6 +26,7 @@ from tailrace_spark.sinks.kafka.debezium import DebeziumForm, json_writer
 from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, JsonChanges, event_headers
 from tailrace_spark.sinks.kafka.progress import Next, Progress, progress_record
 from tailrace_spark.sinks.kafka.record import KafkaRecord
+from tailrace_spark.sinks.kafka.settings import STATIC, longest_topic
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 Config = Mapping[str, Scalar]
@@ -83,7 +84,8 @@ class KafkaTarget:
 
     def route(self) -> Route:
         """Of the topic of each change: a value has no dot in it, so it stays one part of the name."""
-        return Route(self.topic, topic_component, {"prefix": self.prefix})
+        longest = longest_topic(debezium=self.debezium)
+        return Route(self.topic, topic_component, {"prefix": self.prefix}, longest=longest)
 
 
 class KafkaOutlet:
@@ -143,8 +145,10 @@ class KafkaOutlet:
                 "those of others; delete them yourself, and keep the target here"
             )
         self.abandon()
-        names = sorted({self._route.of_table(table) for table in tables})
-        dropped = [name for name in names if self._topics.delete(name)]
+        names = {self._route.of_table(table) for table in tables}
+        if self.target.debezium:
+            names |= {name + STATIC for name in names}
+        dropped = [name for name in sorted(names) if self._topics.delete(name)]
         self._counts.clear()
         return dropped
 

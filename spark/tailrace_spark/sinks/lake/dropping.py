@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import count
 from uuid import UUID
 
+from tailrace_common.sections.template import directory_name
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, state_name
-from tailrace_spark.sinks.lake.history import description, table_name
+from tailrace_spark.sinks.lake.history import description
 from tailrace_spark.sinks.lake.store import LakeStore
 
 
@@ -29,7 +30,7 @@ def drop_histories(store: LakeStore, tables: Iterable[Table]) -> list[str]:
 
 def _histories(store: LakeStore, table: Table) -> Iterator[str]:
     """A table of another name may stand under NAME-2: what each says of itself tells them apart."""
-    base = table_name(table)
+    base = directory_name(table.keyspace, table.name)
     for suffix in count(1):
         name = base if suffix == 1 else f"{base}-{suffix}"
         stored = store.open(name)

@@ -17,7 +17,6 @@ from uuid import UUID
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.opensearch.bulk import Op, Version
 from tailrace_spark.sinks.opensearch.client import SearchClient, name
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Documents, count_fields, covers
@@ -31,7 +30,6 @@ _META: Final = "tailrace"
 _WRITE: Final = "-write"
 _LEAST_FIELDS, _LEAST_NESTED = 1000, 50  # the servers' own limits
 _ROOM: Final = 200
-_LONGEST_NAME: Final = 230  # bytes; 255 with what stands behind it
 
 
 class StaleError(Exception):
@@ -229,8 +227,7 @@ class Indexes:
         raise AssertionError
 
     def _aliases(self, table: Table) -> Iterator[str]:
-        named = self._settings.index.format(keyspace=table.keyspace.lower(), table=table.name.lower())
-        base = fit(named.lstrip("-_+"), _LONGEST_NAME)
+        base = self._settings.index_of(table.keyspace, table.name)
         yield base
         for suffix in count(2):
             yield f"{base}-{suffix}"

@@ -412,6 +412,31 @@ def test_tables_of_a_newer_version_are_refused(database: MetaDatabase) -> None:
         database.prepare()
 
 
+def narrow(connection: sa.Connection, table: str, column: str) -> None:
+    """Make a column as an earlier version had it; SQLite's texts have any length."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE varchar(100)")
+    elif connection.dialect.name != "sqlite":
+        connection.exec_driver_sql(f"ALTER TABLE {table} MODIFY {column} varchar(100) NOT NULL")
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["of now", "of an earlier version"])
+def test_the_longest_names_of_cassandra_s_are_kept(
+    database: MetaDatabase, subscriptions: Subscriptions, earlier: bool
+) -> None:
+    if earlier:
+        with database.transaction() as connection:
+            narrow(connection, "subscribe", "table_name")
+            narrow(connection, "audit", "subject")
+            connection.execute(sa.text("UPDATE alembic_version SET version_num = '0007'"))
+        database.prepare()
+    longest = request("n" * 64, f"{'k' * 48}.{'t' * 222}")
+    kept, _ = subscriptions.subscribe(longest, WHO)
+    assert subscriptions.all(CLUSTER) == [kept]
+    [audited] = subscriptions.audit(kept.reference, 10)
+    assert audited["subject"] == f"{'k' * 48}.{'t' * 222}/{'n' * 64}"
+
+
 def test_a_worker_claims_as_many_applications_as_it_may(
     subscriptions: Subscriptions, worker: Callable[..., Leases]
 ) -> None:

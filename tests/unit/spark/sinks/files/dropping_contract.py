@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from itertools import count
@@ -21,20 +21,24 @@ from tailrace_spark.sinks.files.store import FileStore
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 from tests.unit.spark.sinks.files.stores import Stored
+from tests.unit.spark.sinks.hostile import LONG_NAMES
 
 PREFIX = "t"
 OTHER = replace(PLAIN, name="other", id=UUID(int=8))
 FORMER = replace(PLAIN, id=UUID(int=9))
 """Of the same name, dropped and made again since."""
 
+OTHER_TOPICS = [(PLAIN, ("t.shop_plain",)), (LONG_NAMES[0], ())]
+"""Tables whose topics have other names than usual, and the topics that others have."""
+
 
 def sink_of(stored: Stored, store: FileStore | None = None) -> FilesSink:
     return FilesSink(ReplayableFilesOutlet(store or stored.store, stored.settings), prefix=PREFIX)
 
 
-def write(stored: Stored, *tables: Table, batches: int = 1) -> None:
-    """In each batch two rows of each table, and a dead letter."""
-    topics = {of: Topic(table_topic(PREFIX, of.keyspace, of.name, of.id)) for of in tables}
+def write(stored: Stored, *tables: Table, batches: int = 1, taken: Iterable[str] = ()) -> None:
+    """In each batch two rows of each table, and a dead letter; `taken` are topics of other tables."""
+    topics = {of: Topic(table_topic(PREFIX, of.keyspace, of.name, of.id, taken)) for of in tables}
     for _ in range(batches):
         with closing(sink_of(stored)) as sink:
             sink.write(
@@ -85,6 +89,17 @@ class DroppingContract:
         assert rows(stored) == {"shop.other": 6, "shop.plain": 2}
         write(stored, OTHER)  # of which all that was noted is there: offsets from 0 come again
         assert rows(stored) == {"shop.other": 6, "shop.plain": 2}
+
+    @pytest.mark.promise("subscription.target-dropped")
+    @pytest.mark.parametrize(("of", "taken"), OTHER_TOPICS)
+    def test_a_topic_of_another_name_can_be_read_anew(
+        self, stores: Callable[[], Stored], of: Table, taken: tuple[str, ...]
+    ) -> None:
+        stored = stores()
+        write(stored, of, taken=taken)
+        assert len(drop(stored, of)) == 1
+        write(stored, of, taken=taken)
+        assert rows(stored) == {str(of): 2}
 
     def test_files_of_other_names_stay(self, stores: Callable[[], Stored]) -> None:
         stored = stores()

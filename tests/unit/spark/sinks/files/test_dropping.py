@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.spark.sinks.files.dropping_contract import DroppingContract
+from tailrace_schemas.table import Table
+from tests.unit.spark.sinks.files.dropping_contract import OTHER_TOPICS, DroppingContract
 from tests.unit.spark.sinks.files.stores import Stored, local
 
 
@@ -25,3 +26,9 @@ class TestInADirectory(DroppingContract):
 @pytest.mark.promise("subscription.target-dropped")
 def test_the_same_records_can_be_written_anew(tmp_path: Path) -> None:
     DroppingContract().test_files_go_and_those_of_others_stay(lambda: local(tmp_path), packed=False)
+
+
+@pytest.mark.promise("subscription.target-dropped")
+@pytest.mark.parametrize(("of", "taken"), OTHER_TOPICS)
+def test_a_topic_of_another_name_can_be_read_anew(tmp_path: Path, of: Table, taken: tuple[str, ...]) -> None:
+    DroppingContract().test_a_topic_of_another_name_can_be_read_anew(lambda: local(tmp_path), of, taken)

@@ -13,6 +13,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.sinks.cassandra.cluster import Batch
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.protocol import Watermark
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.cluster import (
@@ -24,6 +25,7 @@ from tests.unit.spark.sinks.cassandra.log.cluster import (
     Cluster,
     piece,
 )
+from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
 
 
@@ -213,6 +215,18 @@ def test_another_keyspace_and_a_user_type_that_has_grown() -> None:
         sink = LogTablesSink(older, "t", keyspace="{keyspace}_log")
         assert sink.write([piece([typed.insert((1,), (), 5)])]) == Summary(dead_letters=1)
         assert older.types == {"shop_log.addr": other}, "values have their fields by place, as bytes"
+
+
+@pytest.mark.promise("sinks.one-table-alone")
+def test_the_longest_names_have_a_keyspace_and_logs_that_cassandra_takes() -> None:
+    """A keyspace that nobody can make would hold up all tables for ever."""
+    keyspace = keyspace_name("{keyspace}_log", LONG_NAMES[0].keyspace)
+    assert len(keyspace) == 48
+    cluster = Cluster(keyspaces=frozenset({keyspace}))
+    sink = LogTablesSink(cluster, "t", keyspace="{keyspace}_log")
+    assert sink.write([piece([Log(of).insert((1,), (), 5)]) for of in LONG_NAMES]) == Summary(2, 2, 0)
+    assert len(cluster.logs()) == 2
+    assert max(len(name) for log in cluster.logs() for name in log.split(".")) == 48
 
 
 def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
