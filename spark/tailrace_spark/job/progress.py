@@ -181,6 +181,7 @@ class Report:
         return {
             "sink": {"name": target.name, "type": target.type, "location": target.location},
             "blocked": _trouble_json(self._blocked),
+            "snapshot_blocked": _trouble_json(self.snapshot_blocked),
             "counts": dict(self._counts),
             "last_batch": None if self._last is None else _batch(*self._last),
             "tables": {

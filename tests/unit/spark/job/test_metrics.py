@@ -8,6 +8,8 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import Progress, TableProgress, Target
+from tailrace_spark.snapshot.progress import State, TableSnapshot, status_row
 from tests.support.process_metrics import process_metrics
 
 ROOT = Path(__file__).parents[4]
@@ -223,3 +226,36 @@ def test_without_an_answer_of_kafka_nothing_is_said_of_what_is_behind() -> None:
     metrics = StreamMetrics()
     metrics.watch(lambda: PROGRESS, ends)
     assert status(metrics)["behind_records"] is None
+
+
+def shown(metrics: StreamMetrics, accept: str, path: str = "/") -> tuple[str, str]:
+    """The type and the text of an answer."""
+    with (
+        MetricsServer(metrics, "127.0.0.1", 0) as server,
+        closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection,
+    ):
+        connection.request("GET", path, headers={"Accept": accept})
+        answer = connection.getresponse()
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+@pytest.mark.promise("stream.status")
+def test_a_browser_and_a_terminal_are_shown_the_status_in_words() -> None:
+    metrics = StreamMetrics(Target("local", "sql", "sqlite:///<t>.db", "docs/sinks/sql.md"))
+    assert "<h1 class=bad>starting</h1>" in shown(metrics, "text/html")[1]
+    metrics.alive()
+    metrics.watch(lambda: PROGRESS, lambda _: {("a", 0): 1206})
+    metrics.wrote(Progress(batch=7, records=3000, summary=Summary(2, 2), tables={"a.b": TableProgress(3000, 1879)}))
+    snapshot = TableSnapshot(id="1", table="a.b", asked=0, state=State.READING, rows=502_113)
+    metrics.snapshots([status_row(snapshot)])
+    content_type, text = shown(metrics, "text/html,*/*", "/status")
+    assert content_type == "text/html; charset=utf-8"
+    assert "<h1 class=good>copying existing rows, and following</h1>" in text
+    assert "<th>a.b<td>reading, 0 %, 502,113 rows" in text
+    assert "<th>records behind<td>1,201" in text
+    assert "3,000; the newest was in the sink 31 min after its write" in text
+    assert "sqlite:///&lt;t&gt;.db" in text
+    metrics.failed("sink", "no answer")
+    content_type, text = shown(metrics, "*/*")
+    assert content_type == "text/plain; charset=utf-8"
+    assert text.startswith("waiting for the sink\n\nProblems\n  sink  no answer. What to do: ")
