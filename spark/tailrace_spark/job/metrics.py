@@ -179,11 +179,11 @@ class StreamMetrics:
         self._rows.inc(rows)
         self._report.swept(rows)
 
-    def failed(self, subject: str, words: str) -> None:
-        """An attempt at a batch failed, of the generations or the sink; the batch waits."""
+    def failed(self, subject: str, words: str, remedy: str = "") -> None:
+        """An attempt at a batch failed, of the generations or the sink; the batch waits. `remedy`: what to do."""
         self._blocked.set(1)
         self._retries.labels(subject).inc()
-        self._report.failed(subject, words, time.time())
+        self._report.failed(subject, words, time.time(), remedy)
 
     def unblocked(self) -> None:
         """No batch waits any more."""
@@ -194,9 +194,9 @@ class StreamMetrics:
         """How far the snapshots are, as `status_row` has each of them."""
         self._report.snapshots = list(rows)
 
-    def snapshot_waits(self, words: str) -> None:
+    def snapshot_waits(self, words: str, remedy: str = "") -> None:
         """A snapshot waits for Cassandra, Kafka or the sink."""
-        self._report.snapshot_waits(words, time.time())
+        self._report.snapshot_waits(words, time.time(), remedy)
 
     def snapshot_goes_on(self) -> None:
         """A snapshot waits for nothing."""

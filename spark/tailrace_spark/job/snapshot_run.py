@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.cli.logs import carried
 from tailrace_common.sections.stream import StreamSettings
+from tailrace_common.unreachable import problem_and_remedy, with_next_try
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
@@ -322,14 +323,14 @@ class SnapshotRun:
                 self._metrics.snapshot_goes_on()
                 return result
             except (ServiceError, PySparkException, Py4JJavaError) as error:
-                words = _passing(error)
+                words, (problem, remedy) = _passing(error), problem_and_remedy(error)
                 self._failures += 1
                 if self.patience is not None and self._clock() - began >= self.patience:
                     limit = f"after {self.patience:g} s (stream.once_wait_seconds)"
                     raise ServiceError(f"the snapshot is given up {limit}: {words}") from error
             if not self._stop.is_set():  # else its job was cancelled
-                log.warning("the snapshot waits; next try in %.1f s: %s", pause, words)
-                self._metrics.snapshot_waits(words)
+                log.warning("%s", with_next_try(f"the snapshot waits: {words}", pause))
+                self._metrics.snapshot_waits(problem if remedy else words, remedy)
             if self._stop.wait(pause):
                 raise StoppedError("between two attempts")
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tailrace_common.unreachable import problem_and_remedy, unreachable
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
@@ -31,7 +32,7 @@ PROGRESS = {
     "sources": [{"endOffset": {"a": {"0": 5, "1": 7}, "b": {"0": 4}}}],
 }
 LAST = 'tailrace_stream_last_error_timestamp_seconds{{action="{action}",error="{error}",what="{what}"}}'
-TRY = "start the store of [sink.local] or correct its address: `tailrace check` tries it; the next try comes by itself"
+TRY = "Start the store of [sink.local] or fix its address. `tailrace check` tries them all."
 REPLAY = "`tailrace sink-letters list local` says why, or the place that docs/sinks/sql.md names; then replay"
 
 
@@ -205,7 +206,7 @@ def test_the_status_says_what_waits_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("what", "summary", "says"),
     [
-        ("generations", None, "an agent must have run"),
+        ("generations", None, "Start Kafka, or an agent, whichever is missing."),
         ("", Summary(1, 1, deferred=2), "nothing is lost: docs/sinks/sql.md"),
         ("", Summary(1, 1, 1, 2), "tailrace sink-letters list local"),
     ],
@@ -217,6 +218,16 @@ def test_every_error_says_what_to_do(what: str, summary: Summary | None, says: s
     else:
         metrics.wrote(Progress(batch=1, records=1, summary=summary))
     assert says in status(metrics)["last_error"]["action"]
+
+
+def test_what_an_error_says_is_to_be_done_stands_in_place_of_the_general_words() -> None:
+    metrics = StreamMetrics(Target("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
+    error = unreachable("postgresql://db/d", "connection refused", "the database")
+    assert error is not None
+    metrics.failed("sink", *problem_and_remedy(error))
+    blocked = status(metrics)["blocked"]
+    assert blocked["words"] == "Cannot connect to postgresql://db/d (connection refused)"
+    assert blocked["action"].startswith("Start the database or fix its address. ")
 
 
 def test_without_an_answer_of_kafka_nothing_is_said_of_what_is_behind() -> None:
