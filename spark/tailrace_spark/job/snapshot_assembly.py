@@ -78,7 +78,7 @@ def snapshot_run(
         logs_changes=capabilities.ordered,
         reads_back=partial(read_back_of, settings, sink) if _merges(sink) else None,
         counters=_merges(sink) and capabilities.sweeping is not None,
-        tells=notes is None,
+        own_notes=notes is None,
         alone=alone,
         metrics=metrics,
     )

@@ -60,7 +60,7 @@ class SnapshotRun:
     `refuses` says why the sink takes no snapshots, None where it does.
     `logs_changes`: records go to places of the snapshot's own, since the sink leaves out what it has by place.
     `reads_back` gives what reads rows of these tables back by key, None for sinks that merge nothing.
-    `tells`: the log says what becomes of existing rows, which whoever keeps the notes elsewhere shows there.
+    `own_notes`: the stream decides what becomes of existing rows. Else whoever keeps the notes has, and shows it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SnapshotRun:
         logs_changes: bool,
         reads_back: Callable[[frozenset[str]], ReadBack | None] | None,
         counters: bool,
-        tells: bool,
+        own_notes: bool,
         alone: threading.Lock,
         metrics: StreamMetrics,
         clock: Callable[[], float] = time.time,
@@ -91,7 +91,7 @@ class SnapshotRun:
         self._logs_changes = logs_changes
         self._reads_back = reads_back
         self._counters = counters
-        self._tells = tells
+        self._own_notes = own_notes
         self._alone = alone
         self._metrics = metrics
         self._stop = threading.Event()
@@ -111,15 +111,18 @@ class SnapshotRun:
         return self._value
 
     def decide(self, stream: StreamSettings) -> None:
-        """Note what is done with the rows that the tables have, before Spark notes where the stream begins.
+        """Whether the rows that the tables have are copied; noted before Spark notes where the stream begins.
 
         A stream that dies in between would else be taken for one that began without them.
         """
         rows = existing_rows(stream, self.value, started=self._planned.begun(), refused=self._refuses)
-        if rows.copied != self.value.copies:
-            self._keep(replace(self.value, copies=rows.copied))
-        if self._tells:
-            log.info("existing rows: %s", rows)
+        decided = replace(self.value, copies=rows.copied)
+        if not self._own_notes:
+            self._value = decided
+            return
+        if decided != self.value:
+            self._keep(decided)
+        log.info("existing rows: %s", rows)
 
     def read_back(self) -> ReadBack | None:
         """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
