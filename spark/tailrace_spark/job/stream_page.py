@@ -15,7 +15,7 @@ Status = Mapping[str, Any]
 def stream_page(status: Status, *, letters: str, ready: bool, now: float) -> StatusPage:
     """What it shows at this moment, in seconds since 1970. `letters` is the command that lists dead letters."""
     problems = list(_problems(status, letters))
-    sections = [("Problems", problems), *_sections(status, now)]
+    sections: list[tuple[str, Rows]] = [("Problems", problems), *_sections(status, now)]
     filled = [(heading, rows) for heading, rows in sections if rows]
     return StatusPage(_state(status, ready), ready and not problems, filled)
 
