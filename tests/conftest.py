@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -11,15 +12,20 @@ from pathlib import Path
 import pytest
 
 from tests.held import HOLDS, summary
-from tests.parts import PATTERNS, SPINE, SPINE_MARK, UNIT, may_have, part_of
+from tests.parts import PATTERNS, SPINE, SPINE_MARK, TESTS, UNIT, may_have, part_of
 from tests.properties import load_profile
 from tests.times import Times
 
 load_profile()
+gc.disable()  # until all are collected: what that makes stays, and would be looked through a hundred times
 
 
 LONG_SECONDS = 1200
 """The limit of a test that is marked `long` and has none of its own: such tests wait for minutes themselves."""
+
+
+FOLDERS_WITHOUT_UNIT_TESTS = [TESTS / "integration", TESTS / "field"]
+"""What their conftest.py imports takes seconds."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Pass over the files that have nothing of the part."""
     part = config.getoption("--part")
+    if part == UNIT and collection_path in FOLDERS_WITHOUT_UNIT_TESTS:
+        return True
     is_left_out = part is not None and collection_path.match("test_*.py") and not may_have(collection_path, part)
     return is_left_out or None
 
@@ -63,9 +71,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     part = config.getoption("--part")
     if part is not None:
-        left_out = [item for item in items if _part(item) != part]
-        items[:] = [item for item in items if _part(item) == part]
-        config.hook.pytest_deselected(items=left_out)
+        parts = {item: _part(item) for item in items}
+        config.hook.pytest_deselected(items=[item for item in items if parts[item] != part])
+        items[:] = [item for item in items if parts[item] == part]
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on: of what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 def _part(item: pytest.Item) -> str:

@@ -82,8 +82,11 @@ def run(breakages: Sequence[Breakage], place: Path) -> Iterator[Judgement]:
 
 
 def copy_tree(target: Path) -> None:
-    """The tree as it is, without what git, caches and compilers put there. Compiled code would hide the bug."""
-    hidden = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.so", "*.egg-info", "_compiled_sources.py")
+    """The tree as it is, without what git and compilers put there. Compiled code would hide the bug.
+
+    Bytecode comes along: Python takes it where a file has its former time and size, and the broken file has not.
+    """
+    hidden = shutil.ignore_patterns(".*", "build", "dist", "*.so", "*.egg-info", "_compiled_sources.py")
     shutil.copytree(ROOT, target, ignore=hidden, symlinks=True)
 
 

@@ -193,7 +193,7 @@ BREAKAGES: Final = {
     ),
     "a-purge-takes-what-another-wrote": breakage(
         "none of what is shown",
-        "tailrace_spark.sinks.opensearch.purge:_forgotten",
+        "tailrace_spark.sinks.opensearch.purge:forgotten",
         argument("Op(document.id, document.version, None)", 1, "None"),
         Red(PURGE, "test_a_document_that_another_writes_meanwhile_stays"),
     ),

@@ -30,6 +30,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return kept("5.0.9", tmp_path_factory.mktemp("corpus"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["value", "writetime", "ttl"])
 def test_one_other_answer_is_noticed(corpus: Corpus, what: str) -> None:
     """A byte of each kind of answer, in whichever row has one."""
@@ -42,6 +43,7 @@ def test_one_other_answer_is_noticed(corpus: Corpus, what: str) -> None:
     pytest.fail(f"no {what} anywhere")
 
 
+@pytest.mark.slow
 def test_a_row_that_is_not_answered_is_noticed(corpus: Corpus) -> None:
     id, view = next((id, view) for id, view in corpus.views.items() if len(view.rows) > 1)
     with pytest.raises(AssertionError, match="there by the log, answered None"):

@@ -52,6 +52,7 @@ def test_every_data_file_is_packaged() -> None:
         assert f"'*{suffix}'" in copied, "let tools/compile.sh copy it"
 
 
+@pytest.mark.slow
 def test_the_files_of_the_page_are_in_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     distribution = Distribution()
@@ -85,6 +86,7 @@ def test_what_is_compiled_by_default(value: str | None, editable: bool, wish: st
     assert tool("compilation").requested(environ, editable=editable).value == wish
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "compiler", "needs"),
     [("0", "cc", False), ("1", "cc", True), ("1", "/nonexistent", True), ("", "/nonexistent", False)],
@@ -142,6 +144,7 @@ def test_the_cost_of_pure_python_is_the_measured_one() -> None:
 FAILING: dict[str, str] = {"": "pure", "1": "error"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("value", "outcome"), FAILING.items())
 def test_a_compiler_that_fails_leaves_a_pure_build(
     value: str, outcome: str, setup_module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -87,6 +87,7 @@ def with_secrets(tree: Any, secret: Path) -> Any:
     return str(secret) if isinstance(tree, str) and tree.startswith("/run/secrets/") else tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_settings_exist(page: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"

@@ -12,6 +12,7 @@ from tests.times import report
 pytest_plugins = ["pytester"]
 
 
+@pytest.mark.slow
 def test_each_test_has_a_line_with_its_phases(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         "from pathlib import Path\nfrom tests.times import Times\n"

@@ -38,6 +38,7 @@ def unseen(changes: list[Change]) -> list[Change]:
     return [replace(one, source=replace(one.source, seen=0)) for one in changes if one.source is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("agent.clock-jumps")
 @pytest.mark.parametrize("days", [(1,), (-1,), (1, 0, -1), (-20_000, 20_000)])
 def test_the_wall_clock_is_in_seen_alone(days: tuple[int, ...]) -> None:

@@ -146,6 +146,7 @@ def test_a_mutation_is_never_split_over_transactions() -> None:
     assert world.kafka.commits == 1
 
 
+@pytest.mark.slow
 @pytest.mark.promise("agent.whole-mutations")
 @pytest.mark.parametrize("size", [1, 60_000], ids=["small", "large"])
 @pytest.mark.parametrize("changes", [1, 2, 3, 7])
@@ -518,6 +519,7 @@ def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(faults: Faults) -
     assert sorted(world.log.segments) == [3, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("agent.failing-service")
 @pytest.mark.parametrize(
     "faults", every_fault(busy_world().live, lambda: ServiceError("down")), ids=lambda f: f"{f.step}-{f.nth}"

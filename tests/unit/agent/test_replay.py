@@ -98,6 +98,7 @@ def run(directory: Path, bounds: Bounds, most: int = 5000) -> tuple[list[list[Ch
     return found, outcome
 
 
+@pytest.mark.slow
 def test_changes_are_the_agent_s_with_another_origin(tmp_path: Path) -> None:
     """The same digests in the same order, in the log epoch that was named."""
     found, outcome = run(tmp_path, Bounds())

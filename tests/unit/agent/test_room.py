@@ -41,6 +41,7 @@ def lived(faults: Faults, world: World | None = None) -> None:
     world.live(faults, idle_waits=6, on_wait=explain(world, UNKNOWN))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("agent.exactly-once")
 @pytest.mark.parametrize("faults", every_fault(lived, Crash), ids=lambda f: f"{f.step}-{f.nth}")
 def test_a_crash_behind_a_commit_for_want_of_room_loses_nothing(faults: Faults) -> None:

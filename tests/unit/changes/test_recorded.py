@@ -38,6 +38,7 @@ def test_every_change_of_a_real_segment_comes_back_from_its_message(kind: str) -
         assert published(decode(encoder(change.table).value(change), schemas)) == published(change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_primary_key_is_cut_out_of_every_message(kind: str) -> None:
     """The bytes that the key's own schema gives, of rows, static rows and deletions of all kinds."""
@@ -52,6 +53,7 @@ def test_the_primary_key_is_cut_out_of_every_message(kind: str) -> None:
         assert FRAME + encoder.key_schema_id + body == encoder.key(change)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("agent.whole-change")
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_that_cassandras_own_reader_saw_is_left_out(kind: str) -> None:

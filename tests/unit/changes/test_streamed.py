@@ -89,6 +89,7 @@ def test_each_update_has_a_head_of_its_own() -> None:
     assert flags[3] & UPDATE_BEGINS
 
 
+@pytest.mark.slow
 @pytest.mark.promise("log-tables.streamed-data")
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_of_a_node_by_itself_was_streamed(kind: str) -> None:

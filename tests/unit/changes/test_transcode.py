@@ -48,6 +48,7 @@ class ByBytes:
         return [(str(one.table), one.token, one.key, one.value) for one in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_recorded_mutations(kind: str) -> None:
     tables = recorded(kind).tables()

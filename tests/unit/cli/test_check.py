@@ -152,6 +152,7 @@ def test_properties_that_make_no_client_together() -> None:
     assert "ssl.ca.location failed" in kafka.detail
 
 
+@pytest.mark.slow
 def test_one_sink_alone(tmp_path: Path) -> None:
     path = tmp_path / "t.toml"
     path.write_text(f'[sink.a]\nurl = "sqlite:////none/a.db"\n[sink.b]\nurl = "sqlite:///{tmp_path}/b.db"\n')

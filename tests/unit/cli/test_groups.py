@@ -19,6 +19,7 @@ def test_every_command_has_a_heading() -> None:
     assert "Commands:" not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["local"], ["generations"], ["sink-letters"]], ids=" ".join)
 def test_no_summary_is_cut(words: list[str]) -> None:
     assert "..." not in CliRunner().invoke(complete(), [*words, "--help"]).output.partition("Options:")[2]
@@ -39,6 +40,7 @@ def test_options_of_logging_come_first(words: list[str], ordered: list[str]) -> 
     assert logging_first(words) == ordered
 
 
+@pytest.mark.slow
 def test_a_command_takes_options_of_logging() -> None:
     root, package = logging.getLogger(), logging.getLogger("tailrace")
     handlers, level, own = list(root.handlers), root.level, package.level

@@ -31,6 +31,7 @@ def test_nothing_up_is_said(tmp_path: Path) -> None:
     assert f"nothing was up in {tmp_path}" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--detach"]])
 def test_second_up_starts_nothing(tmp_path: Path, options: list[str]) -> None:
     with hold(tmp_path):

@@ -145,6 +145,7 @@ def settings_readers() -> Iterator[tuple[str, ...]]:
             yield (*words, *FURTHER.get(words, [word for value in values for word in value]))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("settings.wrong-property")
 @pytest.mark.parametrize("words", list(settings_readers()), ids=" ".join)
 def test_a_wrong_property_of_kafka_ends_every_command_at_once(

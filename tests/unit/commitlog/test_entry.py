@@ -34,6 +34,7 @@ def test_an_entry_says_where_it_ends() -> None:
     assert "2/77:1022" in repr(entry)
 
 
+@pytest.mark.slow
 @given(PAYLOADS, st.integers(1, 5), st.integers(1, 100), st.integers(0, 12))
 def test_the_entries_are_the_frames_however_they_are_taken(
     payloads: list[bytes], limit: int, most_bytes: int, skipped: int

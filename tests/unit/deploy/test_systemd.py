@@ -28,6 +28,7 @@ def test_there_is_a_unit_for_each_program() -> None:
     assert [unit.stem for unit in UNITS] == ["tailrace-agent", "tailrace-server", "tailrace-stream"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_unit_starts_its_program_in_its_own_directory(unit: Path) -> None:
     program, values = unit.stem.removeprefix("tailrace-"), directives(unit)

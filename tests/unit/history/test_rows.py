@@ -115,6 +115,7 @@ def test_details_of_definitions(release: str) -> None:
     assert {one.id for one in defined[:-1]} == {created.id}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["4.0", "4.1", "5.0", "6.0"])
 def test_a_base_and_the_log_behind_it_are_as_the_whole_log(release: str) -> None:
     """Begun at any statement with the rows there, as our history keeps them: the same definitions from there on.

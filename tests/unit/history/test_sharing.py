@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from tailrace.history.records import HistoryRecord, history_of
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table, sharing
@@ -18,6 +20,7 @@ def wide(more: int) -> Table:
     return table({"k": "int"}, {"c": "text desc"}, {"s": "text"}, COLUMNS | {f"z{n}": "int" for n in range(more)})
 
 
+@pytest.mark.slow
 def test_definitions_in_a_row_share_their_columns() -> None:
     """All but those that are new; each is what it was."""
     records = [HistoryRecord(Position(1, 1, n), wide(n).id, ("ks", "t"), rows_of(wide(n))) for n in range(8)]

@@ -106,6 +106,7 @@ def test_child_that_never_gets_ready_is_ended(tmp_path: Path) -> None:
     assert not child.running
 
 
+@pytest.mark.slow
 def test_readiness_of_an_earlier_start_does_not_count(tmp_path: Path) -> None:
     started(tmp_path).stop()
     again = Child.start(replace(launch(tmp_path, says="not yet"), start_seconds=0.2))
@@ -176,6 +177,7 @@ signal.pause()
 """
 
 
+@pytest.mark.slow
 def test_child_ends_when_its_parent_exits(tmp_path: Path) -> None:
     program = _PARENT.replace("signal.pause()", "")
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, timeout=600)
@@ -198,6 +200,7 @@ def test_ctrl_c_reaches_the_parent_only(tmp_path: Path) -> None:
     child.stop()
 
 
+@pytest.mark.slow
 def test_tool_runs_to_its_end(tmp_path: Path) -> None:
     assert run_to_end("tool", (sys.executable, "-c", "print('done')"), tmp_path) == "done\n"
     with pytest.raises(
@@ -215,6 +218,7 @@ def test_tail_quotes_the_last_lines(tmp_path: Path) -> None:
     assert tail(log, 2) == "  two\n  \ufffd"
 
 
+@pytest.mark.slow
 def test_service_is_a_context_and_restarts_in_place(tmp_path: Path) -> None:
     service = StandIn(tmp_path / "service")
     with pytest.raises(ServiceError, match="was not started"):

@@ -42,6 +42,7 @@ def test_nothing_is_known_of_an_unused_directory(tmp_path: Path) -> None:
     assert end(tmp_path / "none") is False
 
 
+@pytest.mark.slow
 def test_directory_has_one_keeper(tmp_path: Path) -> None:
     with keeper(tmp_path) as process:
         assert owner(tmp_path) == process.pid

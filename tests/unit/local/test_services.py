@@ -26,6 +26,7 @@ sys.exit(3)
 NEVER_READY = SERVER.replace("print(ready", "print('starting'")
 
 
+@pytest.mark.slow
 def test_a_service_that_dies_while_another_starts_ends_the_start(tmp_path: Path) -> None:
     """With its name and the end of its log, though the other one would start for two minutes."""
     dying, slow = StandIn(tmp_path / "dying", DYING), StandIn(tmp_path / "slow", NEVER_READY)

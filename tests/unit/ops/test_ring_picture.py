@@ -160,6 +160,7 @@ def test_streams_stand_at_their_tokens() -> None:
         assert at == pytest.approx(angle_of(stream.token), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_ring_too_large_to_draw_is_drawn_by_the_slice() -> None:
     ring = ring_of(40, MOST_SECTORS // 20 + 1, 2)
     svg = drawn(ring, ("key", 5))

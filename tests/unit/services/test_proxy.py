@@ -73,6 +73,7 @@ def test_refused_at_once_until_it_flows(proxy: Proxy) -> None:
         assert answer(other, b"b") == b"b"
 
 
+@pytest.mark.slow
 def test_stalled_says_nothing_and_loses_nothing(proxy: Proxy) -> None:
     with client(proxy) as old:
         answer(old, b"a")

@@ -54,6 +54,7 @@ def test_another_sink_has_no_iceberg_tables(tmp_path: Path) -> None:
         run(tmp_path, "tables")
 
 
+@pytest.mark.slow
 def test_the_example_writes_and_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_by_page("iceberg", tmp_path, path=str(tmp_path / "lake"), region=None, catalog={})
     run_example("iceberg", path=str(tmp_path / "lake"))
@@ -67,6 +68,7 @@ def test_a_check_tells_what_cannot_be_reached_before_spark_starts(tmp_path: Path
     assert "is no directory that this user may write" in str(checks["sink x"])
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.without-catalog")
 def test_tables_without_a_catalog_are_registered(tmp_path: Path) -> None:
     section = IcebergSinkSettings(path=str(tmp_path / "lake"), mode="current", buckets=1)

@@ -121,6 +121,7 @@ def test_every_ring_that_settles_has_one_generation(
         assert [entry.token_range_end for entry in proposal.generation.entries] == list(proposal.ring.tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agents", [1, 3, 40])
 def test_in_good_weather_one_agent_proposes_and_the_others_see_it(agents: int) -> None:
     chosen = random.Random(agents)

@@ -151,6 +151,7 @@ CRASHES = [(THREE, step) for step in range(statements_of(THREE))] + [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("mirror.crash")
 @pytest.mark.parametrize(("generations", "step"), CRASHES)
 def test_whoever_dies_before_a_statement_another_goes_on(generations: Sequence[PublishedGeneration], step: int) -> None:
@@ -171,6 +172,7 @@ def test_whoever_dies_before_a_statement_another_goes_on(generations: Sequence[P
     assert len(keys) == len(set(keys)), "a row that was there was written again"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("mirror.crash")
 @pytest.mark.parametrize(("generations", "step"), CRASHES)
 def test_another_that_does_the_same_in_between_changes_nothing(

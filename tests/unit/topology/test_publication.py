@@ -50,6 +50,7 @@ def test_who_comes_later_takes_what_is_there() -> None:
     assert len(topic.records) == count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "ring"), STEPS)
 def test_an_agent_that_starts_in_the_middle_of_another(step: int, ring: Ring) -> None:
     topic = MemoryTopic()

@@ -54,6 +54,7 @@ def test_the_page_has_the_meta_databases_revision() -> None:
     assert row[2] == newest
 
 
+@pytest.mark.slow
 def test_the_page_has_every_number_that_the_code_has() -> None:
     """A new record gets a number, and its row; a row whose record has gone goes."""
     documented = {constant for row in KEPT.values() for constant in row}

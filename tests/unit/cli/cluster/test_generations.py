@@ -86,6 +86,7 @@ def test_lookup_of_keys_in_a_file(tmp_path: Path) -> None:
     assert (second["key"], second["token"]) == ("0x00000001", -4069959284402364209)
 
 
+@pytest.mark.slow
 def test_lookup_of_nothing_says_what_it_takes() -> None:
     result = CliRunner().invoke(complete(), ["generations", "lookup"])
     assert result.exit_code == 2
@@ -144,6 +145,7 @@ BAD_RINGS: list[tuple[object, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("content", "words"), BAD_RINGS)
 def test_a_bad_ring_is_named(tmp_path: Path, content: object, words: str) -> None:
     result = _run(tmp_path, "build", content)
@@ -168,6 +170,7 @@ BAD_GENERATIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("content", "words"), BAD_GENERATIONS)
 def test_a_bad_generation_is_named(tmp_path: Path, content: object, words: str) -> None:
     result = _run(tmp_path, "lookup", content, "1\n")
@@ -175,6 +178,7 @@ def test_a_bad_generation_is_named(tmp_path: Path, content: object, words: str) 
     assert words in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "x", "1.0", "0x1", "9223372036854775808", "-9223372036854775809", "1 2", "٣"])
 def test_a_bad_token_is_named(tmp_path: Path, text: str) -> None:
     result = _run(tmp_path, "lookup", GENERATION, f"1\n{text}\n")
@@ -182,6 +186,7 @@ def test_a_bad_token_is_named(tmp_path: Path, text: str) -> None:
     assert f"standard input, line 2: {text!r} is no token" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     for command, option in (("build", "--ring"), ("lookup", "--generation")):
         result = CliRunner().invoke(complete(), ["generations", command, option, str(tmp_path / "none")])

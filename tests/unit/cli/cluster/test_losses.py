@@ -75,6 +75,7 @@ def test_losses_are_chosen_by_id() -> None:
         losses_named(losses, ["loss/1/16"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["loss/1/6", "--all"]])
 def test_either_ids_or_all_are_acknowledged(words: list[str]) -> None:
     result = CliRunner().invoke(complete(), ["losses", "acknowledge", *words])

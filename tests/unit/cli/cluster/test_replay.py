@@ -71,6 +71,7 @@ def test_positions_cut_it(tmp_path: Path) -> None:
     assert lines_of(replayed(tmp_path, "--since", str(middle["segment"] + 1))) == []
 
 
+@pytest.mark.slow
 def test_write_times_cut_it(tmp_path: Path) -> None:
     """At or after one, before another."""
     recorded(KIND).unpack(tmp_path)
@@ -96,6 +97,7 @@ def test_tables_cut_it(tmp_path: Path) -> None:
     assert f"--table {name}x: no such table is defined; did you mean {name}?" in result.stderr
 
 
+@pytest.mark.slow
 def test_damage_ends_a_segment_only(tmp_path: Path) -> None:
     """What stands before it is there, the next segment too; exit code 3."""
     paths, _ = recorded("4.0-beta4/rollover-uncompressed").unpack(tmp_path)
@@ -134,6 +136,7 @@ def test_an_index_limits_its_segment(tmp_path: Path) -> None:
     assert lines_of(replayed(tmp_path)) == everything
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [

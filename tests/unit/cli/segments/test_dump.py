@@ -56,6 +56,7 @@ def by_table(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line | {"updates": sorted(line.get("updates", []), key=itemgetter("id"))} for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_segments_equal_what_cassandra_reads(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

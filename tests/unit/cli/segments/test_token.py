@@ -12,6 +12,7 @@ KEYS = [key.hex() for key, _, _ in CASES]
 TOKENS = "".join(f"{token}\n" for _, token, _ in CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "given"),
     [
@@ -37,6 +38,7 @@ def test_each_line_has_an_answer_the_empty_key_too() -> None:
     assert result.stdout.splitlines() == ["-7468325962851647638", "-9223372036854775808", "-7468325962851647638"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "given", "printed", "words"),
     [

@@ -219,6 +219,7 @@ def test_a_person_gets_a_bar_and_what_is_wrong(
     assert "verifying" in err
 
 
+@pytest.mark.slow
 def test_the_command_in_processes_of_its_own(tmp_path: Path) -> None:
     recorded("4.0-beta4/encrypted").unpack(tmp_path)
     recorded("3.11.17/encrypted").unpack(tmp_path)

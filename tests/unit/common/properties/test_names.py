@@ -20,6 +20,7 @@ def test_librdkafka_has_every_property_of_the_list(name: str) -> None:
     assert judge_property(name, "1") is not Verdict.UNKNOWN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(name for name in REGISTRY_CLIENT if not name.startswith("bearer.")))
 def test_the_registrys_client_has_every_property_of_the_list(name: str) -> None:
     """Those of bearer tokens it knows only all together."""

@@ -59,6 +59,7 @@ def test_every_route_asks_for_a_key_with_its_role(served: Served, method: str, p
         assert status in (200, 201, 403, 404)
 
 
+@pytest.mark.slow
 def test_every_route_of_the_description_is_tested(served: Served) -> None:
     described = httpx2.get(f"{served.url}/openapi.json", timeout=60).json()
     routes = {(method, path) for path, methods in described["paths"].items() for method in methods}
@@ -80,6 +81,7 @@ def test_no_answer_has_a_secret(served: Served) -> None:
     assert '"url":"**********"' in texts[-2]
 
 
+@pytest.mark.slow
 def test_words_say_what_is_wrong(served: Served) -> None:
     unknown = ask(served, Role.ADMIN, "POST", "/v1/subscriptions", {**BODY, "sink": {**SINK, "tabel": "x"}})
     assert (unknown.status_code, unknown.json()["detail"]) == (
@@ -92,6 +94,7 @@ def test_words_say_what_is_wrong(served: Served) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.secrets")
 def test_no_file_of_the_server_is_read(served: Served) -> None:
     sink = {"type": "sql", "url_file": "/etc/hostname"}
@@ -99,6 +102,7 @@ def test_no_file_of_the_server_is_read(served: Served) -> None:
     assert (refused.status_code, "send the value itself as url" in refused.text) == (422, True)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.access")
 def test_a_large_body_is_not_read(served: Served) -> None:
     body = {**BODY, "where": "x" * MOST_BYTES}

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from tailrace_common.settings import Settings
 from tailrace_server.api.metrics import ServerMetrics
@@ -88,6 +89,7 @@ def answers(count: int) -> list[Answer]:
     ]
 
 
+@pytest.mark.slow
 def test_the_first_thousand_have_their_own_series_and_the_others_are_taken_together() -> None:
     metrics = ServerMetrics()
     metrics.registry.register(SubscriptionMetrics(lambda: answers(MOST + 3)))
@@ -119,5 +121,6 @@ def test_a_meta_database_that_is_gone_is_said_and_the_rest_goes_on(tmp_path: Pat
     assert "tailrace_subscription" not in text
 
 
+@pytest.mark.slow
 def test_a_server_answers_with_them_without_a_key(served: Served) -> None:
     assert "tailrace_server_meta_database_up 1.0" in httpx2.get(f"{served.url}/metrics", timeout=60).text

@@ -78,6 +78,7 @@ def test_a_refusal_says_why_and_repeats_nothing(open_to_tokens: Served, issuer: 
     assert "unknown or was revoked" in ask(open_to_tokens, "tailrace_wrong", "GET", ONE).text
 
 
+@pytest.mark.slow
 def test_an_issuer_that_does_not_answer_is_no_refusal(open_to_tokens: Served, issuer: Issuer) -> None:
     issuer.broken = True
     answer = ask(open_to_tokens, token(issuer, "ops"), "GET", "/v1/subscriptions")

@@ -53,6 +53,7 @@ def _refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sink.write([Piece((), letters)])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_refused")
 def test_they_are_listed_by_a_command_that_works_and_counted_as_they_are() -> None:
     before = details()
@@ -66,6 +67,7 @@ def test_they_are_listed_by_a_command_that_works_and_counted_as_they_are() -> No
     assert (after["letters"], after["letters_since"]) == (2, before["letters_since"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_refused")
 @pytest.mark.parametrize(
     "words", [("--letters",), (REFERENCE, "--replay"), (REFERENCE, "--letters", "--server", "http://127.0.0.1:1")]
@@ -75,6 +77,7 @@ def test_what_cannot_be_is_said(words: tuple[str, ...]) -> None:
     assert (code, "--letters" in errors) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_refused")
 def test_without_any_left_nothing_is_shown(tmp_path: Path) -> None:
     (tmp_path / "copy.db").unlink()

@@ -53,6 +53,7 @@ def test_the_same_request_again_is_the_same_subscription(subscriptions: Subscrip
     assert subscriptions.all(CLUSTER) == [first[0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("different", "what"),
     [
@@ -237,6 +238,7 @@ def test_a_lapsed_owner_is_refused(database: MetaDatabase, subscriptions: Subscr
     assert list(heir.renew(1)) == [claim.subscription.id]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.snapshot")
 def test_ranges_are_kept_for_the_next_owner(subscriptions: Subscriptions, worker: NewWorker) -> None:
     subscriptions.subscribe(request(), "test")

@@ -172,6 +172,7 @@ def test_an_issuer_that_is_down(issuer: Issuer, tokens: Tokens, clock: Clock) ->
         tokens.caller(issuer.token(exp=NOW + 10 * 86_400))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("document", "words"),
     [

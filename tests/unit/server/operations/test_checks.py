@@ -232,6 +232,7 @@ def test_a_filter_of_rows_is_checked_against_table_and_sink() -> None:
         assert (name, ok, says in words) == ("where", False, True), words
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.checked")
 @pytest.mark.parametrize(
     ("sink", "knows_rows"),

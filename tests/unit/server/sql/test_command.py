@@ -103,6 +103,7 @@ def test_what_is_refused_points_at_its_word(sql: Sql, statement: str, words: str
         assert answer.stderr.splitlines()[-1].removeprefix("tailrace: ") == carets
 
 
+@pytest.mark.slow
 def test_help_at_the_prompt_lists_the_statements(capsys: pytest.CaptureFixture[str]) -> None:
     lines = iter(("HELP;", "SHOW", "  SUBSCRIPTIONS;"))
     assert command._statement(lambda _: next(lines)) == "SHOW\n  SUBSCRIPTIONS;\n"

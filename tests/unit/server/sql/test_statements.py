@@ -37,6 +37,7 @@ def parsed(text: str) -> Statement:
     return statement.statement
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "statement"),
     [

@@ -181,12 +181,14 @@ def test_signing_in_and_out(served: Served, browser: NewBrowser) -> None:
     assert str(somebody.page.url).endswith("/subscriptions?q=a&state=paused")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cookie", ["", "x", "gAAAAA", "x" * 5000, "{}", "\u00e9"])
 def test_a_cookie_that_is_none_is_a_stranger(served: Served, cookie: str) -> None:
     headers = {b"Cookie": f"{COOKIE}={cookie}".encode("latin-1")}
     assert httpx2.get(f"{served.url}{ONE}", headers=headers, timeout=60).status_code == 303
 
 
+@pytest.mark.slow
 def test_a_sealed_text_of_another_kind_is_no_session(served: Served) -> None:
     sealed = Sealer(served.site.settings.server.key_file).seal('{"type": "sql"}')
     assert httpx2.get(f"{served.url}{ONE}", cookies={COOKIE: sealed}, timeout=60).status_code == 303
@@ -210,6 +212,7 @@ def test_every_answer_has_the_policy_and_no_page_has_anything_inline(browser: Ne
     assert admin.get("/v1/nothing").json() == {"detail": "Not Found"}
 
 
+@pytest.mark.slow
 def test_a_large_or_strange_form_is_refused(served: Served, browser: NewBrowser) -> None:
     operator = browser(Role.OPERATE)
     operator.get(ONE)

@@ -71,6 +71,7 @@ def test_tables_are_none_where_kafka_does_not_answer(browser: NewBrowser) -> Non
     assert browser(Role.READ).get("/subscriptions/tables").status_code == 403
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.checked")
 @pytest.mark.parametrize(
     ("values", "field", "words"),

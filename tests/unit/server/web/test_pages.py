@@ -41,6 +41,7 @@ def in_order(text: str, words: Sequence[str]) -> bool:
     return indexes == sorted(indexes)
 
 
+@pytest.mark.slow
 def test_an_empty_list_says_what_to_do(browser: NewBrowser) -> None:
     assert "Nobody has asked for a table yet" in browser(Role.OPERATE).page.text
     reader = browser(Role.READ)
@@ -175,6 +176,7 @@ def test_a_target_is_dropped_where_that_is_asked(served: Served, browser: NewBro
     assert [row["name"] for row in served.operations.all()] == ["other"]
 
 
+@pytest.mark.slow
 def test_the_audit(served: Served, browser: NewBrowser) -> None:
     asked(served, "warehouse")
     served.operations.pause("warehouse")
@@ -184,6 +186,7 @@ def test_the_audit(served: Served, browser: NewBrowser) -> None:
     assert SECRET not in text
 
 
+@pytest.mark.slow
 def test_the_colours_are_kept(browser: NewBrowser) -> None:
     reader = browser(Role.READ)
     assert 'data-theme="auto"' in reader.page.text

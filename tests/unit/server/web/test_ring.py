@@ -45,6 +45,7 @@ def test_ranges_are_drawn_together_where_nobody_sees_them_apart(ranges: list[tup
     assert len(ARC.findall(arcs(ranges))) == count
 
 
+@pytest.mark.slow
 def test_many_ranges_make_a_short_path() -> None:
     step = 2**64 // 100_000
     ranges = [(MIN_TOKEN + index * step, MIN_TOKEN + index * step + step // 2) for index in range(100_000)]

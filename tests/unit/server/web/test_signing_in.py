@@ -141,6 +141,7 @@ def test_an_id_token_that_does_not_count(
     assert sign_in(stranger).url.path == ONE
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.sign-in")
 def test_unsigned_tokens_are_never_taken(served: Served, provider: Provider, browser: NewBrowser) -> None:
     stranger = browser()
@@ -210,6 +211,7 @@ def test_nobody_is_signed_in_by_an_answer_to_somebody_else(
     assert (repeated.status_code, provider.refusals[-1]) == (401, "code")
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.sign-in")
 def test_an_attempt_ends_after_ten_minutes(served: Served, provider: Provider, browser: NewBrowser) -> None:
     slow = browser()

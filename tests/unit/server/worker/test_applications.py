@@ -117,6 +117,7 @@ def test_it_is_told_its_claim_and_no_secret(site: Site, monkeypatch: pytest.Monk
     assert "PYSPARK_GATEWAY_PORT" not in record
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.own-application")
 @pytest.mark.parametrize("operation", [transitions.paused, transitions.cancelled])
 def test_it_ends_with_its_subscription_and_is_released(site: Site, operation: transitions.Transition) -> None:
@@ -140,6 +141,7 @@ def test_a_worker_that_leaves_waits_for_its_end(site: Site) -> None:
     assert site.subscriptions.get(identity).owner is None
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.own-application", "subscription.isolated")
 def test_one_that_dies_is_started_again_with_growing_pauses_under_a_new_token(site: Site) -> None:
     identity = site.subscribe()
@@ -176,6 +178,7 @@ def test_an_earlier_process_keeps_no_progress(site: Site) -> None:
         site.leases.with_new_token(claim)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "state", "reason"),
     [
@@ -194,6 +197,7 @@ def test_what_it_says_at_its_end_is_kept(site: Site, how: str, state: State, rea
     assert (stored.state, stored.reason) == (state, reason)
 
 
+@pytest.mark.slow
 def test_what_it_waits_for_is_told(site: Site) -> None:
     identity = site.subscribe()
     site.how = "waits"

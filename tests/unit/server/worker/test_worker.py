@@ -120,6 +120,7 @@ def test_what_an_operator_ends_is_finished_and_released(site: Site, operation: t
     assert (worker.running, site.state(identity)[1]) == (0, None)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.isolated")
 @pytest.mark.parametrize("ended", [0, 1, 2])
 def test_what_an_operator_ends_ends_no_other(site: Site, ended: int) -> None:

@@ -39,6 +39,7 @@ def run(lake: Path, *words: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_tables_are_listed_compacted_and_vacuumed(lake: Path) -> None:
     listed = run(lake, "tables")
     assert [(one["table"], one["version"], one["files"]) for one in listed] == [
@@ -50,6 +51,7 @@ def test_tables_are_listed_compacted_and_vacuumed(lake: Path) -> None:
     assert len(DeltaTable(lake / "shop.plain").to_pyarrow_table()) == 4
 
 
+@pytest.mark.slow
 def test_what_is_older_than_a_week_is_removed_and_the_rest_stays(lake: Path) -> None:
     """Files that no commit named too, as a crash leaves them."""
     run(lake, "compact")
@@ -65,6 +67,7 @@ def test_what_is_older_than_a_week_is_removed_and_the_rest_stays(lake: Path) -> 
     assert len(DeltaTable(table).to_pyarrow_table()) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -39,6 +39,7 @@ def sink(database: Database) -> Iterator[SqlSink]:
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.promise("compare.finds")
 def test_each_row_and_static_row_is_found_in_the_bucket_of_its_token(sink: SqlSink) -> None:
     sink.write([piece([*(LOG.insert((key,), (1,), key, v="a") for key in range(9)), LOG.static((3,), 7, s="x")])])

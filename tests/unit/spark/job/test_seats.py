@@ -95,6 +95,7 @@ def test_each_member_has_all_records_up_to_where_it_is_once(data: st.DataObject)
             assert member.next == max(position, member.start)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.shared-reading", "subscription.isolated")
 def test_who_stands_still_is_left_behind_and_the_others_go_on() -> None:
     seats = Seats(Clock())

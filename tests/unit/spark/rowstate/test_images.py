@@ -126,6 +126,7 @@ def follow(rows: Rows, images: list[Image]) -> None:
             assert differs == (column in image.changed)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(updates, st.lists(st.integers(8, 12), min_size=6, max_size=6), hidings)
 def test_images_in_a_row_end_in_what_is_visible(
@@ -146,6 +147,7 @@ def test_images_in_a_row_end_in_what_is_visible(
         assert images.expire(partition, now, now) == []
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(updates, st.randoms(use_true_random=False))
 def test_the_order_of_updates_does_not_show_in_the_end(history: list[list[Change]], random: Random) -> None:

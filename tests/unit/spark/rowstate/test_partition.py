@@ -50,6 +50,7 @@ def model(changes: list[Change]) -> Partition:
     return Partition(whole, known)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(histories, st.randoms(use_true_random=False))
 def test_any_order_gives_what_all_changes_together_say(changes: list[Change], random: Random) -> None:
@@ -58,6 +59,7 @@ def test_any_order_gives_what_all_changes_together_say(changes: list[Change], ra
     assert absorbed(changes) == absorbed(shuffled) == model(changes)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(st.lists(counters.changes, max_size=6), st.lists(deletions, max_size=2), st.randoms(use_true_random=False))
 def test_counters_and_deletions_of_partitions_in_any_order(
@@ -72,6 +74,7 @@ def test_counters_and_deletions_of_partitions_in_any_order(
     assert absorbed(said) == absorbed(shuffled) == model(said)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(histories, histories)
 def test_exactly_what_a_change_touches_is_told(known: list[Change], changes: list[Change]) -> None:

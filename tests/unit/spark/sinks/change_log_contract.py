@@ -203,6 +203,7 @@ class ChangeLogContract:
         assert (place_of(letter), letter["message"]) == (("t.shop.broken", 0, 0), b"\0message".hex())
         assert done.refused["shop.broken"] == letter["reason"]
 
+    @pytest.mark.slow
     @pytest.mark.promise("lake.names")
     @pytest.mark.parametrize("what", [*NAMES, *FIELDS])
     def test_a_table_of_any_names_goes_out(self, stores: Callable[[], Outside], what: str) -> None:
@@ -253,6 +254,7 @@ class ChangeLogContract:
         sink.close()
         sink.close()
 
+    @pytest.mark.slow
     def test_a_key_keeps_its_order(self, stores: Callable[[], Outside]) -> None:
         outside, topic = stores(), Topic()
         log = Log(PLAIN)
@@ -266,6 +268,7 @@ class ChangeLogContract:
         assert changes_of(records, PLAIN) == delivered_by(*pieces)
         require_order(records)
 
+    @pytest.mark.slow
     def test_a_batch_that_comes_again_is_recognised(self, stores: Callable[[], Outside]) -> None:
         """With a restart in between, and once more after the batch behind it."""
         outside = stores()
@@ -281,6 +284,7 @@ class ChangeLogContract:
             assert len(records) == len(once(records))
             assert len(outside.dead_letters()) == 1
 
+    @pytest.mark.slow
     def test_a_batch_may_come_again_with_more_behind_it(self, stores: Callable[[], Outside]) -> None:
         """As of a stream without its checkpoint: cut otherwise."""
         outside = stores()
@@ -321,6 +325,7 @@ class ChangeLogContract:
             sink.close()
         return False
 
+    @pytest.mark.slow
     def test_a_batch_that_failed_goes_out_by_the_same_sink(self, stores: Callable[[], Outside]) -> None:
         """The stream holds it and tries again, without a restart."""
         outside = stores()
@@ -384,6 +389,7 @@ class ChangeLogContract:
             found.absorb(change)
         assert found == wanted
 
+    @pytest.mark.slow
     def test_what_goes_out_replayed_is_what_the_sql_sink_shows(
         self, stores: Callable[[], Outside], tmp_path: Path
     ) -> None:

@@ -126,6 +126,7 @@ class LettersContract:
         assert [one.message for one in found] == [one.message for one in IN_ORDER]
         assert [one.record_id.schema_id for one in found] == [ENCODER.schema_id] * 7
 
+    @pytest.mark.slow
     @pytest.mark.promise("upgrade.records")
     def test_letters_without_a_number_are_read(self, stores: Callable[[], Lettered]) -> None:
         """Versions before there was one wrote them, and the same otherwise."""
@@ -158,6 +159,7 @@ class LettersContract:
         with closing(store.open()) as sink:
             cast("ReachableSink", sink).reach()
 
+    @pytest.mark.slow
     def test_what_is_understood_now_is_taken_in_and_goes(self, stores: Callable[[], Lettered]) -> None:
         store = stores()
         self.deliver(store, *LETTERS)
@@ -217,6 +219,7 @@ class LettersContract:
                 assert step > 1
                 return
 
+    @pytest.mark.slow
     def test_a_stream_delivers_again_what_was_replayed(self, stores: Callable[[], Lettered]) -> None:
         """It was not finished with the batch when it ended; the letters that it makes again are no changes more."""
         store = stores()
@@ -228,6 +231,7 @@ class LettersContract:
         self.require(store, 0, 1, 2)
         assert self.waiting(store) == []
 
+    @pytest.mark.slow
     def test_a_stream_delivers_again_what_was_replayed_and_understands_it(self, stores: Callable[[], Lettered]) -> None:
         """As it would without its checkpoint, now that the schema is there."""
         store = stores()
@@ -238,6 +242,7 @@ class LettersContract:
             self.require(store, 0, 1, 2, 3)
         assert self.waiting(store) == []
 
+    @pytest.mark.slow
     def test_a_stream_delivers_meanwhile(self, stores: Callable[[], Lettered]) -> None:
         """What it delivered before, and more letters; another replay takes what this one did not meet."""
         store = stores()
@@ -265,6 +270,7 @@ class LettersContract:
         assert written >= 1
         self.require(store, *range(4 + written))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("inside", ["the stream's batch", "the replay"])
     def test_a_stream_that_understands_them_delivers_meanwhile(
         self, stores: Callable[[], Lettered], inside: str

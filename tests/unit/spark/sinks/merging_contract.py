@@ -139,6 +139,7 @@ class MergingContract:
         sink.close()
         sink.close()
 
+    @pytest.mark.slow
     def test_rows_come_and_go_batch_by_batch(self, followed: Followed) -> None:
         log, seen = Log(PLAIN), []
         with closing(followed.open()) as sink:
@@ -157,6 +158,7 @@ class MergingContract:
             [(1, None, None), (2, "b", None), (3, None, 3)],
         ]
 
+    @pytest.mark.slow
     def test_a_row_of_a_view_goes_with_its_marker(self, followed: Followed) -> None:
         """A view by another column than its base table's key: what leaves it keeps its cells, and a dead marker."""
         log, time = Log(VIEW), Time()
@@ -177,6 +179,7 @@ class MergingContract:
             sink.sweep()
             assert followed.rows(VIEW, "owner", "id", "v") == [("cy", 2, "b")]
 
+    @pytest.mark.slow
     def test_statics_stand_in_each_row_or_alone(self, followed: Followed) -> None:
         log, columns = Log(WIDE), ("id", "c", "s", "v")
         write(followed, log.static((1,), 5, s="S"), log.static((2,), 5, s="T"), log.insert((1,), (1,), 5, v="a"))
@@ -188,6 +191,7 @@ class MergingContract:
         write(followed, log.delete_partition((2,), 9))
         assert followed.rows(WIDE, *columns) == [(1, 1, None, "a"), (1, 2, None, "b")]
 
+    @pytest.mark.slow
     def test_deletions_of_ranges_reach_rows_before_and_after_them(self, followed: Followed) -> None:
         log, key = Log(ORDERS), ("ann",)
         rows = [log.insert(key, (day, number), 10, note=f"{day}/{number}") for day in (1, 2) for number in (1, 2, 3)]
@@ -319,6 +323,7 @@ class MergingContract:
         assert followed.dead_letters() == 1
         assert followed.rows(PLAIN, "id", "w") == [(number, number) for number in range(3)]
 
+    @pytest.mark.slow
     def test_columns_come_and_go(self, followed: Followed) -> None:
         """What a dropped column had is no data, though it comes back under its name and with another type."""
         write(followed, Log(PLAIN).insert((1,), (), 10, v="a", w=1), Log(PLAIN).update((2,), (), 10, v="b"))
@@ -343,6 +348,7 @@ class MergingContract:
         write(followed, Log(again).update((3,), (), 30, v="new"))
         assert followed.rows(PLAIN, "id", "v", "w") == [(1, None, 1), (3, "new", None)]
 
+    @pytest.mark.slow
     def test_what_expires_goes_when_it_is_swept(self, followed: Followed) -> None:
         log, time = Log(PLAIN), Time()
         write(
@@ -363,6 +369,7 @@ class MergingContract:
                 assert sink.sweep() == swept
             assert followed.rows(PLAIN, "id", "v", "w") == rows
 
+    @pytest.mark.slow
     def test_a_truncation_takes_what_was_written_before_it(self, followed: Followed) -> None:
         log, time, at = Log(WIDE), Time(), 50 * SECOND
         columns = ("id", "c", "s", "v")
@@ -377,6 +384,7 @@ class MergingContract:
         write(followed, log.insert((2,), (1,), at + 5, v="new"), time=time)
         assert (2, 1, None, "new") in followed.rows(WIDE, *columns)
 
+    @pytest.mark.slow
     @pytest.mark.promise("sinks.behind-truncation")
     def test_a_truncation_takes_what_stands_before_it_in_each_hosts_log(self, followed: Followed) -> None:
         """Whatever the write times, and whichever host tells first."""

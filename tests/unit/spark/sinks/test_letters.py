@@ -309,6 +309,7 @@ def test_a_lake_of_a_later_version_is_refused(tmp_path: Path) -> None:
     TestDelta().test_letters_of_a_later_version_are_refused_before_anything_is_written(lambda: store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", ["the stream's batch", "the replay"])
 def test_of_a_history_and_a_replay_one_fails(tmp_path: Path, inside: str) -> None:
     """Both write the same place, which was not there when they began."""

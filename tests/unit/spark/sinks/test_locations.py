@@ -96,6 +96,7 @@ def test_addresses_with_passwords_are_refused_and_not_shown(tmp_path: Path, kind
     assert SECRET not in str(raised.value)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("sinks.locations")
 @pytest.mark.parametrize(
     ("kind", "said"),

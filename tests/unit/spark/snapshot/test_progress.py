@@ -141,6 +141,7 @@ def test_requests_are_taken_once_and_concern_their_table_alone() -> None:
     assert started.active
 
 
+@pytest.mark.slow
 @pytest.mark.promise("snapshots.read-back")
 def test_which_tables_were_read_is_known_after_many_more_snapshots() -> None:
     """Those that ended long ago are forgotten, but for their tables; of a table that was not begun nothing was read."""

@@ -111,6 +111,7 @@ def test_collections_and_counters_go_by_way_of_changes() -> None:
     assert not writes_pages_of(replace(table({"k": "int"}, regular={"n": "counter"}), flags=frozenset({"counter"})))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("snapshots.once")
 def test_a_row_has_one_number_whatever_it_says_and_others_have_others() -> None:
     def numbers(*changes: Any) -> list[int]:

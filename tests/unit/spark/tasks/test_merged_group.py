@@ -95,6 +95,7 @@ def test_rows_are_those_of_select() -> None:
     assert set(rows["problem"].to_pylist()) == {None}
 
 
+@pytest.mark.slow
 @pytest.mark.promise("spark.merged")
 @pytest.mark.parametrize("seed", range(8))
 def test_they_are_the_same_however_changes_are_cut_repeated_and_ordered(seed: int) -> None:

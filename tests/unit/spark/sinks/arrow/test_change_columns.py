@@ -86,6 +86,7 @@ def test_columns_say_what_records_say_of_any_values(changes: list[Change]) -> No
     same_rows(changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", [column for column in SIMPLE if column not in TABLE.static], ids=lambda c: c.name)
 def test_every_simple_type_has_a_column(column: object) -> None:
     """Ordinary values are never left to records."""
@@ -175,6 +176,7 @@ class _Counting:
         self._store.append(name, stored, pa.RecordBatchReader.from_batches(rows.schema, batches), *more, **named)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [HistoryLimits(changes=3), HistoryLimits(bytes=60)], ids=["changes", "bytes"])
 def test_more_than_columns_take_at_once_are_all_there(tmp_path: Path, limits: HistoryLimits) -> None:
     log = Log(TABLE)

@@ -143,6 +143,7 @@ def test_a_batch_is_one_commit_of_each_table(tmp_path: Path) -> None:
     assert [(one.version(), one.history(1)[0]["operation"]) for one in tables] == [(1, "MERGE"), (1, "MERGE")]
 
 
+@pytest.mark.slow
 def test_rows_that_are_there_are_put_in_their_place(tmp_path: Path) -> None:
     """Whether others of the batch are new, or all; and new ones stand beside them."""
     followed, log = local(tmp_path), Log(PLAIN)
@@ -173,6 +174,7 @@ class _Between(DeltaStore):
             self._then.pop()()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("delta.current")
 @pytest.mark.parametrize("widens", [False, True], ids=["the same columns", "a column more"])
 def test_what_another_writer_has_shown_is_not_shown_twice(tmp_path: Path, widens: bool) -> None:

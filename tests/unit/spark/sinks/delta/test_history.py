@@ -100,6 +100,7 @@ def test_a_batch_is_one_commit_of_each_table(tmp_path: Path) -> None:
     assert len(stored.records()) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.promise("delta.once")
 def test_what_is_there_is_told_behind_many_commits(tmp_path: Path) -> None:
     """Every so many commits there is a checkpoint, which a later process begins at."""

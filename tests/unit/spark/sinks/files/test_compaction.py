@@ -44,6 +44,7 @@ def test_an_overtaken_stream_writes_nothing_into_a_pack(tmp_path: Path) -> None:
     contract.test_a_stream_that_was_overtaken_does_not_write_into_what_is_packed(lambda: local(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("files.compaction")
 def test_a_compaction_that_takes_longer_than_files_stay_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -52,11 +53,13 @@ def test_a_compaction_that_takes_longer_than_files_stay_loses_nothing(
     contract.test_one_that_takes_longer_than_files_stay_loses_nothing(lambda: local(tmp_path), monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("files.compaction")
 def test_a_reader_beside_a_compaction_sees_each_change_once(tmp_path: Path) -> None:
     CompactingContract().test_what_was_replaced_goes_after_some_hours(lambda: local(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("files.compaction")
 def test_two_compactions_double_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contract = CompactingContract()

@@ -21,6 +21,7 @@ class TestInADirectory(DroppingContract):
         return lambda: local(tmp_path / str(next(numbers)), format=request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("subscription.target-dropped")
 def test_the_same_records_can_be_written_anew(tmp_path: Path) -> None:
     DroppingContract().test_files_go_and_those_of_others_stay(lambda: local(tmp_path), packed=False)

@@ -143,6 +143,7 @@ LARGEST: list[tuple[str, object, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("files.values")
 @pytest.mark.parametrize(("kind", "value", "arrow"), LARGEST, ids=[kind for kind, *_ in LARGEST])
 def test_the_widest_value_of_each_type_fits(tmp_path: Path, kind: str, value: object, arrow: str) -> None:

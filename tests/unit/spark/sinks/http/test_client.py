@@ -45,6 +45,7 @@ def address() -> Iterator[str]:
         yield server.address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pause", PAUSES)
 def test_an_answer_without_an_end_counts_by_its_status(address: str, pause: str) -> None:
     settings = HttpSinkSettings(url=address, timeout_seconds=1)

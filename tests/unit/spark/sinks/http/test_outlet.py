@@ -201,6 +201,7 @@ def test_the_same_process_sends_again_only_what_was_not_answered(posted: Callabl
     assert [request.changes[0]["offset"] for request in one.endpoint.requests[failed:]] == [2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("http.refused")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 422, 425, 451])
 def test_what_is_refused_goes_to_the_dead_letters(posted: Callable[..., Posted], status: int) -> None:

@@ -32,6 +32,7 @@ def table_of_two_manifests(store: IcebergStore) -> Any:
     return opened.iceberg
 
 
+@pytest.mark.slow
 def test_a_manifest_is_judged_by_its_own_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread has begun to judge the manifest of the removed file, when another judges the other manifest."""
     table = table_of_two_manifests(IcebergStore(IcebergSinkSettings(path=str(tmp_path), mode="current")))

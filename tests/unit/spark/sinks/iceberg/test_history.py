@@ -196,6 +196,7 @@ def test_what_is_noted_outlives_compaction_and_expiry(local: Stores) -> None:
     assert len(stored.records()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.promise("iceberg.once")
 def test_what_a_crash_left_is_removed_when_it_is_a_day_old(local: Stores) -> None:
     stored, topic, log = local(), Topic(), Log(PLAIN)

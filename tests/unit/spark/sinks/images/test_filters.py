@@ -101,6 +101,7 @@ def expected(all_images: dict[int, Imaged], matches: Matches) -> dict[int, objec
     return values_by_offset
 
 
+@pytest.mark.slow
 @pytest.mark.promise("shaping.row-filter")
 @pytest.mark.parametrize(("where", "matches"), CONDITIONS.items(), ids=CONDITIONS)
 @given(batches=st.lists(st.lists(one_change, min_size=1, max_size=6), min_size=1, max_size=4))

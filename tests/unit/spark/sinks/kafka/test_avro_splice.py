@@ -123,6 +123,7 @@ def test_names_that_avro_has_not(name: str) -> None:
     as_records(Log(of).insert((5,) * len(of.partition_key), (6,) * len(of.clustering), 9, **values), of)
 
 
+@pytest.mark.slow
 def test_the_ends_of_all_types() -> None:
     for change in extremes():
         as_records(change, TYPES)

@@ -104,6 +104,7 @@ class LakeCurrentContract(MergingContract):
                 sink.write([piece(second)])
             require_select(followed, [*first, *second], f"step {step} failed")
 
+    @pytest.mark.slow
     @pytest.mark.promise("delta.current")
     def test_of_two_that_write_at_a_time_one_fails_and_is_written_again(
         self, another: Callable[[], FollowedLake]
@@ -119,6 +120,7 @@ class LakeCurrentContract(MergingContract):
         sink.write(mine)
         assert followed.rows(PLAIN, "id", "v", "w") == [(1, "other", 5)]
 
+    @pytest.mark.slow
     def test_compacting_in_between_changes_nothing(self, another: Callable[[], FollowedLake]) -> None:
         followed, done = another(), list[Change]()
         for batch in batches():
@@ -155,6 +157,7 @@ class LakeCurrentContract(MergingContract):
         assert set(followed.columns(PLAIN)) == {"id", "_x56_", "w"}
         assert followed.rows(PLAIN, "id", "_x56_", "w") == [(1, 5, 9), (2, 6, None)]
 
+    @pytest.mark.slow
     @pytest.mark.promise("lake.names")
     @pytest.mark.parametrize("what", [*NAMES, *FIELDS])
     def test_a_table_of_any_names_is_followed(self, another: Callable[[], FollowedLake], what: str) -> None:

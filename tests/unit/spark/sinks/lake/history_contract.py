@@ -83,6 +83,7 @@ class LakeHistoryContract(ChangeLogContract):
 
     narrow: ClassVar[Mapping[str, str]] = {}
 
+    @pytest.mark.slow
     @pytest.mark.promise("delta.once")
     def test_a_step_that_fails_once_leaves_one_copy(self, stores: Callable[[], History]) -> None:
         """Also where a commit was made and the sink was told that it was not."""

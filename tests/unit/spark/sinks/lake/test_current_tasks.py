@@ -219,6 +219,7 @@ def test_tables_that_tasks_cannot_write_are_the_drivers_before_any_task_runs(fol
     assert sink_of(followed).plan(others, []).partitions == {"t.shop.other": 3}
 
 
+@pytest.mark.slow
 def test_a_truncation_is_the_drivers(followed: Followed) -> None:
     sink = made(followed)
     with pytest.raises(DriverOnlyError, match="a truncation of"):

@@ -92,6 +92,7 @@ def test_a_table_of_an_earlier_version_goes_on(stores: Stores) -> None:
     assert record["truncations"] == encode_truncations(truncations).hex()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("catalog.later-versions")
 def test_a_table_of_a_later_version_ends_the_stream(stores: Stores) -> None:
     """Its changes stay in the topic: they are no dead letters."""

@@ -68,6 +68,7 @@ def rows(*numbers: int, topic: Topic) -> Piece:
     return topic.piece(*(LOG.insert((number,), (), number, v=f"{number}") for number in numbers))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("tasks.attempts")
 def test_two_attempts_at_a_partition_come_out_as_one(stored: Stored) -> None:
     """A repeated task beside the one that Spark has given up, in the middle of its pieces."""
@@ -126,6 +127,7 @@ def test_a_batch_of_which_one_table_is_committed_comes_again_for_the_others(stor
     assert len(stored.dead_letters()) == 1
 
 
+@pytest.mark.slow
 def test_what_the_plan_has_not_made_ready_is_asked_for(stored: Stored) -> None:
     """A table, and a column that it lacks, which a task does not add."""
     sink, topic = sink_of(stored), Topic()

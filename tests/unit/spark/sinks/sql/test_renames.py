@@ -27,6 +27,7 @@ def write(database: Database, *batches: tuple[int, Change]) -> None:
         sink.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("history", "columns"),
     [

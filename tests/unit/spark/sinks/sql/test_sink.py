@@ -42,6 +42,7 @@ def test_texts_of_every_script_go_in_whatever_the_database_is_made_for(database:
     assert database.select("SELECT * FROM shop_plain") == [(at, text, None) for at, text in enumerate(texts)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("history", "rows"),
     [
@@ -459,6 +460,7 @@ def named(number: int, name: str, **columns: str) -> Table:
     return table({"id": "int"}, regular=columns or {"v": "text"}, keyspace="shop", name=name, table_id=UUID(int=number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "names",
     [

@@ -18,6 +18,7 @@ from tailrace_spark.sinks.state_store.state_table import KEYS
 from tests import mariadb, pgbouncer, postgres
 
 
+@pytest.mark.slow
 def test_many_that_open_a_new_sqlite_file_at_once_all_get_it(tmp_path: Path) -> None:
     """SQLite tells all but one of those that ask for its WAL that the file is locked, at once and not after its wait.
 
