@@ -84,6 +84,7 @@ def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
             assert stream.snapshots.tables == (snapshot,)
 
 
+@pytest.mark.promise("snapshots.begun-without")
 @pytest.mark.long
 def test_a_stream_that_began_without_existing_rows_copies_them_only_when_it_is_told(
     place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -29,6 +29,7 @@ def test_a_new_stream_copies_them_by_default() -> None:
     assert not copied(NEW, started=False, snapshot="never")
 
 
+@pytest.mark.promise("snapshots.begun-without")
 def test_a_stream_that_began_without_copies_nothing_until_its_settings_say_so() -> None:
     """Neither for a setting that is gone from its file, nor for a default that an upgrade changed."""
     rows = existing_rows(StreamSettings(), NEW, started=True, refused=None)
@@ -37,6 +38,7 @@ def test_a_stream_that_began_without_copies_nothing_until_its_settings_say_so() 
     assert copied(NEW, started=True, snapshot="initial")
 
 
+@pytest.mark.promise("snapshots.begun-without")
 def test_a_stream_that_died_before_it_knew_its_tables_still_copies_them() -> None:
     """Spark has noted where it begins, and the snapshot has planned nothing: its choice was noted before both."""
     noted = snapshots_from_json(replace(NEW, copies=True).to_json())
