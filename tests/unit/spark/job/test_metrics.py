@@ -162,15 +162,10 @@ def test_nothing_else_is_answered() -> None:
             assert (answer.code, answer.read()) == (404, b"paths: /, /health/live, /health/ready, /status, /metrics\n")
 
 
-def test_the_root_is_the_status() -> None:
-    metrics = StreamMetrics(Target("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
-    assert status(metrics, "/") == status(metrics)
-
-
-def status(metrics: StreamMetrics, path: str = "/status") -> dict[str, Any]:
+def status(metrics: StreamMetrics) -> dict[str, Any]:
     with (
         MetricsServer(metrics, "127.0.0.1", 0) as server,
-        urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=60) as answer,
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/status", timeout=60) as answer,
     ):
         found: dict[str, Any] = json.loads(answer.read())
         return found
