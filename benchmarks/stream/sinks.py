@@ -43,7 +43,7 @@ class NoSink:
 def settings_of(bootstrap: str, prefix: str, checkpoint: Path, **stream: Any) -> Settings:
     """The stream's settings."""
     kafka = {"bootstrap.servers": bootstrap}
-    own = {"checkpoint": str(checkpoint), **stream}
+    own = {"snapshot": "never", "checkpoint": str(checkpoint), **stream}
     return Settings.model_validate({"kafka": kafka, "topics": {"prefix": prefix}, "stream": own})
 
 

@@ -22,7 +22,7 @@ class Progress:
     `durable`: up to there no crash of the node can take changes back. `parked` mutations wait for a definition or a
     topic, and are published later; `quarantined` segments are read up to their damage only. `complete_to`: what had
     been released to the agent by then, in milliseconds of its clock, is at or below `position`. It is None where the
-    agent has not come so far yet, or is of an earlier version.
+    agent has not come so far yet, or is of an earlier version. `name` is the node's, or its address, for people.
     """
 
     cluster: str
@@ -34,6 +34,7 @@ class Progress:
     parked: int = 0
     quarantined: int = 0
     complete_to: int | None = None
+    name: str | None = None
 
     def age(self, now: float) -> float:
         """Seconds since it was written, by our clock, which is `now`, in seconds; never below 0."""
@@ -51,8 +52,8 @@ def progress_key(cluster: str, host: str) -> bytes:
 
 
 def encode_progress(progress: Progress) -> bytes:
-    """{position: {epoch, segment, offset}, durable: the same, at, caught_up, parked, quarantined, complete_to where it
-    is known, format: 1}."""
+    """{position: {epoch, segment, offset}, durable: the same, at, caught_up, parked, quarantined, complete_to and
+    name where they are known, format: 1}."""
     record: dict[str, object] = {
         "position": _record(progress.position),
         "durable": _record(progress.durable),
@@ -64,6 +65,8 @@ def encode_progress(progress: Progress) -> bytes:
     }
     if progress.complete_to is not None:
         record["complete_to"] = progress.complete_to
+    if progress.name is not None:
+        record["name"] = progress.name
     return json.dumps(record, separators=(",", ":")).encode()
 
 
@@ -86,6 +89,7 @@ def decode_progress(key: bytes, value: bytes) -> Progress:
             int(record["parked"]),
             int(record["quarantined"]),
             None if record.get("complete_to") is None else int(record["complete_to"]),
+            None if record.get("name") is None else str(record["name"]),
         )
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         words = f"{type(error).__name__}: {str(error)[:200]}"

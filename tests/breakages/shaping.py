@@ -108,7 +108,7 @@ BREAKAGES: Final = {
     "an-error-that-is-only-logged": breakage(
         "what a stream waits for is reported while it waits",
         "tailrace_spark.job.retry:Retry.until_done",
-        drop("self._metrics.failed(need, str(error))"),
+        drop("self._metrics.failed(need, *problem_and_remedy(error))"),
         Red(
             "integration/test_stream.py",
             "test_it_waits_for_topics_and_the_first_generation",

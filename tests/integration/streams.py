@@ -23,8 +23,9 @@ class StreamProcess(CommandProcess):
     """One `tailrace stream` into a sink, a SQL one's URL or a section; its settings, log and checkpoint are below
     `directory`.
 
-    `stream` are more settings of its section, `program` is what Python is told to run as `tailrace`,
-    `memory` that of Spark's driver, `master` Spark's, `sections` are further sections of the file.
+    `stream` are more settings of its section, as TOML; unless they say so, no existing rows are copied. `program` is
+    what Python is told to run as `tailrace`, `memory` that of Spark's driver, `master` Spark's, `sections` are further
+    sections of the file.
     """
 
     patience = 240.0
@@ -48,7 +49,7 @@ class StreamProcess(CommandProcess):
         self._directory = directory
         self._program = program
         self._config = directory / f"{name}.toml"
-        more = "".join(f"{key} = {value}\n" for key, value in (stream or {}).items())
+        more = "".join(f"{key} = {value}\n" for key, value in {"snapshot": '"never"', **(stream or {})}.items())
         self._config.write_text(
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
             f'[stream]\ncheckpoint = "{directory}/checkpoint"\ntrigger_seconds = 0\n{more}'

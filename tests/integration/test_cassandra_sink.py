@@ -510,7 +510,7 @@ def test_topics_end_in_the_other_keyspace(
             {
                 "kafka": {"bootstrap.servers": kafka.bootstrap},
                 "topics": {"prefix": prefix},
-                "stream": {"max_offsets_per_trigger": 20},
+                "stream": {"snapshot": "never", "max_offsets_per_trigger": 20},
             }
         )
         with closing(LiveCluster(contact_of_node(cassandra))) as live:

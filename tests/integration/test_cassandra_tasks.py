@@ -293,7 +293,7 @@ def test_tasks_write_what_topics_have(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
             "sink": {"copy": {"type": "cassandra", "contact_points": [copy.node.address], "port": copy.node.port}},
         }
     )

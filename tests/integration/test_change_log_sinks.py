@@ -74,7 +74,7 @@ def test_topics_go_out_through_every_change_log_sink(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
             "sink": {
                 "files": {"type": "files", "path": str(tmp_path / "files")},
                 "http": {"type": "http", "url": endpoint.url, "batch_records": 4, "dead_letters": str(tmp_path / "l")},
@@ -131,7 +131,8 @@ def test_tasks_write_what_topics_have(
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
             "stream": {
-                "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40, "execution": "executors"
+                "snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40,
+                "execution": "executors",
             },
             "sink": {name: section},
         }
@@ -192,7 +193,8 @@ def test_tasks_send_what_topics_have(
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
             "stream": {
-                "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40, "execution": "executors"
+                "snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40,
+                "execution": "executors",
             },
             "sink": {"sender": received.section},
         }
@@ -228,7 +230,8 @@ def test_tasks_write_topics_and_the_driver_goes_on(
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
             "stream": {
-                "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40, "execution": "executors"
+                "snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40,
+                "execution": "executors",
             },
             "sink": {
                 "topics": {
@@ -281,7 +284,7 @@ def test_tasks_give_changes_their_images(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
             "sink": {name: section(name) for name in ("driver", "tasks")},
         }
     )

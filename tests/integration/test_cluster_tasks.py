@@ -101,7 +101,7 @@ class Killing:
         file = self.directory / "tailrace.toml"
         file.write_text(
             f'[kafka]\n"bootstrap.servers" = "{self.kafka.bootstrap}"\n[topics]\nprefix = "{self.prefix}"\n'
-            f'[stream]\ncheckpoint = "{self.directory}/checkpoint"\nexecution = "executors"\n'
+            f'[stream]\nsnapshot = "never"\ncheckpoint = "{self.directory}/checkpoint"\nexecution = "executors"\n'
             f"max_offsets_per_trigger = {batch}\nonce_wait_seconds = 300\n[sink.local]\n{sink}\n"
             "[stream.spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in spark.items())
         )

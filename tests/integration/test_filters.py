@@ -256,7 +256,7 @@ def settings_of(kafka: LocalKafka, prefix: str, directory: Path, url: str, **str
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(directory / "checkpoint"), **stream},
+            "stream": {"snapshot": "never", "checkpoint": str(directory / "checkpoint"), **stream},
             "sink": {"local": {"url": url}},
         }
     )

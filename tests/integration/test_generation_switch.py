@@ -150,7 +150,7 @@ def settings(kafka: LocalKafka, prefix: str, tmp_path: Path, execution: str) -> 
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "execution": execution},
+            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "execution": execution},
         }
     )
 

@@ -124,7 +124,7 @@ def test_a_stream_writes_debeziums_events(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint")},
+            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint")},
             "sink": {
                 "out": {
                     "type": "kafka",
@@ -170,7 +170,7 @@ def test_debeziums_events_are_those_of_the_rows_that_match(
     images = f"sqlite:///{tmp_path}/images.db" if execution == "driver" else new_database()
     topic = {"type": "kafka", "topic": "{prefix}-out.{table}", "partitions": 1, "format": "debezium", "images": images}
     where = {"shop.items": "row.total > 10 AND row.state = 'paid'"}
-    stream = {"checkpoint": str(tmp_path / "checkpoint"), "where": where, "execution": execution}
+    stream = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "where": where, "execution": execution}
     settings = Settings.model_validate(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},

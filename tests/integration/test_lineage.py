@@ -48,7 +48,11 @@ def settings(kafka: LocalKafka, prefix: str, server: LineageServer, tmp_path: Pa
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "columns": {"shop.o.hidden": "drop"}},
+            "stream": {
+                "snapshot": "never",
+                "checkpoint": str(tmp_path / "checkpoint"),
+                "columns": {"shop.o.hidden": "drop"},
+            },
             "sink": {"copy": {"type": "sql", "url": f"sqlite:///{tmp_path}/copy.db"}},
             "lineage": {"transport": "http", "url": server.url, "cassandra": "c1:9042"},
         }

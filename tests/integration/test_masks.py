@@ -44,7 +44,12 @@ def follow(spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path) 
             {
                 "kafka": {"bootstrap.servers": kafka.bootstrap},
                 "topics": {"prefix": prefix},
-                "stream": {"checkpoint": str(tmp_path / "checkpoint"), "columns": columns, "hash_key": "secret"},
+                "stream": {
+                    "snapshot": "never",
+                    "checkpoint": str(tmp_path / "checkpoint"),
+                    "columns": columns,
+                    "hash_key": "secret",
+                },
                 "sink": {"console": {"type": "console", "format": "json"}},
             }
         )

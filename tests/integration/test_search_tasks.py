@@ -38,7 +38,7 @@ def test_tasks_write_what_topics_have(spark: SparkSession, kafka: LocalKafka, pr
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 100},
+            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 100},
             "sink": {"search": section},
         }
     )

@@ -527,6 +527,7 @@ def test_a_stream_from_a_kafka_that_demands_tls_and_a_password(
         "TAILRACE_KAFKA__SASL_PASSWORD_FILE": str(guarded.place / STREAM),
         "TAILRACE_TOPICS__PREFIX": prefix,
         "TAILRACE_STREAM__CHECKPOINT": str(tmp_path / "checkpoint"),
+        "TAILRACE_STREAM__SNAPSHOT": "never",
         "TAILRACE_STREAM__SPARK__SPARK_MASTER": "local[1]",
         "TAILRACE_STREAM__SPARK__SPARK_DRIVER_MEMORY": "512m",
         "TAILRACE_STREAM__SPARK__SPARK_HADOOP_FS_S3A_SECRET_KEY": guarded.passwords["key"],

@@ -56,7 +56,8 @@ def test_executors_need_nothing_of_ours_but_the_archive(kafka: LocalKafka, prefi
     run([*tailrace, "stream", "--archive", str(archive)], tmp_path)
     head = (
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[stream]\ncheckpoint = "{tmp_path}/checkpoint"\n[sink.local]\nurl = "sqlite:///{tmp_path}/sink.db"\n'
+        f'[stream]\nsnapshot = "never"\ncheckpoint = "{tmp_path}/checkpoint"\n'
+        f'[sink.local]\nurl = "sqlite:///{tmp_path}/sink.db"\n'
         '[stream.spark]\n"spark.master" = "local-cluster[2,1,1024]"\n"spark.driver.memory" = "512m"\n'
         f"{quick_java_lines()}"
         f'"spark.pyspark.python" = "{BARE}"\n"spark.pyspark.driver.python" = "{sys.executable}"\n'
@@ -82,7 +83,7 @@ def test_tasks_whose_python_lacks_our_packages_say_what_to_do(kafka: LocalKafka,
     config = tmp_path / "tailrace.toml"
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[stream]\ncheckpoint = "{tmp_path}/checkpoint"\nexecution = "executors"\n'
+        f'[stream]\nsnapshot = "never"\ncheckpoint = "{tmp_path}/checkpoint"\nexecution = "executors"\n'
         f'[sink.local]\nurl = "{postgres.new_database()}"\n'
         '[stream.spark]\n"spark.master" = "local-cluster[1,1,1024]"\n"spark.driver.memory" = "512m"\n'
         f"{quick_java_lines()}"

@@ -59,7 +59,8 @@ def settings_file(directory: Path, kafka: LocalKafka, prefix: str, spark: Mappin
     file = directory / "tailrace.toml"
     file.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[stream]\ncheckpoint = "{directory}/checkpoint"\n[sink.local]\nurl = "sqlite:///{directory}/sink.db"\n'
+        f'[stream]\nsnapshot = "never"\ncheckpoint = "{directory}/checkpoint"\n'
+        f'[sink.local]\nurl = "sqlite:///{directory}/sink.db"\n'
         "[stream.spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in spark.items())
     )
     return file

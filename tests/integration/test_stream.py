@@ -64,7 +64,7 @@ def settings(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Settings:
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
         }
     )
 

@@ -128,7 +128,7 @@ def test_every_row_has_its_stream_id(
             {
                 "kafka": {"bootstrap.servers": kafka.bootstrap},
                 "topics": {"prefix": prefix},
-                "stream": {"checkpoint": checkpoint, "max_offsets_per_trigger": 100},
+                "stream": {"snapshot": "never", "checkpoint": checkpoint, "max_offsets_per_trigger": 100},
             }
         )
         with closing(sink):

@@ -60,7 +60,7 @@ class Kept:
 
 
 def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, seconds: float | None) -> Settings:
-    stream = {"checkpoint": str(tmp_path / "checkpoint"), "one_copy_seconds": seconds}
+    stream = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "one_copy_seconds": seconds}
     kafka_settings = {"bootstrap.servers": kafka.bootstrap}
     return Settings.model_validate({"kafka": kafka_settings, "topics": {"prefix": prefix}, "stream": stream})
 

@@ -37,7 +37,7 @@ ROWS = 94
 
 
 def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, **stream: object) -> Settings:
-    own = {"checkpoint": str(tmp_path / "checkpoint"), "max_bytes_per_part": LIMIT, **stream}
+    own = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_bytes_per_part": LIMIT, **stream}
     kafka_section = {"bootstrap.servers": kafka.bootstrap}
     return Settings.model_validate({"kafka": kafka_section, "topics": {"prefix": prefix}, "stream": own})
 

@@ -56,7 +56,7 @@ class Follower:
     def __call__(self, database: Database, **stream: object) -> list[Progress]:
         """The batches until all is read that there is."""
         checkpoint = self._directory / str(sa.make_url(database.url).database)
-        section = {"checkpoint": str(checkpoint), "execution": "executors", **stream}
+        section = {"snapshot": "never", "checkpoint": str(checkpoint), "execution": "executors", **stream}
         settings = Settings.model_validate({**self._settings, "stream": section})
         batches: list[Progress] = []
         with closing(SqlSink(database.url)) as sink:

@@ -93,7 +93,7 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     assert all(span.status.code == 0 for span in spans.values())
 
     url = new_database()
-    stream = {"checkpoint": str(tmp_path / "checkpoint"), "execution": execution}
+    stream = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "execution": execution}
     followed = Settings.model_validate(
         {"kafka": settings["kafka"], "topics": settings["topics"], "stream": stream, "traces": traces}
     )

@@ -55,7 +55,7 @@ def mixed(seed: int, mutations: int = 6) -> list[Change]:
 
 def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, **stream: object) -> Settings:
     section = {"type": "kafka", "topic": f"{prefix}-out.{{table}}", "partitions": 2, "transactions": True}
-    own = {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 4, **stream}
+    own = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 4, **stream}
     return Settings.model_validate(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},

@@ -174,7 +174,7 @@ def test_all_forms_in_one_topic_reach_the_database_and_stock_readers(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint")},
+            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint")},
         }
     )
     url = f"sqlite:///{tmp_path / 'sink.db'}"

@@ -82,7 +82,7 @@ class StreamTrial(Trial):
             {
                 "kafka": {"bootstrap.servers": self._ground.kafka.bootstrap},
                 "topics": {"prefix": self._name, "partitions": _PARTITIONS},
-                "stream": {"checkpoint": str(self._checkpoint), "max_offsets_per_trigger": most},
+                "stream": {"snapshot": "never", "checkpoint": str(self._checkpoint), "max_offsets_per_trigger": most},
             }
         )
         follower.start()

@@ -206,7 +206,11 @@ def _of_snapshots() -> dict[str, Kind]:
     snapshot = SnapshotRecord("s1", "shop.t", ID, "kept.shop.t", None, (TokenRange(),), 5, 9)
     span = RangeRecord(10, 999, False, 77, b"page", b"\0\0\0\1")
     following = Snapshots(
-        sequence=3, initial=True, tables=(TableSnapshot(id="a", table="shop.t", asked=1.0),), applied=("r",)
+        sequence=3,
+        copies=True,
+        initial=True,
+        tables=(TableSnapshot(id="a", table="shop.t", asked=1.0),),
+        applied=("r",),
     )
     request = Request(id="r", action="start", table="shop.t", asked=2.0, where="amount > 1")
     return {

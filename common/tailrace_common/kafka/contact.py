@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from tailrace_common.kafka.client import LOG, ClientErrors, Config
-from tailrace_schemas.errors import ServiceError
+from tailrace_common.unreachable import UnreachableError, connection_fault, start_or_fix
 
 T = TypeVar("T")
 
@@ -16,10 +16,6 @@ _PATIENCE_SECONDS: Final = 3.0
 # librdkafka's own error codes are documented, in spite of the underscore.
 _NO_ANSWER: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)  # noqa: SLF001
 _ADVICE: Final = "Is the broker up, and are bootstrap.servers, security.protocol and credentials right?"
-
-
-class UnreachableError(ServiceError):
-    """No broker has answered yet."""
 
 
 class FirstContact:
@@ -47,7 +43,7 @@ class FirstContact:
         if answer is None:
             answer = self._try(request, seconds - first, last=True)
         if answer is None:
-            raise UnreachableError(f"Kafka at {self._servers}: no answer in {seconds:g} s{self._errors}. {_ADVICE}")
+            raise UnreachableError(f"Kafka at {self._servers}", f"no answer in {seconds:g} s{self._errors}", _ADVICE)
         self._answered = True
         return answer[0]
 
@@ -62,7 +58,9 @@ class FirstContact:
                 raise
         self._poll()
         if self._errors.all_down:
-            raise UnreachableError(f"Kafka at {self._servers} cannot be reached{self._errors}. {_ADVICE}")
+            last = self._errors.last  # which names the broker
+            remedy = start_or_fix("Kafka", "bootstrap.servers") if connection_fault(last) else _ADVICE
+            raise UnreachableError(f"Kafka at {self._servers}", last, remedy)
         if not last:
             LOG.warning(
                 "Kafka at %s (bootstrap.servers) has not answered for %g s; still waiting", self._servers, seconds

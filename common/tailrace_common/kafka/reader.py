@@ -17,9 +17,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka.client import ClientErrors
-from tailrace_common.kafka.contact import FirstContact, UnreachableError
+from tailrace_common.kafka.contact import FirstContact
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
+from tailrace_common.unreachable import UnreachableError
 from tailrace_schemas.errors import ServiceError
 
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0

@@ -13,6 +13,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
+from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import SchemaRefusedError, ServiceError, SettingsError
 
 # Who asks retries by itself, and while the client waits, a transaction may be open: less than its time-out.
@@ -59,8 +60,7 @@ class SchemaRegistry:
             raise self._refusal(subject, error) from error
         except Exception as error:
             reason = redact(str(error) or type(error).__name__)
-            words = f"the schema registry at {self.url} does not answer: {reason}; see [{self._section}]"
-            raise ServiceError(words) from error
+            raise self._failed(f"does not answer: {reason}; see [{self._section}]") from error
 
     def reach(self) -> str:
         """The registry's own compatibility rule, to see whether it answers us. Raises ServiceError."""
@@ -68,7 +68,11 @@ class SchemaRegistry:
             return str(self._client.get_compatibility())
         except Exception as error:
             reason = redact(str(error) or type(error).__name__)
-            raise ServiceError(f"the schema registry at {self.url}: {reason}") from error
+            raise self._failed(reason) from error
+
+    def _failed(self, words: str) -> ServiceError:
+        registry = f"the schema registry at {self.url}"
+        return unreachable(registry, words, "it", f"[{self._section}]") or ServiceError(f"{registry}: {words}")
 
     def close(self) -> None:
         """End its connections."""

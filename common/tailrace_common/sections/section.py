@@ -15,6 +15,8 @@ PortOrNone = Annotated[int, Field(ge=0, le=65535)]
 """0 for none."""
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
+EXISTING_ROWS: Final = "initial"
+"""What is done with rows that tables have already where nobody says: of streams, and of new subscriptions."""
 DAY_SECONDS: Final = 86_400
 MergeHorizon = Annotated[
     int,

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 
 from tailrace_common.sections.oidc import OidcSettings
-from tailrace_common.sections.section import ListenAddress, Port, Positive, Seconds, Section, is_loopback
+from tailrace_common.sections.section import EXISTING_ROWS, ListenAddress, Port, Positive, Seconds, Section, is_loopback
 
 SERVER_PORT: Final = 8085
 SPARK_ALLOWED: Final = (
@@ -71,7 +71,7 @@ class ServerSettings(Section):
         default=300, description="Longest pause between two tries of a subscription that fails"
     )
     snapshot: Literal["initial", "never"] = Field(
-        default="initial",
+        default=EXISTING_ROWS,
         description='What new subscriptions do that do not say so. "initial" reads the rows that the tables have, by '
         '[cluster] and [snapshot], and follows the log meanwhile. "never" follows the log alone',
     )

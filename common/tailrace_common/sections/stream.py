@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.properties.passthrough import JavaKafkaSettings, SparkSettings, flatten
-from tailrace_common.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
+from tailrace_common.sections.section import EXISTING_ROWS, ListenAddress, PortOrNone, Positive, Seconds, Section
 from tailrace_schemas.masks import Rule, Way
 
 METRICS_PORT: Final = 8084
@@ -35,9 +35,10 @@ class StreamSettings(Section):
         default="earliest", description='Where to start without a checkpoint: "earliest" or "latest"'
     )
     snapshot: Literal["never", "initial", "only"] = Field(
-        default="never",
-        description='Rows that tables have already: "initial" reads them once, while the topics are followed; "only" '
-        'reads them and ends; "never" follows the topics alone. Reads by [cluster] and [snapshot]. docs/snapshots.md',
+        default=EXISTING_ROWS,
+        description='Rows that tables have already: "initial" copies them once, while the topics are followed; "only" '
+        'copies them and ends; "never" follows the topics alone. A stream that began without them copies none until '
+        '"initial" is written here. Reads by [cluster] and [snapshot]. docs/snapshots.md',
     )
     max_offsets_per_trigger: Positive = Field(default=100_000, description="Most records of one micro-batch")
     max_bytes_per_part: Annotated[int, Field(ge=1 << 20, le=1 << 30)] | None = Field(
@@ -116,6 +117,11 @@ class StreamSettings(Section):
             if not condition.strip():
                 raise ValueError(f"{pattern}: a condition is missing")
         return value
+
+    @property
+    def chooses_snapshot(self) -> bool:
+        """Whether the settings say what `snapshot` is, rather than its default."""
+        return "snapshot" in self.model_fields_set
 
     def checkpoint_of(self, sink: str) -> str:
         """The checkpoint of the sink of this name."""

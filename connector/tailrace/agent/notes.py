@@ -21,7 +21,9 @@ class CommitNotes:
         self._parts = parts
         self._host = host
         self._losses = losses
-        self._progress = ProgressNotes(parts.cluster, host, limits.progress_seconds, parts.clock, parts.milliseconds)
+        self._progress = ProgressNotes(
+            parts.cluster, host, limits.progress_seconds, parts.clock, parts.milliseconds, parts.name
+        )
 
     def complete(self, milliseconds: int) -> None:
         """Everything that had been released by then is in the next transaction, or in earlier ones."""

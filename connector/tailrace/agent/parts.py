@@ -143,7 +143,8 @@ def reread(
 class Parts:
     """The environment of the run loop.
 
-    `cluster` is the cluster's name in our topics. `clock` is monotonic, in seconds; `milliseconds` is wall-clock time.
+    `cluster` is the cluster's name in our topics, `name` the node's, or its address, for people.
+    `clock` is monotonic, in seconds; `milliseconds` is wall-clock time.
     `wait` sleeps until something happens, for at most the given seconds. `stop` says whether to end after the current
     transaction. `selecting` judges a schema history: whether segments that were retained because no table was selected
     may be released (agent.selecting). All publishers share `pace`.
@@ -163,6 +164,7 @@ class Parts:
     stop: Callable[[], bool]
     selecting: Callable[[SchemaHistory], bool] = lambda _: False
     pace: Pace
+    name: str | None = None
     trace: Callable[[], TraceSpan | None] = lambda: None
 
     def pause(self, seconds: float, over: Callable[[], bool] = lambda: False) -> None:

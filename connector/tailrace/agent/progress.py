@@ -21,17 +21,24 @@ class ProgressNotes:
     """At most one record each `seconds` while the position moves, and for a while after.
 
     The last move is complete only by a later record. `clock` is monotonic, in seconds; `milliseconds` is wall-clock
-    time.
+    time. `name` is the node's, or its address, for people.
     """
 
     def __init__(
-        self, cluster: str, host: str, seconds: float, clock: Callable[[], float], milliseconds: Callable[[], int]
+        self,
+        cluster: str,
+        host: str,
+        seconds: float,
+        clock: Callable[[], float],
+        milliseconds: Callable[[], int],
+        name: str | None = None,
     ) -> None:
         self._cluster = cluster
         self._host = host
         self._seconds = seconds
         self._clock = clock
         self._milliseconds = milliseconds
+        self._name = name
         self._told: tuple[Position | None, bool, Position | None] = None, False, None
         self._at: float | None = None
         self._moved = 0.0
@@ -74,5 +81,6 @@ class ProgressNotes:
             parked,
             len(resume.quarantined),
             self._complete_to,
+            self._name,
         )
         return progress_key(self._cluster, self._host), encode_progress(progress)

@@ -129,7 +129,7 @@ class AgentStart:
         node = None if cluster is None else self._until_done(cluster.check, cassandra)
         if cluster is None or node is None:
             return
-        introduce(self.health, self.settings, node, cluster.known_address(node.host))
+        name = introduce(self.health, self.settings, node, cluster.known_address(node.host))
         # Cassandra, which answers by now, has made it; and no other agent of this host is fenced yet.
         read = partial(read_node_settings, cluster, node.release)
         if self._until_done(lambda: self._require_directory(read()), cassandra) is None:
@@ -148,7 +148,7 @@ class AgentStart:
         # the time.
         gc.freeze()
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 10, 10)
-        self._agent(node, schema, router, topics, care).run()
+        self._agent(node, name, schema, router, topics, care).run()
 
     def _connect(self, changed: Callable[[str], None], ring_changed: RingListener) -> LiveCluster:
         cluster = LiveCluster(contact_of(self.settings.cluster), changed, ring_changed)
@@ -220,7 +220,9 @@ class AgentStart:
         thread = KeeperThread(keeper, lambda: GenerationReader.open(kafka, topic), KafkaLog(kafka, topic), self.health)
         return self.stack.enter_context(thread)
 
-    def _agent(self, node: LocalNode, schema: LiveSchema, router: Router, topics: KafkaTopics, care: Care) -> Agent:
+    def _agent(
+        self, node: LocalNode, name: str, schema: LiveSchema, router: Router, topics: KafkaTopics, care: Care
+    ) -> Agent:
         settings, tenure = self.settings, Tenure(f"{gethostname()}, pid {getpid()}, {uuid4().hex}")
         pace = pace_of(settings)
         parts = Parts(
@@ -237,6 +239,7 @@ class AgentStart:
             stop=self.stop,
             selecting=self._selecting(node, router),
             pace=pace,
+            name=name,
             trace=self._trace(node),
         )
         limits = Limits(

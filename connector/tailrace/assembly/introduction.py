@@ -9,8 +9,10 @@ from tailrace_common.build import describe
 from tailrace_common.settings import Settings
 
 
-def introduce(health: HealthBoard, settings: Settings, node: LocalNode, address: str | None) -> None:
-    """Put the node, its cluster, the topics' prefix and our version into the agent's health.
+def introduce(health: HealthBoard, settings: Settings, node: LocalNode, address: str | None) -> str:
+    """Put the node, its cluster, the topics' prefix and our version into the agent's health; the node's name.
+
+    That is its address where DNS has none.
 
     `address`: the one at which the other nodes know it.
     """
@@ -22,6 +24,7 @@ def introduce(health: HealthBoard, settings: Settings, node: LocalNode, address:
         prefix=settings.topics.prefix,
         version=describe(),
     )
+    return name or node_address
 
 
 def services_of(settings: Settings) -> tuple[str, str]:

@@ -159,7 +159,7 @@ class Parts:
             "kafka": {'"bootstrap.servers"': self._addresses["kafka"]},
             "topics": {"prefix": PREFIX, "partitions": PARTITIONS},
             "tables": {"include": [f"{KEYSPACE}.*"]},
-            "stream": {"checkpoint": str(self.directory / "checkpoint"), "trigger_seconds": 0.2},
+            "stream": {"snapshot": "never", "checkpoint": str(self.directory / "checkpoint"), "trigger_seconds": 0.2},
             "stream.spark": {
                 '"spark.master"': "local[2]",
                 '"spark.driver.extraJavaOptions"': "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # starts sooner

@@ -1,51 +1,21 @@
-"""The agent's status for people: one page of HTML, and a summary in plain text."""
+"""The agent's status for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import lru_cache
-from html import escape
 
 from tailrace.ops.health import Health
 from tailrace.ops.ring_picture import ring_svg
+from tailrace_common.status_page import Rows, StatusPage
 from tailrace_schemas.generation_records import PublishedGeneration
 
-_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{text-align:left;padding:.2rem 1rem .2rem 0;"
-    "border-bottom:1px solid #ddd;vertical-align:top;font-variant-numeric:tabular-nums}"
-    ".good{color:#176b2c}.bad{color:#a01818}svg{width:100%;height:auto}"
-)
-_OTHERS = "For programs: /status as JSON, /metrics for Prometheus, /health/live and /health/ready for probes."
 
-
-Rows = list[tuple[str, str]]
-
-
-def summary(health: Health, now: float) -> str:
-    """Plain text for terminals: the state in one line, then names and values under headings."""
-    lines = [_state(health, now)]
-    for heading, rows in _sections(health, now):
-        width = max(len(name) for name, _ in rows)
-        lines += ["", heading, *(f"  {name:{width}}  {value}" for name, value in rows)]
-    return "\n".join([*lines, "", _OTHERS, ""])
-
-
-def page(health: Health, now: float) -> str:
-    """HTML without scripts or anything from elsewhere; it asks for itself again every five seconds."""
-    state, good = _state(health, now), _is_good(health, now)
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=5>",
-        f"<title>Tailrace: {state}</title><style>{_STYLE}</style>",
-        f"<h1 class={'good' if good else 'bad'}>{state}</h1>",
-    ]
-    for heading, rows in _sections(health, now):
-        parts += [f"<h2>{escape(heading)}</h2>", _table(rows)]
-    if health.generation is not None:
-        parts += ["<h2>The ring</h2>", _picture(health.generation)]
-    parts.append(f"<p>{_OTHERS}</p></html>")
-    return "\n".join(parts)
+def page(health: Health, now: float) -> StatusPage:
+    """What it shows at this moment, with the ring below."""
+    below = "" if health.generation is None else f"<h2>The ring</h2>{_picture(health.generation)}"
+    return StatusPage(_state(health, now), _is_good(health, now), list(_sections(health, now)), below)
 
 
 def _is_good(health: Health, now: float) -> bool:
@@ -93,7 +63,3 @@ def _picture(published: PublishedGeneration) -> str:
 def _topic(health: Health, topic: str, count: int) -> str:
     lag = health.lags.get(topic)
     return f"{count:,}" + ("" if lag is None else f"; the latest was published {lag:.1f} s after its write")
-
-
-def _table(rows: Iterable[tuple[str, str]]) -> str:
-    return "<table>" + "".join(f"<tr><th>{escape(name)}<td>{escape(value)}" for name, value in rows) + "</table>"

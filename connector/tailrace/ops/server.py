@@ -9,7 +9,7 @@ from typing import Final
 
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.metrics import CONTENT_TYPE, exposition
-from tailrace.ops.page import page, summary
+from tailrace.ops.page import page
 from tailrace_common.http_server import Answer, WebServer
 
 PATHS: Final = ("/", "/health/live", "/health/ready", "/status", "/metrics")
@@ -34,10 +34,10 @@ def _answer(board: HealthBoard, path: str, accepts: str) -> Answer:
             return Answer(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, _JSON, _json({"ready": ready}))
         case "/metrics":
             return Answer(HTTPStatus.OK, CONTENT_TYPE, exposition(health, now))
-        case "/" | "/status" if "text/html" in accepts:  # a browser
-            return Answer(HTTPStatus.OK, "text/html; charset=utf-8", page(health, now).encode())
         case "/":
-            return Answer(HTTPStatus.OK, "text/plain; charset=utf-8", summary(health, now).encode())
+            return page(health, now).answer(accepts)
+        case "/status" if "text/html" in accepts:  # a browser
+            return page(health, now).answer(accepts)
         case "/status":
             return Answer(HTTPStatus.OK, _JSON, _json(health.as_json(now)))
         case _:

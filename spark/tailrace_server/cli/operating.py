@@ -57,7 +57,7 @@ def subscriptions(
 ) -> None:
     """List subscriptions with their state, and how many records they are behind; or show one.
 
-    `failing` ones say why and what to do; they are tried again by themselves. `behind` counts what is in the topics and
+    `failing` ones say why and what to do, and try again, ever less often. `behind` counts what is in the topics and
     not yet in the sink, `letters` what the sink refused.
 
     Example: tailrace subscriptions shop.orders/warehouse

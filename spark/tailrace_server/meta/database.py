@@ -15,7 +15,7 @@ from tailrace_common.closing import Closing
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.migration import Tables, current, upgrade
-from tailrace_spark.sinks.state_store.engine import absent, open_engine, said
+from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine
 
 log = logging.getLogger("tailrace_server")
 
@@ -75,8 +75,8 @@ class MetaDatabase(Closing):
                 connection.execute(sa.select(sa.func.release_lock(str(_LOCK))))
 
     def _fault(self, error: SQLAlchemyError) -> ServiceError:
-        words = said(error) + (absent(self._engine) if isinstance(error, DBAPIError) else "")
-        return ServiceError(f"the meta database {self.location} does not answer or refuses: {words} (server.url)")
+        advice = absent(self._engine) if isinstance(error, DBAPIError) else ""
+        return failure("the meta database", self.location, error, f"{advice} (server.url)")
 
     def close(self) -> None:
         """Leave it."""

@@ -16,6 +16,7 @@ from tailrace_common.closing import Closing
 from tailrace_common.kafka import KafkaTransactions, Sizes
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
+from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import FencedError, TailraceError
 from tailrace_schemas.topics import Internal, internal_plan, internal_topic
 from tailrace_server.meta.mirroring import Outbox
@@ -133,7 +134,7 @@ def _run(mirror: Mirror, stop: threading.Event) -> None:
         except TailraceError as error:
             pause = _PAUSE_SECONDS
             if str(error) != reported:
-                log.warning("subscriptions are not mirrored: %s. It is tried again; subscriptions run on", error)
+                log.warning("%s", with_next_try(f"subscriptions are not mirrored, and run on: {error}", pause))
                 reported = str(error)
     try:
         mirror.close()

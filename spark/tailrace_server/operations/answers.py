@@ -43,6 +43,7 @@ def answer_of(subscription: Subscription, kept: Kept) -> Answer:
         "sink": subscription.sink.type,
         "target": subscription.sink.target,
         "stage": _stage(subscription, snapshots),
+        "snapshot": subscription.snapshot,
         "snapshot_percent": _percent(snapshots),
         "behind": total_behind(kept.progress.values()),
         "behind_seconds": _behind_seconds(subscription, kept),

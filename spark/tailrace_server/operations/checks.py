@@ -40,10 +40,7 @@ def examined(settings: Settings, request: Request) -> list[Check]:
 def _source(settings: Settings, request: Request) -> Iterator[Check]:
     tables: Sequence[Table] = ()
     try:
-        kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
-        with SchemaReader(kafka, prefix, ordered=True, timeout=_KAFKA_SECONDS) as schemas:
-            schemas.refresh()
-            tables = [table for _, table in newest(schemas.values())]
+        tables = _published(settings)
     except TailraceError as error:
         yield Check(SOURCE, False, str(error), "see [kafka] of this server's settings, and whether an agent runs")
     else:
@@ -53,6 +50,18 @@ def _source(settings: Settings, request: Request) -> Iterator[Check]:
     able = _capabilities(settings, request)
     yield from shapes_checked(request, matches, settings, written=able.logs_changes, rows=able.filtering is not None)
     yield from routes_checked(request, matches, settings)
+
+
+def published_tables(settings: Settings) -> list[str]:
+    """The names of the tables of which anything is published. Raises ServiceError where Kafka does not answer."""
+    return sorted({str(table) for table in _published(settings)})
+
+
+def _published(settings: Settings) -> list[Table]:
+    kafka, prefix = settings.kafka.reveal(), settings.topics.prefix
+    with SchemaReader(kafka, prefix, ordered=True, timeout=_KAFKA_SECONDS) as schemas:
+        schemas.refresh()
+        return [table for _, table in newest(schemas.values())]
 
 
 def matching(request: Request, tables: Sequence[Table]) -> list[Table]:

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Request
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 
 from tailrace_common.cli.checks import Check
+from tailrace_schemas.errors import ServiceError
+from tailrace_server.api.shared import Shared
 from tailrace_server.model.errors import ConflictError, RefusedRequestError
+from tailrace_server.model.subscription import SNAPSHOT
 from tailrace_server.model.subscription import Request as Subscribing
 from tailrace_server.operations.answers import Answer
-from tailrace_server.operations.asking import Asked, checked, refuse_files
-from tailrace_server.operations.checks import examined
+from tailrace_server.operations.asking import Asked, checked, refuse_files, takes_snapshots
+from tailrace_server.operations.checks import examined, published_tables
 from tailrace_server.operations.operations import Alteration
 from tailrace_server.operations.sections import STREAM_NAMES
 from tailrace_server.web.access import Visitor, form_of
@@ -81,7 +84,7 @@ def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
 def _new(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
     def shown(request: Request, visitor: Visitor, draft: Draft, status: int = 200) -> Response:
         sealed = vault.sealed(visitor, draft)
-        values = {"draft": draft, "sealed": sealed, "answer": None, **_names(site)}
+        values = {"draft": draft, "sealed": sealed, "answer": None, **_names(site, draft.kind)}
         return renderer.page(request, visitor, "form.html", status, **values)
 
     @app.get("/subscriptions/new")
@@ -90,7 +93,18 @@ def _new(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
         if not type:
             kinds = [kind for name, kind in SINKS.items() if name not in _NOT_FOR_SERVERS]
             return renderer.page(request, visitor, "types.html", kinds=kinds)
-        return shown(request, visitor, Draft(kind=type, fields=fields_of(type), form={"start": "earliest"}))
+        form = {"start": "earliest", "snapshot": site.settings.server.snapshot}
+        return shown(request, visitor, Draft(kind=type, fields=fields_of(type), form=form))
+
+    tables = Shared(lambda: published_tables(site.settings))
+
+    @app.get("/subscriptions/tables")
+    def published(request: Request) -> Response:
+        operator(site, request)
+        try:
+            return JSONResponse(tables.get())
+        except ServiceError:
+            return JSONResponse([])  # one writes the name; the check says that Kafka does not answer
 
     @app.post("/subscriptions/new")
     def make(request: Request, form: Form) -> Response:
@@ -121,10 +135,15 @@ def asked_of(kind: str, fields: Sequence[Field], form: Mapping[str, str]) -> Ask
         sink=sink,
         where=form.get("where", "").strip() or None,
         columns=pairs_of("columns", form.get("columns", "")),
-        stream=_typed("stream", form),
+        stream=_stream(form),
         spark=_typed("spark", form),
         start=form.get("time", "").strip() if form.get("start") == "time" else form.get("start", "earliest"),
     )
+
+
+def _stream(form: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of [stream]: the lines of the form, and its answer whether existing rows are copied."""
+    return {**({SNAPSHOT: form[SNAPSHOT]} if SNAPSHOT in form else {}), **_typed("stream", form)}
 
 
 def _typed(name: str, form: Mapping[str, str]) -> dict[str, Any]:
@@ -132,15 +151,19 @@ def _typed(name: str, form: Mapping[str, str]) -> dict[str, Any]:
     return {key: typed(text) for key, text in pairs_of(name, form.get(name, "")).items()}
 
 
-def _names(site: Site) -> dict[str, Sequence[str]]:
-    """The names that lines of a form may begin with."""
-    return {"stream_names": STREAM_NAMES, "spark_names": site.settings.server.spark_allowed}
+def _names(site: Site, kind: str) -> dict[str, object]:
+    """The names that lines of a form may begin with, and whether its sink takes rows that were read."""
+    return {
+        "stream_names": [name for name in STREAM_NAMES if name != SNAPSHOT],
+        "spark_names": site.settings.server.spark_allowed,
+        "snapshots_can": takes_snapshots(kind),
+    }
 
 
 def _alter(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
     def shown(request: Request, visitor: Visitor, answer: Answer, draft: Draft, status: int = 200) -> Response:
         sealed = vault.sealed(visitor, draft)
-        values = {"draft": draft, "sealed": sealed, "answer": answer, **_names(site)}
+        values = {"draft": draft, "sealed": sealed, "answer": answer, **_names(site, draft.kind)}
         return renderer.page(request, visitor, "form.html", status, **values)
 
     @app.get(f"{ONE}/alter")
@@ -179,10 +202,12 @@ def altered_request(site: Site, answer: Answer, alteration: Alteration) -> Subsc
 
 def form_values(answer: Answer) -> dict[str, str]:
     """The texts of a form that alters a subscription."""
+    stream = {name: value for name, value in answer["stream"].items() if name != SNAPSHOT}
     return {
+        SNAPSHOT: answer["snapshot"],
         "where": answer["where"] or "",
         "columns": "\n".join(f"{name} = {treatment}" for name, treatment in answer["columns"].items()),
-        "stream": "\n".join(f"{name} = {_toml(value)}" for name, value in answer["stream"].items()),
+        "stream": "\n".join(f"{name} = {_toml(value)}" for name, value in stream.items()),
         "spark": "\n".join(f"{name} = {_toml(value)}" for name, value in answer["spark"].items()),
     }
 
@@ -196,7 +221,9 @@ def alteration_of(answer: Answer, fields: Sequence[Field], form: Mapping[str, st
     sink = changes_of_form(fields, form)
     refuse_files({name: value for name, value in sink.items() if value is not None})
     columns: dict[str, str | None] = {**pairs_of("columns", form.get("columns", ""))}
-    stream, spark = _typed("stream", form), _typed("spark", form)
+    stream, spark = _stream(form), _typed("spark", form)
+    if SNAPSHOT in answer["stream"]:
+        stream.setdefault(SNAPSHOT, answer[SNAPSHOT])  # a form that does not ask leaves it as it is
     for name, values in (("columns", columns), ("stream", stream), ("spark", spark)):
         values.update(dict.fromkeys(answer[name].keys() - values.keys()))
     return Alteration(sink=sink, where=form.get("where", "").strip(), columns=columns, stream=stream, spark=spark)

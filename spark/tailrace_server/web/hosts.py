@@ -22,8 +22,9 @@ _SLOW_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A node. `age` and `lag` are seconds: since its agent's last report, and of what is not published yet.
+    """A node; `name` is what people call it, empty where its agent has not told.
 
+    `age` and `lag` are seconds: since its agent's last report, and of what is not published yet.
     `advice` says what to do, where something is not well.
     """
 
@@ -32,6 +33,7 @@ class Host:
     datacenter: str
     state: str
     well: bool
+    name: str = ""
     position: str = ""
     age: float | None = None
     lag: float | None = None
@@ -50,7 +52,7 @@ def hosts_of(reports: Iterable[Progress], nodes: Iterable[Node], now: float) -> 
              advice=(silent,))
         for node in ring.values()
     ]  # fmt: skip
-    return sorted(hosts, key=lambda host: (host.well, host.cluster, host.host))
+    return sorted(hosts, key=lambda host: (host.well, host.cluster, host.name or host.host))
 
 
 def _reported(report: Progress, node: Node | None, now: float) -> Host:
@@ -69,6 +71,7 @@ def _reported(report: Progress, node: Node | None, now: float) -> Host:
         datacenter="" if node is None else node.datacenter,
         state=state,
         well=not advice,
+        name=report.name or "",
         position=words + (f" (log epoch {position.epoch})" if position.epoch > 1 else ""),
         age=age,
         lag=lag,

@@ -12,6 +12,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tailrace_common.lengths import length_words
 from tailrace_server.meta.keys import Role
 from tailrace_server.web.access import Visitor
 from tailrace_server.web.charts import HEIGHT, WIDTH, number_words
@@ -104,14 +105,6 @@ def local_path(path: str) -> str:
     if path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable():
         return path
     return "/subscriptions"
-
-
-def length_words(seconds: float) -> str:
-    """So many seconds in the largest unit that fits."""
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def age_words(seconds: float) -> str:

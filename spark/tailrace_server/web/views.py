@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tailrace_server.meta.history import KEPT_MS, Sample
+from tailrace_server.model.subscription import NEVER
 from tailrace_server.operations.answers import Answer
 from tailrace_server.web.charts import Chart, lag_chart, rate_chart
 
@@ -21,6 +22,17 @@ class View:
     stage: str
     lag: Chart
     rate: Chart
+
+    @property
+    def existing_rows(self) -> str:
+        """What becomes of the rows that its tables have."""
+        percent = self.answer["snapshot_percent"]
+        share = "" if percent is None else f", {percent:g} %"
+        if self.answer["stage"] == "snapshot":
+            return f"copying{share}" if share else "to be copied"
+        if percent is None:
+            return "not copied" if self.answer["snapshot"] == NEVER else "none to copy"
+        return "copied" if percent == 100 else f"copied in part{share}"
 
     @property
     def mark(self) -> str:
@@ -47,7 +59,7 @@ def stage_of(answer: Answer) -> str:
         return "snapshot" if percent is None else f"snapshot, {percent:g} %"
     if state == "active":
         return "follows the log" if lag == 0 else "catching up"
-    return {"failing": "tried again by itself", "paused": "stands still", "done": "has ended"}.get(state, "ended")
+    return {"failing": "will try again", "paused": "stands still", "done": "has ended"}.get(state, "ended")
 
 
 def matching(answers: Sequence[Answer], text: str, state: str) -> list[Answer]:

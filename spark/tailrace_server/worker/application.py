@@ -93,7 +93,7 @@ def run_application(order: Order, stop: threading.Event, tell: Tell) -> None:
     except Exception as error:
         if not isinstance(error, TailraceError):
             log.exception("the Spark application of subscription %d ended", order.subscription)
-        action = "`tailrace alter --spark NAME=VALUE`, or what the reason says; it is tried again by itself"
+        action = "`tailrace alter --spark NAME=VALUE`, or what the reason says. `tailrace resume` tries again at once."
         tell(Status(failure=Failure(reason(error), action)))
 
 

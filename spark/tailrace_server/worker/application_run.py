@@ -135,7 +135,7 @@ class ApplicationRun:
         """The process does that."""
 
 
-_AGAIN: Final = "see the log of its worker; it is tried again by itself, at once by `tailrace resume`"
+_AGAIN: Final = "See the log of its worker. `tailrace resume` tries again at once."
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

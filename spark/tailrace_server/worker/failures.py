@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from tailrace_common.unreachable import problem_and_remedy, start_or_fix
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.model.subscription import Subscription
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.progress import Trouble
+
+_WORKER: Final = "The worker must reach it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,28 +28,24 @@ def waiting(subscription: Subscription, trouble: Trouble | None, silence: str | 
         return _blocked(subscription, trouble)
     if silence is None:
         return None
-    action = "start Kafka, or correct kafka.bootstrap.servers, which the worker must reach. Then it goes on by itself"
-    return Failure(f"Kafka does not answer: {silence}", action)
+    return Failure(f"Kafka does not answer: {silence}", f"{start_or_fix('Kafka', 'kafka.bootstrap.servers')} {_WORKER}")
 
 
 def _blocked(subscription: Subscription, trouble: Trouble) -> Failure:
     if trouble.what == "snapshot":
-        action = (
-            "start Cassandra ([cluster]), Kafka or the sink, whichever the reason names. Then it goes on; "
-            f"`tailrace alter {subscription.reference} --snapshot never` does without"
-        )
-        return Failure(f"the snapshot waits: {trouble.words}", action)
+        remedy = trouble.remedy or start_or_fix("Cassandra ([cluster]), Kafka or the sink")
+        without = f"`tailrace alter {subscription.reference} --snapshot never` does without."
+        return Failure(f"the snapshot waits: {trouble.words}", f"{remedy} {_WORKER} {without}")
     service = f"the sink at {subscription.sink.target}" if trouble.what == "sink" else "Kafka"
-    action = f"start {service}, or correct its address, which the worker must reach. The batch then goes on"
-    return Failure(f"{trouble.what}: {trouble.words}", action)
+    return Failure(f"{trouble.what}: {trouble.words}", f"{trouble.remedy or start_or_fix(service)} {_WORKER}")
 
 
 def ended(subscription: Subscription, error: Exception) -> Failure:
     """What ended one."""
-    again = "The next try comes by itself, and at once with `tailrace resume`"
+    again = f"`tailrace resume {subscription.reference}` tries again at once."
+    problem, remedy = problem_and_remedy(error)
+    if remedy:
+        return Failure(problem, f"{remedy} {_WORKER} {again}")
     if isinstance(error, ServiceError):
-        target = subscription.sink.target
-        action = f"start the sink at {target} or Kafka, whichever the reason names, or correct its address. {again}"
-    else:
-        action = f"`tailrace alter {subscription.reference}`, or what the reason says. {again}"
-    return Failure(reason(error), action)
+        return Failure(problem, f"{start_or_fix(f'the sink at {subscription.sink.target}, or Kafka')} {again}")
+    return Failure(reason(error), f"`tailrace alter {subscription.reference}`, or what the reason says. {again}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.leases import Claim, Leases, Shuffle
 from tailrace_server.model import transitions
@@ -228,7 +229,7 @@ class Worker:
         pause = pause_seconds(max(1, attempts), self._random(), self._pace.longest_pause)
         self._waiting[identity] = Waiting(run.claim, self._clock() + pause)
         self._remove(identity)
-        log.info("%s is tried again in %.0f s", run.claim.subscription.reference, pause)
+        log.info("%s", with_next_try(f"{run.claim.subscription.reference} fails", pause))
 
     def _take_up(self, share: int) -> None:
         """Try again what has waited long enough, and claim what is free."""

@@ -12,6 +12,9 @@ from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.job.checkpoint_files import LocalFiles
+from tailrace_spark.job.existing_rows import existing_rows, refused_by
+from tailrace_spark.job.offsets import begun_in
+from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
 from tailrace_spark.job.whole_updates import require_whole
 from tailrace_spark.sinks.registry import setting_of, sink_of
 
@@ -22,19 +25,20 @@ def check_stream(settings: Settings) -> Iterator[Check]:
     yield from _filters(settings)
     for name, sink in settings.sink.items():
         yield check_sink(name, sink, settings)
-    for name, sink in settings.sink.items():
-        yield _checkpoint(name, sink, settings)
+    for name in settings.sink:
+        yield _checkpoint(name, settings)
+        yield from _existing_rows(name, settings)
     if len(settings.sink) != 1 and settings.stream.sink is None:
         names = ", ".join(settings.sink) or "none"
         yield Check("stream.sink", bool(settings.sink), f"unset; the sinks are: {names}", "tailrace stream --sink NAME")
 
 
-def _checkpoint(name: str, sink: SinkSettings, settings: Settings) -> Check:
+def _checkpoint(name: str, settings: Settings) -> Check:
     """Where Spark keeps the place of a sink; of several sinks no two can have the same."""
     alone = len(settings.sink) == 1
-    title, store = "checkpoint" if alone else f"checkpoint {name}", store_of(sink.identity)
+    title = "checkpoint" if alone else f"checkpoint {name}"
     try:
-        path = chosen_checkpoint(settings.stream, name, store, lambda folder: LocalFiles(Path(folder)), only_sink=alone)
+        path = _place(name, settings)
     except SettingsError as error:
         return Check(title, False, str(error), "see stream.checkpoint")
     shared = "" if alone or "{sink}" in settings.stream.checkpoint else "put {sink} into it: each sink needs its own"
@@ -44,6 +48,29 @@ def _checkpoint(name: str, sink: SinkSettings, settings: Settings) -> Check:
         advice = "set stream.checkpoint to a directory that this user may write"
         return Check(title, False, str(Path(path).absolute()), advice)
     return Check(title, True, str(Path(path).absolute()), shared)
+
+
+def _existing_rows(name: str, settings: Settings) -> Iterator[Check]:
+    """What a stream into the sink does with rows that tables have already."""
+    title = "existing rows" if len(settings.sink) == 1 else f"existing rows {name}"
+    try:
+        with closing(sink_of(settings, name)) as sink:
+            refused = refused_by(sink.capabilities)
+        path = _place(name, settings)
+        files, requests = LocalFiles(Path(path, "tailrace")), LocalFiles(Path(path, "tailrace", REQUESTS))
+        noted = SnapshotNotes(files, requests, path).read()
+    except TailraceError:
+        return  # the checks of the sink and of its checkpoint say what is wrong
+    started = begun_in(LocalFiles(Path(path, "sources", "0")))
+    rows = existing_rows(settings.stream, noted, started=started, refused=refused)
+    unseen = " (if a checkpoint is there, it decides; not looked at)" if "://" in path else ""
+    yield Check(title, True, f"{rows.words}{unseen}", rows.advice)
+
+
+def _place(name: str, settings: Settings) -> str:
+    """The checkpoint of a sink. Raises SettingsError where nobody can say whose one is."""
+    store, alone = store_of(settings.sink[name].identity), len(settings.sink) == 1
+    return chosen_checkpoint(settings.stream, name, store, lambda folder: LocalFiles(Path(folder)), only_sink=alone)
 
 
 def _filters(settings: Settings) -> Iterator[Check]:

@@ -23,9 +23,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tailrace_common.http_server import Answer, WebServer
+from tailrace_common.status_page import StatusPage
 from tailrace_spark.job.lag import Ends, topic_lag
 from tailrace_spark.job.losses import Loss
 from tailrace_spark.job.progress import NOWHERE, Progress, Report, Target, Trouble
+from tailrace_spark.job.stream_page import stream_page
 
 QueryProgress = Callable[[], Mapping[str, Any] | None]
 """Spark's last progress of the query, as its JSON has it; None before there is any."""
@@ -177,11 +179,11 @@ class StreamMetrics:
         self._rows.inc(rows)
         self._report.swept(rows)
 
-    def failed(self, subject: str, words: str) -> None:
-        """An attempt at a batch failed, of the generations or the sink; the batch waits."""
+    def failed(self, subject: str, words: str, remedy: str = "") -> None:
+        """An attempt at a batch failed, of the generations or the sink; the batch waits. `remedy`: what to do."""
         self._blocked.set(1)
         self._retries.labels(subject).inc()
-        self._report.failed(subject, words, time.time())
+        self._report.failed(subject, words, time.time(), remedy)
 
     def unblocked(self) -> None:
         """No batch waits any more."""
@@ -192,9 +194,9 @@ class StreamMetrics:
         """How far the snapshots are, as `status_row` has each of them."""
         self._report.snapshots = list(rows)
 
-    def snapshot_waits(self, words: str) -> None:
+    def snapshot_waits(self, words: str, remedy: str = "") -> None:
         """A snapshot waits for Cassandra, Kafka or the sink."""
-        self._report.snapshot_waits(words, time.time())
+        self._report.snapshot_waits(words, time.time(), remedy)
 
     def snapshot_goes_on(self) -> None:
         """A snapshot waits for nothing."""
@@ -233,6 +235,10 @@ class StreamMetrics:
     def status(self) -> dict[str, object]:
         """The answer of /status, as JSON has it."""
         return self._report.as_json(None if self._ends is None else topic_lag(self._query(), self._ends))
+
+    def page(self) -> StatusPage:
+        """The same for people."""
+        return stream_page(self.status(), letters=self.letters_command, ready=self.ready, now=time.time())
 
 
 def _nothing() -> None:
@@ -311,7 +317,7 @@ def _probe(name: str, well: bool) -> Answer:
     return Answer(status, "application/json", json.dumps({name: well}).encode())
 
 
-def _answer(metrics: StreamMetrics, path: str, _accepts: str) -> Answer:
+def _answer(metrics: StreamMetrics, path: str, accepts: str) -> Answer:
     match path:
         case "/health/live":
             return _probe("live", metrics.live)
@@ -319,7 +325,11 @@ def _answer(metrics: StreamMetrics, path: str, _accepts: str) -> Answer:
             return _probe("ready", metrics.ready)
         case "/metrics":
             return Answer(HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(metrics.registry))
-        case "/" | "/status":
+        case "/":
+            return metrics.page().answer(accepts)
+        case "/status" if "text/html" in accepts:  # a browser
+            return metrics.page().answer(accepts)
+        case "/status":
             return Answer(HTTPStatus.OK, "application/json", json.dumps(metrics.status(), indent=2).encode())
         case _:
             return Answer(HTTPStatus.NOT_FOUND, "text/plain", f"paths: {', '.join(PATHS)}\n".encode())

@@ -59,7 +59,7 @@ class PlannedOffsets:
 
     def begun(self) -> bool:
         """Whether Spark has noted the offsets at which the stream begins."""
-        return self._first.read("0") is not None
+        return begun_in(self._first)
 
     def committed(self) -> int:
         """The last batch that Spark counts as done; -1 before the first one."""
@@ -91,6 +91,11 @@ class PlannedOffsets:
         if batch:
             return Plan(_planned(self._planned.read(str(batch - 1)), batch - 1), end)
         return Plan(first_offsets(self._first.read("0") or ""), end)
+
+
+def begun_in(first: Files) -> bool:
+    """Whether Spark has noted the offsets at which a stream begins: `first` are the files of `sources/0`."""
+    return first.read("0") is not None
 
 
 def _planned(text: str | None, batch: int) -> dict[KafkaPartition, int]:

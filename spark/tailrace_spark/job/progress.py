@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from tailrace_common.unreachable import start_or_fix
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.execution import Execution
 
 _LOSSES: Final = 100
+_CHECK: Final = "`tailrace check` tries them all."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,16 @@ NOWHERE = Target("", "", "", "")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """An error of `what`, in the words of the log, with what to do about it, and when it was (seconds since 1970)."""
+    """An error of `what`, in the words of the log, with what to do about it, and when it was (seconds since 1970).
+
+    `remedy` is the part of `action` that the error itself knows; empty where it knows none.
+    """
 
     what: str
     words: str
     action: str
     at: float
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,19 +113,22 @@ class Report:
         self.snapshots: list[Mapping[str, Any]] = []
         self.snapshot_blocked: Trouble | None = None
 
-    def snapshot_waits(self, words: str, now: float) -> None:
+    def snapshot_waits(self, words: str, now: float, remedy: str = "") -> None:
         """An attempt at a snapshot's step failed, and it waits."""
-        self.trouble = self.snapshot_blocked = Trouble("snapshot", words, self._action("snapshot"), now)
+        self.trouble = self.snapshot_blocked = self._waiting("snapshot", words, now, remedy)
 
     def lost(self, words: str, now: float) -> None:
         """Records are gone that were not read."""
         self.trouble = Trouble("data loss", words, self._action("data loss"), now)
         self._losses = [*self._losses, self.trouble][-_LOSSES:]
 
-    def failed(self, subject: str, words: str, now: float) -> None:
+    def failed(self, subject: str, words: str, now: float, remedy: str = "") -> None:
         """An attempt at a batch failed, and the batch waits."""
         self._counts["retries"] += 1
-        self.trouble = self._blocked = Trouble(subject, words, self._action(subject), now)
+        self.trouble = self._blocked = self._waiting(subject, words, now, remedy)
+
+    def _waiting(self, subject: str, words: str, now: float, remedy: str) -> Trouble:
+        return Trouble(subject, words, f"{remedy or self._action(subject)} {_CHECK}", now, remedy)
 
     @property
     def blocked(self) -> Trouble | None:
@@ -181,6 +190,7 @@ class Report:
         return {
             "sink": {"name": target.name, "type": target.type, "location": target.location},
             "blocked": _trouble_json(self._blocked),
+            "snapshot_blocked": _trouble_json(self.snapshot_blocked),
             "counts": dict(self._counts),
             "last_batch": None if self._last is None else _batch(*self._last),
             "tables": {
@@ -196,18 +206,18 @@ class Report:
         }
 
     def _action(self, subject: str) -> str:
-        again = "the next try comes by itself"
         target = self.target
         name, document = target.name or "NAME", target.document or "docs/sinks"
         match subject:
             case "generations":
-                return f"Kafka must answer, and an agent must have run: `tailrace check` says which is missing; {again}"
+                return "Start Kafka, or an agent, whichever is missing."
             case "sink":
-                return f"start the store of [sink.{name}] or correct its address: `tailrace check` tries it; {again}"
+                return start_or_fix(f"the store of [sink.{name}]")
             case "topics" | "schemas":
-                return f"start Kafka or correct its address: `tailrace check` tries it; {again}"
+                return start_or_fix("Kafka")
             case "snapshot":
-                return "start Cassandra ([cluster]), Kafka or the sink, as the reason says; its last range follows"
+                words = start_or_fix("Cassandra ([cluster]), Kafka or the sink")
+                return f'{words} stream.snapshot = "never" leaves existing rows out, if none is copied yet.'
             case "data loss":
                 return "stream.fail_on_data_loss says whether the table stops; with false what is left is read on"
             case "deferred changes":

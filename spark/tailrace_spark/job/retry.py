@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from tailrace_common.unreachable import problem_and_remedy, with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.metrics import StreamMetrics
@@ -66,7 +67,7 @@ class Retry:
                 result = attempt()
             except ServiceError as error:
                 reason, failed = f"{need}: {error}", True
-                self._metrics.failed(need, str(error))
+                self._metrics.failed(need, *problem_and_remedy(error))
                 if self.patience is not None and self._clock() - began >= self.patience:
                     limit = f"after {self.patience:g} s (stream.once_wait_seconds)"
                     raise ServiceError(f"batch {blocked.batch} is given up {limit} for the {reason}") from error
@@ -76,7 +77,7 @@ class Retry:
                     self._metrics.unblocked()
                 return result
             blocked.reasons.setdefault(reason)
-            log.warning("batch %d waits for the %s; next try in %.1f s", blocked.batch, reason, pause)
+            log.warning("%s", with_next_try(f"batch {blocked.batch} waits for the {reason}", pause))
             self._show(f"Batch {blocked.batch} waits for the {reason}")
             if self._pause(pause):
                 raise StoppedError(need)

@@ -11,6 +11,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.checkpoint_files import Folder, files_in
 from tailrace_spark.job.executor_batches import ExecutorBatches
+from tailrace_spark.job.existing_rows import refused_by
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
 from tailrace_spark.job.snapshot_context import SnapshotContext
@@ -23,8 +24,6 @@ from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.kafka import reads_topic
 from tailrace_spark.tasks.job import TaskRunner, TaskSettings
-
-_NOT_FOR_LOG_TABLES = "log tables repeat updates as they were written, and rows that were read are none"
 
 
 def read_back_of(settings: Settings, sink: Sink, tables: frozenset[str]) -> ReadBack | None:
@@ -56,8 +55,8 @@ def snapshot_run(
     Raises SettingsError where stream.snapshot asks for what the sink cannot take.
     """
     stream, capabilities = settings.stream, sink.capabilities
-    refuses = _NOT_FOR_LOG_TABLES if capabilities.whole_updates is not None else None
-    if refuses is not None and stream.snapshot != "never":
+    refuses = refused_by(capabilities)
+    if refuses is not None and stream.chooses_snapshot and stream.snapshot != "never":
         raise SettingsError(f'stream.snapshot = "{stream.snapshot}" is not for this sink: {refuses}')
     # Filters count what they leave out of a batch, so a snapshot has some of its own.
     shape = shape_of(stream, sink, spark) if refuses is None else None
@@ -74,12 +73,12 @@ def snapshot_run(
         SnapshotContext(spark, settings, reads_topic(spark, settings)),
         RoundWriter(spark, settings, sink, shape, executors, runner),
         planned,
-        initial=stream.snapshot != "never",
         refuses=refuses,
         # A sink that wants its changes in order appends them, and leaves out what it has by their places.
         logs_changes=capabilities.ordered,
         reads_back=partial(read_back_of, settings, sink) if _merges(sink) else None,
         counters=_merges(sink) and capabilities.sweeping is not None,
+        own_notes=notes is None,
         alone=alone,
         metrics=metrics,
     )

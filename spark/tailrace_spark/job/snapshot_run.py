@@ -20,11 +20,14 @@ from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from tailrace_common.cli.logs import carried
+from tailrace_common.sections.stream import StreamSettings
+from tailrace_common.unreachable import problem_and_remedy, with_next_try
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.endings import StoppedError, reason
 from tailrace_spark.job.executor_batches import MissingPackagesError, missing_packages
+from tailrace_spark.job.existing_rows import existing_rows, named
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets
 from tailrace_spark.job.snapshot_context import SnapshotContext
@@ -54,9 +57,10 @@ T = TypeVar("T")
 class SnapshotRun:
     """Reads a stream's snapshots, by one thread at a time. `alone` is held while the sink is used.
 
-    `initial`: the stream's tables are read once. `refuses` says why the sink takes no snapshots, None where it does.
+    `refuses` says why the sink takes no snapshots, None where it does.
     `logs_changes`: records go to places of the snapshot's own, since the sink leaves out what it has by place.
     `reads_back` gives what reads rows of these tables back by key, None for sinks that merge nothing.
+    `own_notes`: the stream decides what becomes of existing rows. Else whoever keeps the notes has, and shows it.
     """
 
     def __init__(
@@ -67,11 +71,11 @@ class SnapshotRun:
         writer: RoundWriter,
         planned: PlannedOffsets,
         *,
-        initial: bool,
         refuses: str | None,
         logs_changes: bool,
         reads_back: Callable[[frozenset[str]], ReadBack | None] | None,
         counters: bool,
+        own_notes: bool,
         alone: threading.Lock,
         metrics: StreamMetrics,
         clock: Callable[[], float] = time.time,
@@ -83,11 +87,11 @@ class SnapshotRun:
         self._context = context
         self._writer = writer
         self._planned = planned
-        self._initial = initial
         self._refuses = refuses
         self._logs_changes = logs_changes
         self._reads_back = reads_back
         self._counters = counters
+        self._own_notes = own_notes
         self._alone = alone
         self._metrics = metrics
         self._stop = threading.Event()
@@ -106,6 +110,20 @@ class SnapshotRun:
             self._show()
         return self._value
 
+    def decide(self, stream: StreamSettings) -> None:
+        """Whether the rows that the tables have are copied; noted before Spark notes where the stream begins.
+
+        A stream that dies in between would else be taken for one that began without them.
+        """
+        rows = existing_rows(stream, self.value, started=self._planned.begun(), refused=self._refuses)
+        decided = replace(self.value, copies=rows.copied)
+        if not self._own_notes:
+            self._value = decided
+            return
+        if decided != self.value:
+            self._keep(decided)
+        log.info("existing rows: %s", rows)
+
     def read_back(self) -> ReadBack | None:
         """What reads rows back that the log leaves open, of tables that were read; None where nothing has to be."""
         tables = self.value.tables_read
@@ -119,11 +137,7 @@ class SnapshotRun:
     @property
     def outstanding(self) -> bool:
         """Whether a snapshot is to be read, or a command to be taken."""
-        return (
-            self.value.current() is not None
-            or (self._initial and not self.value.initial)
-            or bool(self._notes.requested())
-        )
+        return self.value.current() is not None or self.value.unplanned or bool(self._notes.requested())
 
     def run(self, stop: threading.Event) -> None:
         """Read until all snapshots have ended or are paused, or it is stopped.
@@ -153,7 +167,7 @@ class SnapshotRun:
 
     def step(self) -> bool:
         """Take requests, and read one round; whether there may be more. Raises ServiceError, SettingsError."""
-        if self._initial and not self.value.initial:
+        if self.value.unplanned:
             self._plan_initial()
         self._take_requests()
         snapshot = self.value.current()
@@ -166,8 +180,10 @@ class SnapshotRun:
 
     def _plan_initial(self) -> None:
         names = [str(table) for table in self._context.tables()]
-        if not names:
-            log.warning("stream.snapshot: no table with cdc = true is in this stream; nothing is read")
+        if names:
+            log.info("existing rows of %s are copied", named(names))
+        else:
+            log.info("no table with cdc = true is there yet, so no existing rows are copied")
         self._keep(self.value.with_initial(names, lambda: uuid4().hex[:12], self._clock()))
 
     def _take_requests(self) -> None:
@@ -310,14 +326,14 @@ class SnapshotRun:
                 self._metrics.snapshot_goes_on()
                 return result
             except (ServiceError, PySparkException, Py4JJavaError) as error:
-                words = _passing(error)
+                words, (problem, remedy) = _passing(error), problem_and_remedy(error)
                 self._failures += 1
                 if self.patience is not None and self._clock() - began >= self.patience:
                     limit = f"after {self.patience:g} s (stream.once_wait_seconds)"
                     raise ServiceError(f"the snapshot is given up {limit}: {words}") from error
             if not self._stop.is_set():  # else its job was cancelled
-                log.warning("the snapshot waits; next try in %.1f s: %s", pause, words)
-                self._metrics.snapshot_waits(words)
+                log.warning("%s", with_next_try(f"the snapshot waits: {words}", pause))
+                self._metrics.snapshot_waits(problem if remedy else words, remedy)
             if self._stop.wait(pause):
                 raise StoppedError("between two attempts")
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -328,7 +344,7 @@ def _passing(error: Exception) -> str:
     if isinstance(error, PythonException):
         cause = missing_packages(error)
         if isinstance(cause, MissingPackagesError):
-            raise SettingsError(f"stream.snapshot: {cause}") from error
+            raise SettingsError(f'stream.snapshot: {cause}, or set stream.snapshot = "never"') from error
     # A job of Spark's failed: a worker was killed, or an executor lost, once more than Spark repeats it.
     return reason(error)
 

@@ -117,7 +117,7 @@ class Stream:
         self._metrics = metrics or StreamMetrics()
         self._earlier = earlier or Handover()
         self._leave = leave
-        self._left = False
+        self._left = self._claimed = False
         self._on_parts = on_parts
         self._shape = shape_of(settings.stream, sink, spark)
         self._transactions = sink.capabilities.transactions
@@ -156,8 +156,7 @@ class Stream:
         if (announced := sink.capabilities.announcements) is not None:
             schemas, hosts = SchemaReader(kafka, prefix, ordered=True), KafkaHosts(kafka, prefix)
             self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
-        executors, execution = self._executor_batches(sink), self._execution(sink)
-        self._executors = executors
+        self._executors = executors = self._executor_batches(sink)
         self._snapshots = snapshot_run(
             self._spark, settings, sink, executors, planned, self._files, self._sink_lock, self._metrics, notes
         )
@@ -172,7 +171,7 @@ class Stream:
             losses=self._losses,
             sink_check=self._sink_check,
             executors=executors,
-            choice=ExecutionChoice(execution),
+            choice=ExecutionChoice(self._execution(sink)),
             retry=self._retry,
             stop=self._stop,
             on_parts=self._on_parts,
@@ -183,10 +182,9 @@ class Stream:
         stream, shape, tasks = self._settings.stream, self._shape, sink.capabilities.tasks
         if tasks is None:
             return None
-        mixed = stream.one_copy_seconds is not None
         updates = update_reading(sink.capabilities, self._settings.kafka.reveal())
-        prefix, early = self._settings.topics.prefix, stream.accept_early
-        task_settings = TaskSettings(prefix, masks_of(stream), early, mixed=mixed, updates=updates)
+        prefix, mixed = self._settings.topics.prefix, stream.one_copy_seconds is not None
+        task_settings = TaskSettings(prefix, masks_of(stream), stream.accept_early, mixed=mixed, updates=updates)
         runner = TaskRunner(self._spark, task_settings)
         return ExecutorBatches(tasks, runner, self._schemas, shape, self._files, lambda: self._snapshots.read_back())
 
@@ -209,7 +207,8 @@ class Stream:
         for a sink that lacks what the checkpoint counts as written.
         """
         stream, copies = self._settings.stream, self._settings.stream.one_copy_seconds
-        self._claim_checkpoint()
+        if not self._claimed:
+            self._claim_checkpoint()
         if self._sink_check is not None:
             with self._sink_lock:
                 self._sink_check.begin()
@@ -233,6 +232,7 @@ class Stream:
         job = job_of(self._settings, self._location, self._store, transactions=self._transactions)
         require_own(self._files, checkpoint, job)
         write_promptly(self._spark, self._files)
+        self._claimed = True
 
     def _check_shape(self) -> None:
         if self._shape is None:
@@ -279,10 +279,10 @@ class Stream:
 
     def _run(self, **trigger: Any) -> None:
         ends = bool(trigger.keys() & _ENDING)
-        self._retry.patience = self._settings.stream.once_wait_seconds if ends else None
-        self._snapshots.patience = self._retry.patience
+        self._retry.patience = self._snapshots.patience = self._settings.stream.once_wait_seconds if ends else None
+        self._claim_checkpoint()
+        self._snapshots.decide(self._settings.stream)
         if self._settings.stream.snapshot == "only":
-            self._claim_checkpoint()
             self._snapshots.run(self._stop)
             return
         self._losses.at_start(ends=ends)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.sinks.protocol import Sink
@@ -47,11 +48,8 @@ class Sweeper:
             self._pause = _SWEEP_SECONDS
         except ServiceError as error:
             self._pause = min(2 * self._pause, _LONGEST_SECONDS)
-            log.warning(
-                "could not remove expired rows from the sink: readers see them until the next try, in %g s: %s",
-                self._pause,
-                error,
-            )
+            words = f"could not remove expired rows from the sink, and readers see them: {error}"
+            log.warning("%s", with_next_try(words, self._pause))
         finally:
             self._swept = self._clock()
             self._sink_lock.release()

@@ -199,11 +199,12 @@ def request_from_json(text: str) -> Request:
 class Snapshots:
     """All snapshots of a stream, in the order in which they are read. `sequence` grows with each note.
 
-    `initial`: whether the tables of stream.snapshot are among them. `applied` are the newest requests, by id.
-    `read_before` are tables of snapshots that are forgotten.
+    `copies`: whether the stream copies the rows that its tables have. `initial`: whether the snapshots for that are
+    among them. `applied` are the newest requests, by id. `read_before` are tables of snapshots that are forgotten.
     """
 
     sequence: int = 0
+    copies: bool = False
     initial: bool = False
     tables: tuple[TableSnapshot, ...] = ()
     applied: tuple[str, ...] = ()
@@ -225,6 +226,11 @@ class Snapshots:
     def active(self) -> bool:
         """Whether one has not ended."""
         return any(not snapshot.state.ended for snapshot in self.tables)
+
+    @property
+    def unplanned(self) -> bool:
+        """Whether the snapshots of the stream's tables are still to be added."""
+        return self.copies and not self.initial
 
     def put(self, snapshot: TableSnapshot) -> Self:
         """With a snapshot as it is now, in place of the one of its id."""
@@ -269,6 +275,7 @@ class Snapshots:
             {
                 "version": VERSION,
                 "sequence": self.sequence,
+                "copies": self.copies,
                 "initial": self.initial,
                 "applied": list(self.applied),
                 "read_before": list(self.read_before),
@@ -285,7 +292,9 @@ def snapshots_from_json(text: str) -> Snapshots:
             sequence=int(members["sequence"]),
             initial=bool(members["initial"]),
             applied=tuple(members["applied"]),
-            read_before=tuple(members.get("read_before", ())),  # earlier versions forgot them
+            # Of these earlier versions knew nothing.
+            copies=bool(members.get("copies", members["initial"])),
+            read_before=tuple(members.get("read_before", ())),
             tables=tuple([_table_from_json(table) for table in members["tables"]]),
         )
     except (ValueError, KeyError, TypeError) as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.pace import Fault, Patience, RowRate
 from tailrace_spark.snapshot.page import PageColumns
@@ -158,10 +159,8 @@ class RangeReader:
                         f"tokens ({token_range.start}, {token_range.end}] cannot be read after {failures} attempts: "
                         f"{error}; the task fails, and Spark may run it again"
                     ) from error
-                log.warning(
-                    "could not read tokens (%d, %d]; trying again in %.2f s with %d rows a page: %s",
-                    token_range.start, token_range.end, seconds, self._size.rows, error,
-                )  # fmt: skip
+                words = f"could not read tokens ({token_range.start}, {token_range.end}], {self._size.rows} rows a page"
+                log.warning("%s", with_next_try(f"{words}: {error}", seconds))
                 self._clock.wait(seconds)
 
 

@@ -31,6 +31,7 @@ from cassandra.protocol import (
 from cassandra.query import BoundStatement, PreparedStatement, dict_factory
 
 from tailrace_common.secrets import redact
+from tailrace_common.unreachable import unreachable
 from tailrace_schemas.definitions import tables_from_rows
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
@@ -160,7 +161,7 @@ class ClusterView:
             bound.values = [token.to_bytes(8, "big", signed=True) for token in (token_range.start, token_range.end)]
             page = self._session.execute(bound)
         except Exception as error:
-            raise ServiceError(f"Cassandra at {_where(self._settings)}: {_reason(error)}") from error
+            raise _failed(self._settings, error) from error
         tokens = [next(iter(row.values())) for row in page.current_rows]
         return sample_of(token_range, tokens, is_whole=not page.has_more_pages)
 
@@ -222,7 +223,7 @@ class ClusterView:
         try:
             return list(self._session.execute(query, values))
         except Exception as error:
-            raise ServiceError(f"Cassandra at {_where(self._settings)}: {_reason(error)}") from error
+            raise _failed(self._settings, error) from error
 
 
 class PageSource:
@@ -309,12 +310,17 @@ def _where(settings: SnapshotSettings) -> str:
     return f"{settings.contact_points[0]}:{settings.port}"
 
 
+def _failed(settings: SnapshotSettings, error: Exception) -> ServiceError:
+    node, words = f"Cassandra at {_where(settings)}", _reason(error)
+    return unreachable(node, words, "Cassandra", "cluster.contact_points") or ServiceError(f"{node}: {words}")
+
+
 def _connected(cluster: Cluster, settings: SnapshotSettings) -> Session:
     try:
         return cluster.connect()
     except Exception as error:
         cluster.shutdown()
-        raise ServiceError(f"Cassandra at {_where(settings)}: {_reason(error)}") from error
+        raise _failed(settings, error) from error
 
 
 def _driver(settings: SnapshotSettings, *, metadata: bool) -> Cluster:

@@ -105,7 +105,7 @@ def test_the_stream_fills_a_database(
     file, port = tmp_path / "tailrace.toml", free_port("127.0.0.1")
     file.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[stream]\nmetrics_address = "0.0.0.0"\nmetrics_port = {port}\n'
+        f'[stream]\nsnapshot = "never"\nmetrics_address = "0.0.0.0"\nmetrics_port = {port}\n'
         '[sink.local]\nurl = "sqlite:///sink.db"\n[stream.spark]\n"spark.master" = "local[1]"\n'
         '"spark.driver.memory" = "512m"\n'
     )
@@ -145,7 +145,8 @@ def test_an_executor_of_the_image_works_for_a_driver_elsewhere(
         settings["spark.scheduler.minRegisteredResourcesRatio"] = "0"
         file.write_text(
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-            f'[stream]\ncheckpoint = "{tmp_path}/checkpoint"\n[sink.local]\nurl = "sqlite:///{tmp_path}/sink.db"\n'
+            f'[stream]\nsnapshot = "never"\ncheckpoint = "{tmp_path}/checkpoint"\n'
+            f'[sink.local]\nurl = "sqlite:///{tmp_path}/sink.db"\n'
             "[stream.spark]\n" + "".join(f'"{name}" = "{value}"\n' for name, value in settings.items())
         )
         environ = {

@@ -89,7 +89,11 @@ class Followed:
 
     @contextmanager
     def _stream(self, stop: threading.Event, *, stops: bool) -> Iterator[Stream]:
-        own: dict[str, Any] = {"checkpoint": str(self._folder / "checkpoint"), "fail_on_data_loss": stops}
+        own: dict[str, Any] = {
+            "snapshot": "never",
+            "checkpoint": str(self._folder / "checkpoint"),
+            "fail_on_data_loss": stops,
+        }
         kafka = {"bootstrap.servers": self._kafka.bootstrap}
         settings = Settings.model_validate({"kafka": kafka, "topics": {"prefix": self._prefix}, "stream": own})
         sink = SqlSink(self.location)

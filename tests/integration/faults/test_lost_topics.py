@@ -59,7 +59,7 @@ class Ground:
         return {row[0] for row in self.database.select(f"SELECT id FROM {name}")} if there else set()
 
     def settings(self, *, stops: bool) -> Settings:
-        own = {"checkpoint": str(self.folder / "checkpoint"), "fail_on_data_loss": stops}
+        own = {"snapshot": "never", "checkpoint": str(self.folder / "checkpoint"), "fail_on_data_loss": stops}
         kafka = {"bootstrap.servers": self.kafka.bootstrap}
         return Settings.model_validate({"kafka": kafka, "topics": {"prefix": self.prefix}, "stream": own})
 

@@ -52,7 +52,7 @@ def test_a_stream_writes_each_change_once(feed: Feed, kafka: LocalKafka, prefix:
     config, checkpoint, log = tmp_path / "t.toml", tmp_path / "checkpoint", tmp_path / "stream.log"
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[stream]\ncheckpoint = "{checkpoint}"\nmax_offsets_per_trigger = 40\n'
+        f'[stream]\nsnapshot = "never"\ncheckpoint = "{checkpoint}"\nmax_offsets_per_trigger = 40\n'
         '[stream.spark]\n"spark.master" = "local[1]"\n"spark.driver.memory" = "768m"\n'
         f"{quick_java_lines()}"
         f'[sink.lake]\ntype = "iceberg"\npath = "{tmp_path}/lake"\n'
@@ -80,7 +80,7 @@ def test_a_stream_keeps_a_table_equal_to_the_source(
         {
             "kafka": {"bootstrap.servers": kafka.bootstrap},
             "topics": {"prefix": prefix},
-            "stream": {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
             "sink": {"lake": lake},
         }
     )

@@ -65,6 +65,8 @@ def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: s
         page.wait_for_url("**/new")
         looked_at(page, "types")
         page.goto(f"http://127.0.0.1:{port}/subscriptions/new?type=sql")
+        page.wait_for_selector("#tables option[value='shop.items']", state="attached")
+        assert page.is_checked("#snapshot-never")  # this site's server.snapshot
         page.fill("#table", "shop.itemz")
         page.fill("#name", "warehouse")
         page.fill("[id='sink.url']", url)
@@ -94,6 +96,9 @@ def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: s
         page.goto(f"http://127.0.0.1:{port}/subscriptions")
         page.wait_for_selector("#list .state.failing")
         looked_at(page, "subscriptions")
+        lines = page.evaluate("""(() => { const why = document.querySelector('#list .why');
+            return why.getBoundingClientRect().height / parseFloat(getComputedStyle(why).lineHeight) })()""")
+        assert lines < 4  # it is as wide as the table
         page.fill("#q", "warehouse")
         page.wait_for_selector("#list:not(:has-text('sick'))")
         page.goto(f"http://127.0.0.1:{port}/subscriptions/shop.items/sick")

@@ -70,13 +70,23 @@ class Place:
         self.run(f"ALTER TABLE KS.{name} WITH cdc = true")
 
     def settings(
-        self, table: str, snapshot: str = "initial", *, limits: Mapping[str, object] | None = None, **stream: object
+        self,
+        table: str,
+        snapshot: str | None = "initial",
+        *,
+        limits: Mapping[str, object] | None = None,
+        **stream: object,
     ) -> Settings:
-        """Those of a stream of one table, with a checkpoint of its own."""
+        """Those of a stream of one table, with a checkpoint of its own. With None they say nothing of snapshots."""
         return Settings.model_validate(self.sections(table, snapshot, limits=limits, **stream))
 
     def sections(
-        self, table: str, snapshot: str = "initial", *, limits: Mapping[str, object] | None = None, **stream: object
+        self,
+        table: str,
+        snapshot: str | None = "initial",
+        *,
+        limits: Mapping[str, object] | None = None,
+        **stream: object,
     ) -> dict[str, Mapping[str, object]]:
         """As a file has them."""
         return {
@@ -84,7 +94,7 @@ class Place:
             "stream": {
                 "checkpoint": str(self.directory / f"checkpoint-{table}"),
                 "topics": rf"{self.prefix}\.{self.keyspace}\.{table}",
-                "snapshot": snapshot,
+                **({} if snapshot is None else {"snapshot": snapshot}),
                 "trigger_seconds": 0,
                 **stream,
             },

@@ -1,4 +1,4 @@
-"""A stream with `snapshot = "initial"`: tables that have rows before their log come out equal to the source."""
+"""A stream copies the rows that tables have already: those from before their log come out equal to the source."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
 ) -> None:
     name = f"orders_{new_store.__name__}_{execution}"
     place.create(name)
-    store, settings = new_store(tmp_path), place.settings(name, execution=execution)
+    store, settings = new_store(tmp_path), place.settings(name, None, execution=execution)
     connections = closing(store) if isinstance(store, Downstream) else nullcontext()
     with connections, closing(store.open(lambda: NEVER)) as sink, Writes(place, name) as writes:
         with running(place, sink, settings) as stream:
@@ -82,6 +82,28 @@ def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
             place.run(f"INSERT INTO KS.{name} (k, c, v) VALUES (2000, 1, 'later')")
             place.until_equal(store, name)
             assert stream.snapshots.tables == (snapshot,)
+
+
+@pytest.mark.promise("snapshots.begun-without")
+@pytest.mark.long
+def test_a_stream_that_began_without_existing_rows_copies_them_only_when_it_is_told(
+    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "tailrace_spark")
+    place.create("began_without")
+    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
+    with closing(store), closing(store.open(lambda: NEVER)) as sink:
+        for snapshot, words in (
+            ("never", 'not copied (stream.snapshot = "never"); stream.snapshot = "initial" copies them'),
+            (None, 'not copied: the stream began without them; stream.snapshot = "initial" copies them'),
+            ("initial", f"existing rows of {place.keyspace}.began_without are copied"),
+        ):
+            caplog.clear()
+            stream = place.stream(sink, place.settings("began_without", snapshot))
+            stream.run(availableNow=True)
+            assert words in caplog.text
+            assert bool(stream.snapshots.tables) == (snapshot == "initial")
+        assert differences(ask(place.session, [place.table("began_without")]), store) == []
 
 
 @pytest.mark.long

@@ -54,6 +54,13 @@ def test_what_was_released_before_the_last_look_is_complete() -> None:
     assert told == [None, 5_000, 5_000]
 
 
+def test_a_host_is_told_by_the_name_that_people_know() -> None:
+    notes = ProgressNotes("c", "h", 10, ManualClock(), lambda: 1, "cassandra-1")
+    record = notes.record(Resume(AT), caught_up=True, durable=None)
+    assert record is not None
+    assert decode_progress(*record).name == "cassandra-1"
+
+
 def test_a_host_without_any_change_says_that_it_has_published_all() -> None:
     """Else readers would wait for it for ever: it may be in a datacenter that no table is in."""
     notes = ProgressNotes("c", "h", 10, ManualClock(), lambda: 1234)

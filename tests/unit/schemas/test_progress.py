@@ -19,7 +19,17 @@ NAMES = st.text(st.characters(codec="utf-8"))
 @pytest.mark.slow
 @given(
     st.builds(
-        Progress, NAMES, HOSTS, POSITIONS, POSITIONS, NUMBERS, st.booleans(), NUMBERS, NUMBERS, st.none() | NUMBERS
+        Progress,
+        NAMES,
+        HOSTS,
+        POSITIONS,
+        POSITIONS,
+        NUMBERS,
+        st.booleans(),
+        NUMBERS,
+        NUMBERS,
+        st.none() | NUMBERS,
+        st.none() | NAMES,
     )
 )
 def test_comes_back_equal(progress: Progress) -> None:

@@ -20,7 +20,6 @@ from tailrace.cli.cluster.offsets_restore import restore
 from tailrace.cli.support.host_records import (
     Fence,
     Host,
-    age_words,
     change_record,
     chosen_host,
     known_hosts,
@@ -35,6 +34,7 @@ from tailrace.segments.keys import keys_of_settings
 from tailrace.state.resume import Resume
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.lengths import length_words
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
@@ -226,7 +226,7 @@ def _short(record: HostRecord, now: float) -> dict[str, object]:
         "position": record.problem if resume is None else position_words(resume.position),
         "known segments": None if resume is None else len(resume.open),
         "quarantined": None if resume is None else len(resume.quarantined),
-        "age": age_words(record.age(now)),
+        "age": length_words(record.age(now)),
     }
 
 

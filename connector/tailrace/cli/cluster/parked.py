@@ -23,7 +23,6 @@ from tailrace.changes.transcode import Message, Transcoder
 from tailrace.cli.support.host_records import (
     Fence,
     Host,
-    age_words,
     change_record,
     chosen_host,
     known_hosts,
@@ -42,6 +41,7 @@ from tailrace.state.parked import Parked
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import SUPPOSED
+from tailrace_common.lengths import length_words
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.change import Origin, Source
@@ -169,7 +169,7 @@ def parked_rows(hosts: Iterable[HostRecord], names: Mapping[UUID, str], now: flo
                 "table_id": lot.table,
                 "table": names.get(lot.table),
                 "mutations": len(lot.offsets),
-                "since": age_words(max(0.0, now - lot.since / 1000)),
+                "since": length_words(max(0.0, now - lot.since / 1000)),
                 "state": "dead" if lot.dead else "waiting",
                 "reason": lot.reason,
             }

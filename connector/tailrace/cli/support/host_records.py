@@ -129,11 +129,3 @@ def chosen_host(settings: Settings, host: str | None) -> tuple[HostRecord, Resum
     if record.resume is None:
         raise SettingsError(f"host {host}: {record.problem}")
     return record, record.resume
-
-
-def age_words(seconds: float) -> str:
-    """So long ago, in the largest unit that fits."""
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"

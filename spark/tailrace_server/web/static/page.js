@@ -1,4 +1,4 @@
-// Keeps what is marked data-live up to date, filters while one types, and switches between light and dark.
+// Keeps what is marked data-live up to date, filters while one types, offers tables, and switches light and dark.
 // Every page works without it: then it is loaded again by hand, and each form is sent by its button.
 "use strict";
 
@@ -70,6 +70,14 @@
         refresh();
       }, 250);
     });
+  }
+
+  const tables = document.querySelector("datalist[data-from]");
+  if (tables) {
+    fetch(tables.dataset.from)
+      .then((answer) => (answer.ok ? answer.json() : []))
+      .then((names) => tables.replaceChildren(...names.map((name) => Object.assign(document.createElement("option"), { value: name }))))
+      .catch(() => {}); // without them one writes the name
   }
 
   const theme = document.querySelector("form[data-theme-form]");

@@ -18,6 +18,7 @@ from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, BoundStatement, PreparedStatement, tuple_factory
 
 from tailrace_common.secrets import redact
+from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.cassandra.cql import ABSENT, Mutation, Part, Value, mutation_of
 from tailrace_spark.sinks.cassandra.requests import requests
@@ -211,7 +212,8 @@ class CassandraStore:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> ServiceError:
-        return ServiceError(f"Cassandra at {self._where}: {_said(error)}")
+        node, words = f"Cassandra at {self._where}", _said(error)
+        return unreachable(node, words, "Cassandra") or ServiceError(f"{node}: {words}")
 
 
 def _mutation(batch: Batch) -> Mutation:

@@ -11,6 +11,7 @@ from typing import Final
 import httpx2
 
 from tailrace_common.tls import tls_context
+from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.http.breaker import Breaker, OpenError
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
@@ -54,7 +55,7 @@ class HttpSender:
             with self._client.stream("OPTIONS", url):
                 pass  # what it says is not looked at, and may have no end
         except httpx2.RequestError as error:
-            raise ServiceError(f"{self._settings.location}: {_words(error)}") from error
+            raise self._failed(error) from error
 
     def send(self, url: str, body: bytes, identity: str) -> None:
         """Post a JSON body to an address of the sink's host until it is taken.
@@ -67,10 +68,15 @@ class HttpSender:
         try:
             self._retry.run(lambda: self._post(url, body, identity))
         except RetryableError as error:
-            raise ServiceError(f"{self._settings.location}: {error}") from error
+            raise self._failed(error.__cause__ or error) from error
         except OpenError as error:
             words = f"nothing is sent for {error.seconds:.0f} s more, after failures in a row"
             raise ServiceError(f"{self._settings.location}: {words}") from error
+
+    def _failed(self, error: BaseException) -> ServiceError:
+        location, words = self._settings.location, _words(error)
+        fault = unreachable(location, words, "the endpoint") if isinstance(error, httpx2.RequestError) else None
+        return fault or ServiceError(f"{location}: {words}")
 
     def _post(self, url: str, body: bytes, identity: str) -> None:
         pause = self._not_before - time.monotonic()
@@ -128,7 +134,7 @@ class HttpSender:
         self._client.close()
 
 
-def _words(error: Exception) -> str:
+def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 

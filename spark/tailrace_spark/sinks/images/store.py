@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.change import Change, Op
-from tailrace_schemas.errors import DecodeError, ServiceError
+from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, RowImage, RowImages
@@ -38,7 +38,7 @@ from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.shown_rows import rows_matching
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
-from tailrace_spark.sinks.state_store.engine import absent, is_of_one_table, open_engine, remedy, said
+from tailrace_spark.sinks.state_store.engine import absent, failure, is_of_one_table, open_engine, remedy
 from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS
 from tailrace_spark.sinks.state_store.formats import make_tables
 from tailrace_spark.sinks.state_store.purge import PURGES, Purges, forget
@@ -131,7 +131,7 @@ class ImageStore:
         try:
             self._engine.connect().close()
         except SQLAlchemyError as error:
-            raise ServiceError(f"images in {self._location}: {said(error)}{absent(self._engine)}") from error
+            raise failure("images in", self._location, error, absent(self._engine)) from error
 
     def try_out(self) -> str:
         """As TrialSink says."""
@@ -208,8 +208,8 @@ class ImageStore:
             self._made = False
             self._reread()
             if isinstance(error, SQLAlchemyError):
-                words = f"images in {self._location}: {said(error)}{remedy(error)}; the batch will be delivered again"
-                raise ServiceError(words) from error
+                advice = f"{remedy(error)}; the batch will be delivered again"
+                raise failure("images in", self._location, error, advice) from error
             raise
         self._made = True
 

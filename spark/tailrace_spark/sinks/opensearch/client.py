@@ -15,6 +15,7 @@ from urllib.parse import quote
 import httpx2
 
 from tailrace_common.tls import tls_context
+from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.bulk import STATE, BulkResult, Op, StoredDocument, lines, stored_document
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
@@ -218,7 +219,10 @@ class SearchClient:
         try:
             self._retry.run(send)
         except RetryableError as error:
-            raise self._failed(str(error)) from error
+            fault = None
+            if isinstance(error.__cause__, httpx2.RequestError):
+                fault = unreachable(self._settings.location, str(error), "OpenSearch")
+            raise fault or self._failed(str(error)) from error
 
     def _request(self, method: str, path: str, content: bytes | None, kind: str) -> Any:
         """The answer, if it is none of those after which the same is to be asked again."""

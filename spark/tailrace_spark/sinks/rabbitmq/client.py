@@ -13,6 +13,7 @@ import pika
 from pika.exceptions import ChannelClosed, ConnectionClosed
 
 from tailrace_common.tls import tls_context
+from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, Route
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
@@ -162,7 +163,8 @@ class _Session:
                 self._failure = f"{lacking} within {self._settings.timeout_seconds:g} s{blocked}"
                 self._ended = True
         if self._failure:
-            raise ServiceError(f"{self._settings.location}: {self._failure}")
+            location, words = self._settings.location, self._failure
+            raise unreachable(location, words, "RabbitMQ") or ServiceError(f"{location}: {words}")
 
     def _send(self, message: Message) -> None:
         """Have the connection's thread publish it."""

@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from tailrace_common.secrets import shown_database
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.dead_letters import accepted
@@ -40,7 +39,7 @@ from tailrace_spark.sinks.sql.table_merges import TableMerges
 from tailrace_spark.sinks.sql.task import Database, SqlDetail, SqlTask
 from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.dialects import SQLITE
-from tailrace_spark.sinks.state_store.engine import absent, open_engine, said
+from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine
 from tailrace_spark.sinks.state_store.fences import PlanTokens
 from tailrace_spark.sinks.state_store.trial import try_out
 from tailrace_spark.sinks.state_store.truncations import forget_truncations
@@ -194,7 +193,7 @@ class SqlSink:
         try:
             self._engine.connect().close()
         except SQLAlchemyError as error:
-            raise ServiceError(f"sink {self._location}: {said(error)}{absent(self._engine)}") from error
+            raise failure("sink", self._location, error, absent(self._engine)) from error
 
     def try_out(self) -> str:
         """As TrialSink says."""

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.state_store.engine import remedy, said
+from tailrace_spark.sinks.state_store.engine import failure, remedy
 
 
 @contextmanager
@@ -19,4 +18,4 @@ def transaction(engine: sa.Engine, location: str, otherwise: str) -> Iterator[sa
         with engine.begin() as connection:
             yield connection
     except SQLAlchemyError as error:
-        raise ServiceError(f"sink {location}: {said(error)}{remedy(error)}; {otherwise}") from error
+        raise failure("sink", location, error, f"{remedy(error)}; {otherwise}") from error

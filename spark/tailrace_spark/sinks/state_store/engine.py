@@ -23,7 +23,8 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as SQLAlchemyTimeoutError
 
 from tailrace_common.secrets import redact
-from tailrace_schemas.errors import SettingsError
+from tailrace_common.unreachable import unreachable
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.state_store.dialects import MYSQL, POSTGRESQL, SQLITE
 from tailrace_spark.sinks.table_faults import is_of_table
 
@@ -100,6 +101,15 @@ def remedy(error: BaseException) -> str:
     if _is(error, _OTHERWISE) or words.startswith(("no such", "duplicate column", "object name reserved")):
         return ": the sink's tables are not as tailrace_tables says; undo what changed them, or start over empty"
     return ""
+
+
+def failure(subject: str, location: str, error: SQLAlchemyError, advice: str) -> ServiceError:
+    """What a database said, with `advice` behind it; of one that cannot be connected to what that needs.
+
+    `location` names it without secrets, `subject` says what it is for besides.
+    """
+    words = said(error)
+    return unreachable(location, words, "the database") or ServiceError(f"{subject} {location}: {words}{advice}")
 
 
 def refuses_a_value(error: SQLAlchemyError) -> bool:

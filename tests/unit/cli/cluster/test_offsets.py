@@ -15,7 +15,7 @@ from tailrace.assembly.offset_positions import between, present, require_boundar
 from tailrace.cli.cluster import offsets
 from tailrace.cli.cluster.hosts import Members, host_rows, progress_words, require_gone
 from tailrace.cli.main import complete
-from tailrace.cli.support.host_records import age_words, require_unchanged
+from tailrace.cli.support.host_records import require_unchanged
 from tailrace.cli.support.options import confirm
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.errors import AgentRunsError
@@ -140,13 +140,6 @@ def test_show_is_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: 
     cells = [cell.strip() for cell in out.splitlines()[3].strip("│").split("│")]
     assert cells == ["c", "a", "1/70:400", "2", "1", "3 d"]
     assert err == "a: segment 60 is read up to 20 only: wrong checksum\n"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.4, "0 s"), (119.0, "119 s"), (120.0, "2 min"), (7200.0, "2 h"), (200_000.0, "2 d")]
-)
-def test_an_age_has_one_unit(seconds: float, words: str) -> None:
-    assert age_words(seconds) == words
 
 
 RING = Ring((Node("a", "dc1", (1,)), Node("new", "dc2", (2,))))

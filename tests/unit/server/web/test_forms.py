@@ -50,6 +50,28 @@ def test_types_lead_to_forms(browser: NewBrowser) -> None:
 
 
 @pytest.mark.slow
+def test_the_form_asks_first_whether_existing_rows_are_copied(served: Served, browser: NewBrowser) -> None:
+    """Yes, unless server.snapshot says otherwise; of log tables it asks nothing."""
+    operator = browser(Role.OPERATE)
+    text = operator.get(f"{NEW}?type=sql").text
+    assert text.index("Copy existing rows?") < text.index("Where to begin with the changes")
+    assert 'id="snapshot-initial" name="snapshot" value="initial" checked' in text
+    assert ">Cancel</a>" in text
+    form = {"type": "sql", "table": "shop.orders", "name": "warehouse", "sink.url": URL, "anyway": "1"}
+    operator.post(NEW, **form, snapshot="only")
+    assert served.operations.details("warehouse")["snapshot"] == "only"
+    text = operator.get(f"{NEW}?type=log-tables").text
+    assert 'name="snapshot"' not in text
+    assert "Existing rows are not copied" in text
+
+
+@pytest.mark.slow
+def test_tables_are_none_where_kafka_does_not_answer(browser: NewBrowser) -> None:
+    assert browser(Role.OPERATE).get("/subscriptions/tables").json() == []
+    assert browser(Role.READ).get("/subscriptions/tables").status_code == 403
+
+
+@pytest.mark.slow
 @pytest.mark.promise("subscription.checked")
 @pytest.mark.parametrize(
     ("values", "field", "words"),
@@ -137,6 +159,8 @@ def test_alter(served: Served, browser: NewBrowser, tmp_path: Path) -> None:
     assert properties in text
     unchanged = {"sink.table": "{keyspace}.{table}", "columns": "email = mask", "stream": "trigger_seconds = 5"}
     unchanged["spark"] = properties
+    assert 'id="snapshot-initial" name="snapshot" value="initial" checked' in text
+    assert "snapshot = initial" not in text
     operator.post(f"{ONE}/alter", **unchanged, anyway="1")
     assert served.operations.audit(None, 1)[0]["operation"] == "alter"
     assert served.operations.details("warehouse")["spark"] == spark
@@ -144,11 +168,12 @@ def test_alter(served: Served, browser: NewBrowser, tmp_path: Path) -> None:
     operator.get(f"{ONE}/alter")
     other = f"sqlite:///{tmp_path / 'other.db'}"
     changed = {"sink.table": "", "sink.url": other, "sink.on_drop": "clear", "where": "id > 1", "stream": ""}
-    changed["spark"] = "spark.executor.memory = 3g"
+    changed |= {"spark": "spark.executor.memory = 3g", "snapshot": "never"}
     assert "Altered." in operator.post(f"{ONE}/alter", **changed, columns="email = drop", anyway="1").text
     details = served.operations.details("warehouse")
     assert served.site.subscriptions.settings(identity) == {"type": "sql", "url": other, "on_drop": "clear"}
-    assert (details["where"], details["columns"], details["stream"]) == ("id > 1", {"email": "drop"}, {})
+    stream = {"snapshot": "never"}  # which the form asks for in words of its own
+    assert (details["where"], details["columns"], details["stream"]) == ("id > 1", {"email": "drop"}, stream)
     assert details["spark"] == {"spark.executor.memory": "3g"}
     operator.get(f"{ONE}/alter")
     wrong = operator.post(f"{ONE}/alter", **{"sink.on_drop": "burn", "anyway": "1"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tailrace_schemas.position import Position
@@ -42,6 +44,11 @@ def test_hosts_that_need_somebody_come_first() -> None:
     }  # fmt: skip
     assert (hosts["well"].datacenter, hosts["well"].position) == ("dc1", "segment 7, offset 42")
     assert len(hosts["parked"].advice) == 2
+
+
+def test_a_host_has_the_name_that_its_agent_tells() -> None:
+    named = replace(report("b"), name="cassandra-1")
+    assert [host.name for host in hosts_of([named, report("a")], [], NOW)] == ["", "cassandra-1"]
 
 
 def test_what_many_look_at_is_read_once() -> None:

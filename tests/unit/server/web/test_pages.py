@@ -15,7 +15,8 @@ from tailrace_server.meta.tables import progress
 from tailrace_server.model.delivery import News
 from tailrace_server.model.transitions import failed
 from tailrace_server.operations.asking import Asked
-from tailrace_server.web.views import stage_of
+from tailrace_server.web.charts import lag_chart, rate_chart
+from tailrace_server.web.views import View, stage_of
 from tests.unit.server.requests import SECRET
 from tests.unit.server.web.conftest import NewBrowser, Served
 
@@ -101,7 +102,7 @@ def test_what_a_sink_refused_is_seen_at_once(served: Served, browser: NewBrowser
     leases = claimed(served)
     [claim] = leases.claim(10)
     leases.save(claim, {}, News(wrote=True, letters=4136, complete_seconds=0))
-    assert "4,136 dead letters, the first" in reader.get("/subscriptions").text
+    assert in_order(reader.get("/subscriptions").text, ["Dead letters", "4,136", "the first"])
     text = reader.get("/subscriptions/shop.orders/warehouse").text
     assert "the sink refused 4,136 records" in text
     assert "<code>tailrace subscriptions shop.orders/warehouse --letters</code>" in text
@@ -194,6 +195,37 @@ def test_the_colours_are_kept(browser: NewBrowser) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"snapshot": "never"}, "not copied"),
+        ({"stage": "snapshot"}, "to be copied"),
+        ({"stage": "snapshot", "snapshot_percent": 41.7}, "copying, 41.7 %"),
+        ({"snapshot_percent": 100}, "copied"),
+        ({"snapshot_percent": 50}, "copied in part, 50 %"),
+        ({}, "none to copy"),
+    ],
+)
+def test_what_becomes_of_existing_rows(values: dict[str, Any], words: str) -> None:
+    row = {"stage": "log", "snapshot": "initial", "snapshot_percent": None}
+    assert View({**row, **values}, "", lag_chart([], 1), rate_chart([], 1)).existing_rows == words
+
+
+@pytest.mark.slow
+def test_a_list_says_how_far_each_is_in_time_and_why_one_fails_across_its_width(
+    served: Served, browser: NewBrowser
+) -> None:
+    asked(served, "warehouse")
+    leases = claimed(served)
+    [claim] = leases.claim(10)
+    leases.save(claim, {}, News(wrote=True, complete_seconds=1879))
+    leases.report(claim, partial(failed, reason="it is down", action="start it"))
+    text = browser(Role.READ).get("/subscriptions").text
+    assert in_order(text, ["Existing rows", "to be copied", "31 min", '<td colspan="7">', "it is down", "start it"])
+    page = browser(Role.READ).get("/subscriptions/shop.orders/warehouse").text
+    assert in_order(page, ["Existing rows", "to be copied", "Records behind", "31 min", "Last written"])
+
+
+@pytest.mark.parametrize(
     ("values", "stage"),
     [
         ({"owner": None}, "waits for a worker"),
@@ -203,7 +235,7 @@ def test_the_colours_are_kept(browser: NewBrowser) -> None:
         ({"behind": 7}, "catching up"),
         ({"stage": "snapshot", "behind": None}, "snapshot"),
         ({"stage": "snapshot", "snapshot_percent": 12.5}, "snapshot, 12.5 %"),
-        ({"state": "failing"}, "tried again by itself"),
+        ({"state": "failing"}, "will try again"),
         ({"state": "paused"}, "stands still"),
         ({"state": "cancelled"}, "ended"),
     ],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace_server.worker.failures import Failure, waiting
+from tailrace_common.unreachable import problem_and_remedy, unreachable
+from tailrace_server.worker.failures import Failure, ended, waiting
 from tailrace_spark.job.progress import Trouble
 from tests.unit.server.requests import subscription
 
@@ -15,7 +16,7 @@ def test_a_kafka_that_hangs_is_a_failure_with_a_reason() -> None:
     failure = waiting(subscription(), None, SILENCE)
     assert failure == Failure(
         f"Kafka does not answer: {SILENCE}",
-        "start Kafka, or correct kafka.bootstrap.servers, which the worker must reach. Then it goes on by itself",
+        "Start Kafka or fix kafka.bootstrap.servers. The worker must reach it.",
     )
 
 
@@ -23,4 +24,17 @@ def test_what_its_batch_failed_of_comes_first() -> None:
     failure = waiting(subscription(), SINK, SILENCE)
     assert failure is not None
     assert failure.reason == "sink: connection refused"
-    assert failure.action.startswith("start the sink at postgresql://host/d")
+    assert failure.action.startswith("Start the sink at postgresql://host/d or fix its address.")
+
+
+def test_what_the_error_knows_comes_before_the_general_words() -> None:
+    error = unreachable("postgresql://host/d", "connection refused", "the database")
+    assert error is not None
+    problem, remedy = problem_and_remedy(error)
+    assert waiting(subscription(), Trouble("sink", problem, "", 0.0, remedy), None) == Failure(
+        "sink: Cannot connect to postgresql://host/d (connection refused)",
+        "Start the database or fix its address. The worker must reach it.",
+    )
+    failure = ended(subscription(), error)
+    assert failure.reason == problem
+    assert failure.action.startswith(f"{remedy} The worker must reach it. `tailrace resume ")

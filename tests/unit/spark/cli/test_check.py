@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import load_settings
 from tailrace_spark.cli.check import check_stream
+from tailrace_spark.job.checkpoint_files import LocalFiles
 from tests import mariadb, pgbouncer, postgres
 
 
@@ -31,7 +32,7 @@ def test_every_sink_is_looked_at(tmp_path: Path) -> None:
 def test_one_of_several_sinks(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text("[sink.a]\n[sink.b]\n", encoding="utf-8")
     settings = load_settings(tmp_path / "t.toml", {}).with_sink("b")
-    assert [check.name for check in check_stream(settings)] == ["java", "sink b", "checkpoint"]
+    assert [check.name for check in check_stream(settings)] == ["java", "sink b", "checkpoint", "existing rows"]
 
 
 def test_sinks_cannot_share_a_checkpoint(tmp_path: Path) -> None:
@@ -47,6 +48,24 @@ def test_what_is_well(tmp_path: Path) -> None:
     assert found["sink a"] == (True, f"{tmp_path}/a.db")
     assert found["checkpoint"] == (True, str(place))
     assert found["java"][0]
+    assert not (tmp_path / "a.db").exists()
+
+
+def test_what_becomes_of_existing_rows_is_said_for_each_sink(tmp_path: Path) -> None:
+    """A stream into `old` has begun without them: it had `never`, or an earlier version that had this default."""
+    text = (
+        f'[stream]\ncheckpoint = "{tmp_path}/{{sink}}"\n[sink.new]\nurl = "sqlite:///{tmp_path}/a.db"\n'
+        f'[sink.old]\nurl = "sqlite:///{tmp_path}/b.db"\n[sink.log]\ntype = "log-tables"\nport = 1\n'
+    )
+    (tmp_path / "t.toml").write_text(text, encoding="utf-8")
+    LocalFiles(tmp_path / "old" / "sources" / "0").write("0", "v1\n{}")
+    found = {check.name: check for check in check_stream(load_settings(tmp_path / "t.toml", {}))}
+    rows = {name: found[f"existing rows {name}"] for name in ("new", "old", "log")}
+    assert all(check.ok for check in rows.values())
+    assert rows["new"].detail == "copied once from Cassandra, while changes are followed"
+    assert rows["old"].detail == "not copied: the stream began without them"
+    assert 'stream.snapshot = "initial" copies them' in rows["old"].advice
+    assert rows["log"].detail.startswith("not copied: log tables repeat updates")
     assert not (tmp_path / "a.db").exists()
 
 

@@ -8,15 +8,19 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tailrace_common.unreachable import problem_and_remedy, unreachable
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import Progress, TableProgress, Target
+from tailrace_spark.snapshot.progress import State, TableSnapshot, status_row
 from tests.support.process_metrics import process_metrics
 
 ROOT = Path(__file__).parents[4]
@@ -28,7 +32,7 @@ PROGRESS = {
     "sources": [{"endOffset": {"a": {"0": 5, "1": 7}, "b": {"0": 4}}}],
 }
 LAST = 'tailrace_stream_last_error_timestamp_seconds{{action="{action}",error="{error}",what="{what}"}}'
-TRY = "start the store of [sink.local] or correct its address: `tailrace check` tries it; the next try comes by itself"
+TRY = "Start the store of [sink.local] or fix its address. `tailrace check` tries them all."
 REPLAY = "`tailrace sink-letters list local` says why, or the place that docs/sinks/sql.md names; then replay"
 
 
@@ -158,15 +162,10 @@ def test_nothing_else_is_answered() -> None:
             assert (answer.code, answer.read()) == (404, b"paths: /, /health/live, /health/ready, /status, /metrics\n")
 
 
-def test_the_root_is_the_status() -> None:
-    metrics = StreamMetrics(Target("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
-    assert status(metrics, "/") == status(metrics)
-
-
-def status(metrics: StreamMetrics, path: str = "/status") -> dict[str, Any]:
+def status(metrics: StreamMetrics) -> dict[str, Any]:
     with (
         MetricsServer(metrics, "127.0.0.1", 0) as server,
-        urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=60) as answer,
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/status", timeout=60) as answer,
     ):
         found: dict[str, Any] = json.loads(answer.read())
         return found
@@ -202,7 +201,7 @@ def test_the_status_says_what_waits_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("what", "summary", "says"),
     [
-        ("generations", None, "an agent must have run"),
+        ("generations", None, "Start Kafka, or an agent, whichever is missing."),
         ("", Summary(1, 1, deferred=2), "nothing is lost: docs/sinks/sql.md"),
         ("", Summary(1, 1, 1, 2), "tailrace sink-letters list local"),
     ],
@@ -216,6 +215,16 @@ def test_every_error_says_what_to_do(what: str, summary: Summary | None, says: s
     assert says in status(metrics)["last_error"]["action"]
 
 
+def test_what_an_error_says_is_to_be_done_stands_in_place_of_the_general_words() -> None:
+    metrics = StreamMetrics(Target("local", "sql", "sqlite:///t.db", "docs/sinks/sql.md"))
+    error = unreachable("postgresql://db/d", "connection refused", "the database")
+    assert error is not None
+    metrics.failed("sink", *problem_and_remedy(error))
+    blocked = status(metrics)["blocked"]
+    assert blocked["words"] == "Cannot connect to postgresql://db/d (connection refused)"
+    assert blocked["action"].startswith("Start the database or fix its address. ")
+
+
 def test_without_an_answer_of_kafka_nothing_is_said_of_what_is_behind() -> None:
     def ends(_: object) -> dict[tuple[str, int], int]:
         raise ServiceError("no answer")
@@ -223,3 +232,36 @@ def test_without_an_answer_of_kafka_nothing_is_said_of_what_is_behind() -> None:
     metrics = StreamMetrics()
     metrics.watch(lambda: PROGRESS, ends)
     assert status(metrics)["behind_records"] is None
+
+
+def shown(metrics: StreamMetrics, accept: str, path: str = "/") -> tuple[str, str]:
+    """The type and the text of an answer."""
+    with (
+        MetricsServer(metrics, "127.0.0.1", 0) as server,
+        closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection,
+    ):
+        connection.request("GET", path, headers={"Accept": accept})
+        answer = connection.getresponse()
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+@pytest.mark.promise("stream.status")
+def test_a_browser_and_a_terminal_are_shown_the_status_in_words() -> None:
+    metrics = StreamMetrics(Target("local", "sql", "sqlite:///<t>.db", "docs/sinks/sql.md"))
+    assert "<h1 class=bad>starting</h1>" in shown(metrics, "text/html")[1]
+    metrics.alive()
+    metrics.watch(lambda: PROGRESS, lambda _: {("a", 0): 1206})
+    metrics.wrote(Progress(batch=7, records=3000, summary=Summary(2, 2), tables={"a.b": TableProgress(3000, 1879)}))
+    snapshot = TableSnapshot(id="1", table="a.b", asked=0, state=State.READING, rows=502_113)
+    metrics.snapshots([status_row(snapshot)])
+    content_type, text = shown(metrics, "text/html,*/*", "/status")
+    assert content_type == "text/html; charset=utf-8"
+    assert "<h1 class=good>copying existing rows, and following</h1>" in text
+    assert "<th>a.b<td>reading, 0 %, 502,113 rows" in text
+    assert "<th>records behind<td>1,201" in text
+    assert "3,000; the newest was in the sink 31 min after its write" in text
+    assert "sqlite:///&lt;t&gt;.db" in text
+    metrics.failed("sink", "no answer")
+    content_type, text = shown(metrics, "*/*")
+    assert content_type == "text/plain; charset=utf-8"
+    assert text.startswith("waiting for the sink\n\nProblems\n  sink  no answer. What to do: ")

@@ -69,7 +69,7 @@ def test_status_log_and_metrics_say_why_until_it_goes_on(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         retry.until_done(Blockage(7), "sink", outage.attempt)
     assert outage.status == ["Batch 7 waits for the sink: no answer"] * 2 + [PROCESSING]
-    assert "batch 7 waits for the sink: no answer; next try in 0.5 s" in caplog.text
+    assert "batch 7 waits for the sink: no answer. Next try in 0.5 s." in caplog.text
     assert ready == [False, False]
     assert metrics.ready
 

@@ -100,7 +100,7 @@ def test_a_failure_is_logged_and_the_next_sweep_comes_later_and_later(caplog: py
         assert sink.sweeps == sweeps
         assert not lock.locked()
         due += pause
-    first = "could not remove expired rows from the sink: readers see them until the next try, in 4 s: no answer"
+    first = "could not remove expired rows from the sink, and readers see them: no answer. Next try in 4 s."
     assert caplog.messages[0] == first
     assert len(caplog.messages) == 6
     assert rows(metrics) == 6

@@ -139,9 +139,9 @@ def test_a_broker_that_dies_within_a_batch_loses_nothing(published: Callable[...
 
     with closing(one.sink()) as sink:
         sink.write([before])
-        with pytest.raises(ServiceError, match=r"^amqp://127\.0\.0\.1:\d+, exchange e\d+: "):
+        with pytest.raises(ServiceError, match=r"amqp://127\.0\.0\.1:\d+, exchange e\d+"):
             sink.write(pieces())
-        with pytest.raises(ServiceError, match="Connection refused"):
+        with pytest.raises(ServiceError, match=r"\(connection refused\)\. Start RabbitMQ or fix its address\."):
             sink.write([first, second])
         one.server.start()
         assert sink.write([first, second]) == Summary(180, 180, 0)

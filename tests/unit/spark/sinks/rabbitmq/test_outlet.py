@@ -206,7 +206,8 @@ def test_a_host_that_does_not_answer_is_told_at_the_start(caplog: pytest.LogCapt
     settings = RabbitmqSinkSettings.model_validate({"url": "amqp://127.0.0.1:1", "password": "hunter2"})
     with caplog.at_level(logging.WARNING), pytest.raises(ServiceError) as raised:
         RabbitmqClient("x", settings).reach()
-    assert str(raised.value) == "amqp://127.0.0.1:1, exchange tailrace.changes: Connection refused"
+    problem = "Cannot connect to amqp://127.0.0.1:1, exchange tailrace.changes (connection refused)"
+    assert str(raised.value) == f"{problem}. Start RabbitMQ or fix its address."
     assert caplog.records == []
 
 
