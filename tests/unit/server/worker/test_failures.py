@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace_server.worker.failures import Failure, waiting
+from tailrace_server.worker.failures import Failure, uncopied, waiting
 from tailrace_spark.job.progress import Trouble
 from tests.unit.server.requests import subscription
 
@@ -17,6 +17,12 @@ def test_a_kafka_that_hangs_is_a_failure_with_a_reason() -> None:
         f"Kafka does not answer: {SILENCE}",
         "start Kafka, or correct kafka.bootstrap.servers, which the worker must reach. Then it goes on by itself",
     )
+
+
+def test_tables_that_are_not_copied_are_named_with_what_begins_them_again() -> None:
+    failure = uncopied(subscription(), "shop.people: it has counters")
+    assert failure.reason.startswith("existing rows are not copied of shop.people: it has counters")
+    assert f"`tailrace reset {subscription().reference} --snapshot`" in failure.action
 
 
 def test_what_its_batch_failed_of_comes_first() -> None:
