@@ -193,7 +193,10 @@ class SnapshotRun:
             log.info("snapshot of %s: %s, as asked for by a command", request.table, request.action)
 
     def _readable(self, snapshot: TableSnapshot) -> Table | None:
-        """The table as it is now; None where nothing more comes of its snapshot, which is noted."""
+        """The table as it is now; None where nothing more comes of its snapshot, which is noted.
+
+        Raises UnreadableError where Cassandra masks some of it.
+        """
         table = self._context.find(snapshot.table)
         if self._refuses is not None:
             self._end(snapshot, State.REFUSED, self._refuses)
@@ -206,6 +209,7 @@ class SnapshotRun:
             reason = f"{snapshot.table} has counters: this sink takes no totals, which CQL shows (docs/snapshots.md)"
             self._end(snapshot, State.REFUSED, reason)
         else:
+            self._context.require_readable(table, snapshot.where)
             return table
         return None
 

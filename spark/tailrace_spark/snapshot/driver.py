@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from cassandra import ConsistencyLevel, OperationTimedOut, ReadFailure, ReadTimeout, Unavailable
@@ -30,13 +31,14 @@ from cassandra.protocol import (
 )
 from cassandra.query import BoundStatement, PreparedStatement, dict_factory
 
+from tailrace_common.column_masks import SINCE, Rows, masked_columns, masked_words
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.worker_cache import WorkerCache
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.page import PageColumns
 from tailrace_spark.snapshot.ranges import TokenRange
-from tailrace_spark.snapshot.reading import Page, PageError, PageStateError
+from tailrace_spark.snapshot.reading import Page, PageError, PageStateError, UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 _TIMEOUTS: Final = (OperationTimedOut, ReadTimeout)
@@ -44,16 +46,19 @@ _UNREACHABLE: Final = (NoHostAvailable, Unavailable, ConnectionException, IsBoot
 
 
 class PendingPage:
-    """A page that was asked for."""
+    """A page that was asked for. `require_unmasked` is called once a node has sent it, with that node."""
 
-    def __init__(self, future: Any, requested_at: int) -> None:
+    def __init__(self, future: Any, requested_at: int, require_unmasked: Callable[[Any], None]) -> None:
         self._future = future
         self._requested_at = requested_at
+        self._require_unmasked = require_unmasked
 
     def get(self) -> Page:
         """Wait for it. Raises PageError where asking again may help, ServiceError where it does not."""
         try:
             [page] = self._future.result().current_rows
+            # Behind it: whoever loses the right, or gets a mask, while it is read must not be believed.
+            self._require_unmasked(self._future.coordinator_host)
         except Exception as error:
             raise page_error(error) from error
         paging_state = self._future._paging_state  # noqa: SLF001 - ResultSet has it under a longer way
@@ -111,14 +116,27 @@ class PageSource:
         host: str | None = None,
     ) -> PendingPage:
         """Ask for a page of any SELECT; `values` are the bytes of what is bound. Raises as `PendingPage.get`."""
-        bound = BoundStatement(self._prepare(statement), fetch_size=rows)
+        prepared = self._prepare(statement)
+        bound = BoundStatement(prepared, fetch_size=rows)
         bound.values = list(values)
         now = time.time_ns() // 1000
         try:
             future = self._session.execute_async(bound, paging_state=paging_state, host=self._node(host))
         except Exception as error:
             raise page_error(error) from error
-        return PendingPage(future, now)
+        return PendingPage(
+            future, now, lambda node: require_unmasked(self._settings, prepared, node, partial(self._texts, node))
+        )
+
+    def _texts(self, node: Any, query: str) -> list[tuple[str, ...]]:
+        """The rows of a query all of whose columns are texts, by one node. Raises as `PendingPage.get`."""
+        try:
+            pages = self._session.execute(query, host=node).current_rows
+        except Exception as error:
+            raise page_error(error) from error
+        return [
+            tuple([(value or b"").decode() for value in row]) for page in pages for row in zip(*page.all(), strict=True)
+        ]
 
     def _node(self, host: str | None) -> Any:
         hosts = self._cluster.metadata.all_hosts() if host is not None else ()
@@ -155,7 +173,7 @@ def _contact(settings: SnapshotSettings) -> tuple[object, ...]:
     names = (
         "contact_points", "port", "username", "password", "protocol_version", "connect_timeout_seconds",
         "request_timeout_seconds", "tls", "tls_ca_file", "tls_certificate_file", "tls_key_file", "tls_key_password",
-        "tls_verify_host", "datacenter", "consistency",
+        "tls_verify_host", "datacenter", "consistency", "allow_masked_values",
     )  # fmt: skip
     return tuple([getattr(settings, name) for name in names])
 
@@ -206,6 +224,19 @@ def driver_of(settings: SnapshotSettings, *, metadata: bool) -> Cluster:
     )
 
 
+def require_unmasked(settings: SnapshotSettings, prepared: PreparedStatement, node: Any, rows: Rows) -> None:
+    """Raise UnreadableError where a node gives masked values of what a statement selects."""
+    selected = prepared.result_metadata or ()
+    if settings.allow_masked_values or not selected or release_of(node) < SINCE:
+        return
+    keyspace, table = selected[0][:2]
+    masked = set(masked_columns(rows, keyspace, table))
+    columns = [name for _, _, name, _ in selected if name in masked]
+    words = masked_words(rows, keyspace, table, columns, settings.username) if columns else None
+    if words is not None:
+        raise UnreadableError(words)
+
+
 def release_of(host: Any) -> tuple[int, int]:
     """The release of a node, such as (5, 0)."""
     major, minor = str(host.release_version).split("-")[0].split(".")[:2]
@@ -219,6 +250,8 @@ def _unchanged(names: Sequence[str], rows: Any) -> Any:
 
 def page_error(error: Exception) -> Exception:
     """PageError where asking again may help, PageStateError where it begins elsewhere, else ServiceError."""
+    if isinstance(error, ServiceError | PageError):
+        return error
     fault = _fault_of(error)
     if fault is not None:
         return PageError(fault, words_of(error))

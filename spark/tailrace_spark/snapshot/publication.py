@@ -59,7 +59,10 @@ class Survey:
 
 
 def survey(settings: SnapshotSettings) -> Survey:
-    """Look at the table and the ring. Raises SettingsError where it cannot be read as changes, ServiceError."""
+    """Look at the table and the ring. Raises SettingsError where it cannot be read as changes, ServiceError.
+
+    UnreadableError, of these, is for masked values.
+    """
     with closing(ClusterView(settings)) as view:
         table, release = view.table(), view.release()
         if table.is_counter:

@@ -15,6 +15,7 @@ from tailrace_spark.snapshot.driver import (
     connected,
     driver_of,
     release_of,
+    require_unmasked,
     service_error,
     words_of,
 )
@@ -86,9 +87,14 @@ class ClusterView:
         return {(row["keyspace_name"], row["table_name"]): bool(row["cdc"]) for row in rows}
 
     def check(self, statement: str) -> None:
-        """Have the cluster look at a statement before tasks run it. Raises ServiceError where it refuses it."""
+        """Have the cluster look at a statement before tasks run it. Raises ServiceError where it refuses it.
+
+        UnreadableError, of these, is for columns of which it gives masked values.
+        """
         try:
-            self._session.prepare(statement)
+            prepared = self._session.prepare(statement)
+            host = self._cluster.get_control_connection_host()
+            require_unmasked(self._settings, prepared, host, self._values)
         except Exception as error:
             raise service_error(error) from error
 
@@ -144,6 +150,9 @@ class ClusterView:
                 for row in rows
             ]
         return Estimates.of(sizes)
+
+    def _values(self, query: str) -> list[tuple[object, ...]]:
+        return [tuple(row.values()) for row in self._rows(query)]
 
     def _rows(self, query: str, *values: str) -> list[Any]:
         try:

@@ -39,7 +39,7 @@ def query_of(settings: SnapshotSettings, table: Table, shape: RowShape) -> str:
 def require_readable(view: ClusterView, settings: SnapshotSettings, table: Table) -> None:
     """Have the cluster look at what will be read of a table.
 
-    Raises ServiceError where it refuses, SettingsError.
+    Raises UnreadableError where it gives masked values, ServiceError where it refuses, SettingsError.
     """
     view.check(query_of(settings, table, shape_of(settings, table, view.release())))
 

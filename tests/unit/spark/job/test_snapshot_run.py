@@ -49,12 +49,13 @@ class MemoryNotes:
 
 
 class Cluster:
-    """Tables in one range each; `faults` are raised when they are read."""
+    """Tables in one range each; `masked` are refused before they are read, `faults` are raised when they are."""
 
     first_least = 1
     concurrency = Concurrency(1)
 
     def __init__(self) -> None:
+        self.masked: dict[str, Exception] = {}
         self.faults: dict[str, Exception] = {}
         self.read: list[str] = []
         self._tables = {f"shop.{name}": table({"id": "int"}, name=name, keyspace="shop") for name in NAMES}
@@ -64,6 +65,11 @@ class Cluster:
 
     def find(self, name: str) -> Table | None:
         return self._tables.get(name)
+
+    def require_readable(self, table: Table, where: str | None) -> None:
+        del where
+        if str(table) in self.masked:
+            raise self.masked[str(table)]
 
     def ring(self, table: Table) -> Ring:
         del table
@@ -146,6 +152,19 @@ def test_a_table_that_cassandra_does_not_give_ends_alone_with_its_reason(cluster
         "orders": DONE,
         "lines": DONE,
     }
+
+
+@pytest.mark.promise("snapshot.masked")
+def test_a_table_with_masked_columns_is_refused_before_anything_of_it_is_read(cluster: Cluster) -> None:
+    cluster.masked["shop.orders"] = UnreadableError("Cassandra masks shop.orders.id for this role")
+    notes = MemoryNotes()
+    run = run_of(cluster, notes)
+    while run.step():
+        pass
+    refused = (State.REFUSED, "Cassandra masks shop.orders.id for this role")
+    assert states(notes) == {"people": DONE, "orders": refused, "lines": DONE}
+    assert "shop.orders" not in cluster.read
+    assert "shop.orders" not in notes.value.tables_read
 
 
 @pytest.mark.promise("snapshot.unreadable")

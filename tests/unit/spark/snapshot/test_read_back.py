@@ -14,7 +14,7 @@ from tailrace_schemas.change import Cell, Change, Op
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.read_back import ReadBack
-from tailrace_spark.snapshot.reading import Page, PageError
+from tailrace_spark.snapshot.reading import Page, PageError, UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tests.unit.spark.snapshot.pages import columns_page
 from tests.unit.tables import table
@@ -81,10 +81,17 @@ def removal(key: int) -> Delivered:
 
 
 @pytest.mark.promise("snapshot.unreadable")
+@pytest.mark.parametrize(
+    "fault",
+    [
+        PageError(Fault.FAILED, "1 failures: READ_TOO_MANY_TOMBSTONES from /127.0.0.1:7000"),
+        UnreadableError("Cassandra masks shop.orders.v for this role"),
+    ],
+    ids=["tombstones", "masked"],
+)
 def test_a_row_that_cassandra_does_not_give_is_a_dead_letter_and_the_others_are_read(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
-    fault = PageError(Fault.FAILED, "1 failures: READ_TOO_MANY_TOMBSTONES from /127.0.0.1:7000")
     source = Source({2: fault})
 
     @contextmanager
