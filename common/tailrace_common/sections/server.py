@@ -81,11 +81,6 @@ class ServerSettings(Section):
         description="Where sinks may write: patterns with * of what `tailrace subscriptions` shows as target. Empty: "
         "anywhere that workers reach",
     )
-    mirror: bool = Field(
-        default=False,
-        description="Publish subscriptions, their secrets sealed, in the topic <prefix>.subscriptions. An empty meta "
-        "database can be rebuilt from it",
-    )
     address: ListenAddress = Field(default="127.0.0.1", description="Host name or IP address of the HTTP API")
     port: Port = Field(default=SERVER_PORT, description="Its port")
     authentication: bool = Field(

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,6 @@ from tailrace_common.settings import Settings
 from tailrace_server.cli.opening import opened
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys
-from tailrace_server.meta.mirroring import Outbox
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_spark.job.session import SparkOnce
 
@@ -65,8 +64,6 @@ def server(
     log_build(log)
     stop = threading.Event()
     with opened(settings) as (database, subscriptions), stopping(stop, log, "finishing batches"), ExitStack() as stack:
-        if settings.server.mirror:
-            stack.enter_context(_mirroring(settings, database))
         if role is not ServerRole.WORKER:
             try:
                 stack.enter_context(_serving(settings, database, subscriptions))
@@ -79,12 +76,6 @@ def server(
         else:
             _work(settings, config, database, subscriptions, stop)
     log.info("the server has ended")
-
-
-def _mirroring(settings: Settings, database: MetaDatabase) -> AbstractContextManager[None]:
-    from tailrace_server.mirror.publishing import mirroring  # only servers that mirror need it
-
-    return mirroring(settings, Outbox(database, settings.topics.prefix))
 
 
 @contextmanager

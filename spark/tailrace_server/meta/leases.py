@@ -160,10 +160,6 @@ class Leases:
             statement = sa.select(progress.c.topic, progress.c.kafka_partition)
             rows = connection.execute(statement.where(progress.c.subscription == identity)).all()
             existing = {(topic, partition) for topic, partition in rows}
-            if positions.keys() - existing:
-                # The mirror learns of each partition once: `latest` must not be another offset after a rebuild.
-                mirrored = sa.update(subscribe).where(subscribe.c.id == identity)
-                connection.execute(mirrored.values(changes=subscribe.c.changes + 1))
             for (topic, partition), position in positions.items():
                 values = {"next_offset": position.next, "end_offset": position.end, "changed": now()}
                 key = {"subscription": identity, "topic": topic, "kafka_partition": partition}

@@ -16,7 +16,7 @@ from tailrace_spark.sinks.state_store.engine import said
 PORTABLE: Final = (subscribe, progress, snapshot_progress, delivery, api_key, audit)
 """What is kept, referenced tables first. Leases and signs of life are of the servers that run."""
 
-_OF_SERVERS: Final = ("owner", "lease_until", "written", "left_out", "changes", "mirrored")
+_OF_SERVERS: Final = ("owner", "lease_until", "written", "left_out")
 _BASE64: Final = "base64:"
 
 
@@ -25,11 +25,9 @@ def row_as_json(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _value(value) for name, value in row.items() if name not in _OF_SERVERS}
 
 
-def rows_of(
-    connection: sa.Connection, table: sa.Table, *conditions: sa.ColumnElement[bool]
-) -> Iterator[dict[str, Any]]:
+def rows_of(connection: sa.Connection, table: sa.Table) -> Iterator[dict[str, Any]]:
     """The rows of a table in the order of its key."""
-    statement = sa.select(table).where(*conditions).order_by(*table.primary_key.columns)
+    statement = sa.select(table).order_by(*table.primary_key.columns)
     for row in connection.execute(statement).mappings():
         yield row_as_json(dict(row))
 
@@ -56,32 +54,18 @@ def insert(connection: sa.Connection, name: str, row: object) -> None:
         raise CorruptError(f"a row of {name} does not fit the others: {said(error)}") from None
 
 
-def continue_ids(connection: sa.Connection, last: int = 0) -> None:
-    """Let new ids begin behind those that were inserted, and behind `last` for subscriptions.
+def continue_ids(connection: sa.Connection) -> None:
+    """Let new ids begin behind those that were inserted: PostgreSQL counts apart from these.
 
-    A sink notes its progress by an id, so none may come again. PostgreSQL counts apart from what is inserted.
+    A sink notes its progress by an id, so none may come again.
     """
-    newest = connection.scalar(sa.select(sa.func.max(subscribe.c.id))) or 0
-    if last > newest and connection.dialect.name != "postgresql":
-        _use_up(connection, last)
-    if connection.dialect.name == "postgresql":
-        for table, least in ((subscribe, last), (api_key, 0), (audit, 0)):
-            newest = max(connection.scalar(sa.select(sa.func.max(table.c.id))) or 0, least)
-            if newest:
-                sequence = sa.func.pg_get_serial_sequence(table.name, "id")
-                connection.execute(sa.select(sa.func.setval(sequence, newest)))
-
-
-def _use_up(connection: sa.Connection, identity: int) -> None:
-    """SQLite and MySQL count on from the largest id that there ever was."""
-    texts = {
-        column.name: "" for column in subscribe.columns if isinstance(column.type, sa.String) and not column.nullable
-    }
-    numbers = {
-        column.name: 0 for column in subscribe.columns if isinstance(column.type, sa.Integer) and not column.nullable
-    }
-    connection.execute(sa.insert(subscribe).values({**numbers, **texts, "id": identity, "ended": identity}))
-    connection.execute(sa.delete(subscribe).where(subscribe.c.id == identity))
+    if connection.dialect.name != "postgresql":
+        return
+    for table in (subscribe, api_key, audit):
+        newest = connection.scalar(sa.select(sa.func.max(table.c.id)))
+        if newest is not None:
+            sequence = sa.func.pg_get_serial_sequence(table.name, "id")
+            connection.execute(sa.select(sa.func.setval(sequence, newest)))
 
 
 def _value(value: Any) -> Any:

@@ -131,7 +131,7 @@ class Subscriptions:
         with self._database.transaction() as connection:
             stored = subscription_of(_row(connection, identity, lock=True))
             changed = transition(stored)
-            values = {**changeable(changed), "changes": subscribe.c.changes + 1}
+            values = changeable(changed)
             if settings is not None:
                 values["sealed"] = self._sealer.seal(as_json(dict(settings)))
             connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(values))
@@ -153,11 +153,7 @@ class Subscriptions:
             rows = connection.execute(sa.select(subscribe.c.id, subscribe.c.sealed).with_for_update()).all()
             for identity, sealed in rows:
                 again = self._sealer.seal(self._sealer.open(sealed))
-                connection.execute(
-                    sa.update(subscribe)
-                    .where(subscribe.c.id == identity)
-                    .values(sealed=again, changes=subscribe.c.changes + 1)
-                )
+                connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(sealed=again))
         return len(rows)
 
     def progress(self, identities: list[int]) -> dict[int, dict[KafkaPartition, PartitionProgress]]:

@@ -129,7 +129,6 @@ FURTHER = {
     ("offsets", "adopt"): ("--new-log",),
     ("dump",): ("/dev/null",),
     ("replay",): ("/",),
-    ("server-meta", "restore"): ("--from-topic",),
 }
 
 
