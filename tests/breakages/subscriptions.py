@@ -7,7 +7,6 @@ from typing import Final
 from tests.breakages.breakage import Red, breakage
 from tests.breakages.mutations import argument, compare, constant, drop, negate, replace, together, unwrap
 
-APPLICATIONS: Final = "unit/server/worker/test_applications.py"
 WORKED: Final = "unit/server/worker/test_worker.py"
 PAGE_ACCESS: Final = "unit/server/web/test_access.py"
 SERVED: Final = "unit/server/api/test_api.py"
@@ -78,29 +77,6 @@ BREAKAGES: Final = {
         "tailrace_server.meta.leases:Leases._claim",
         drop("self._free()"),
         Red("unit/server/meta/test_claimants.py", "test_no_token_has_two_owners[sqlite-1]", "assert"),
-    ),
-    "an-earlier-process-keeps-its-token": breakage(
-        "each process of a subscription's own application runs under a new fencing token",
-        "tailrace_server.meta.leases:Leases.with_new_token",
-        unwrap("subscribe.c.token + 1", "subscribe.c.token"),
-        Red(APPLICATIONS, "test_an_earlier_process_keeps_no_progress", "DID NOT RAISE"),
-    ),
-    "an-application-outlives-its-lease": breakage(
-        "a process of a subscription's own application ends with its lease",
-        "tailrace_server.worker.application:_refresh",
-        drop("run.stop()"),
-        Red(APPLICATIONS, "test_it_ends_where_it_is_told_to_or_has_lost_its_lease", "assert"),
-    ),
-    "any-property-of-spark-may-be-set": breakage(
-        "a subscription sets allowed properties of Spark only",
-        "tailrace_server.operations.applications:_faults",
-        unwrap("any(...)", "allowed"),
-        Red(
-            "unit/server/operations/test_applications.py",
-            "test_what_could_run_code_or_tell_secrets_is_refused"
-            "[spark.driver.extraJavaOptions--agentpath:x-is not for subscriptions to set]",
-            "DID NOT RAISE",
-        ),
     ),
     "another-request-is-taken-for-the-same": breakage(
         "another request under a name that is taken is refused",

@@ -83,15 +83,6 @@ StreamOptions = Annotated[
     list[str] | None,
     typer.Option("--stream", metavar="NAME=VALUE", help="A setting of [stream] for this one alone; repeatable."),
 ]
-SparkOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--spark",
-        metavar="NAME=VALUE",
-        help="A property of Spark, such as spark.executor.memory=2g: it then runs in a Spark application of its own; "
-        "repeatable.",
-    ),
-]
 SnapshotChoice = Annotated[
     SnapshotMode | None,
     typer.Option(

@@ -19,7 +19,6 @@ from tailrace_server.cli.opening import (
     ServerUrl,
     SinkOptions,
     SnapshotChoice,
-    SparkOptions,
     StreamOptions,
     Unchecked,
     Where,
@@ -130,12 +129,11 @@ def alter(
     column: Columns = None,
     snapshot: SnapshotChoice = None,
     stream: StreamOptions = None,
-    spark: SparkOptions = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Take a setting away: sink.NAME, column.NAME, stream.NAME or spark.NAME; repeatable.",
+            help="Take a setting away: sink.NAME, column.NAME or stream.NAME; repeatable.",
         ),
     ] = None,
     unchecked: Unchecked = False,
@@ -161,24 +159,21 @@ def alter(
             where="" if no_where else where,
             columns={**pairs(column, "--column"), **removed["column"]},
             stream={**stream_settings(stream, snapshot), **removed["stream"]},
-            spark={**typed(pairs(spark, "--spark")), **removed["spark"]},
         )
         if alteration == Alteration():
-            raise SettingsError(
-                "nothing to alter: give --option, --where, --column, --snapshot, --stream, --spark or --unset"
-            )
+            raise SettingsError("nothing to alter: give --option, --where, --column, --snapshot, --stream or --unset")
         answer = operations.alter(reference, alteration, check=not unchecked)
         say_notes(answer)
         print_json(answer)
 
 
 def _removed(names: list[str]) -> dict[str, dict[str, None]]:
-    removed: dict[str, dict[str, None]] = {"sink": {}, "column": {}, "stream": {}, "spark": {}}
+    removed: dict[str, dict[str, None]] = {"sink": {}, "column": {}, "stream": {}}
     for word in names:
         kind, dot, name = word.partition(".")
         if kind not in removed or not dot:
-            raise SettingsError(f"--unset {word}: must be sink.NAME, column.NAME, stream.NAME or spark.NAME")
-        removed[kind][word if kind == "spark" else name] = None  # Spark's own names begin so
+            raise SettingsError(f"--unset {word}: must be sink.NAME, column.NAME or stream.NAME")
+        removed[kind][name] = None
     return removed
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,7 +73,7 @@ def server(
         if role is ServerRole.API:
             stop.wait()
         else:
-            _work(settings, config, database, subscriptions, stop)
+            _work(settings, database, subscriptions, stop)
     log.info("the server has ended")
 
 
@@ -132,14 +131,12 @@ def _issuer(settings: OidcSettings) -> Iterator[tuple[Tokens, SignIn | None]]:
         yield tokens, None if settings.client_id is None else SignIn(settings, issuer, tokens, time.time)
 
 
-def _work(
-    settings: Settings, config: Path | None, database: MetaDatabase, subscriptions: Subscriptions, stop: threading.Event
-) -> None:
+def _work(settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, stop: threading.Event) -> None:
     from tailrace_server.worker.serving import spark_settings, work, working  # Spark's packages take their time
 
     with SparkOnce(spark_settings(settings)) as spark:
         spark()
         # Signals are taken again, for Spark has taken SIGINT.
-        worked = working(settings, config, database, subscriptions, spark)
+        worked = working(settings, database, subscriptions, spark)
         with stopping(stop, log, "finishing batches"), worked as worker:
             work(worker, stop, spark, settings.server.lease_seconds)

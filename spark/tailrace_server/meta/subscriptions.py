@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.clock import now
 from tailrace_server.meta.database import MetaDatabase, first
-from tailrace_server.meta.rows import as_json, audited, changeable, shape_json, spark_json, subscription_of
+from tailrace_server.meta.rows import as_json, audited, changeable, shape_json, subscription_of
 from tailrace_server.meta.tables import audit, delivery, progress, snapshot_progress, subscribe
 from tailrace_server.model.delivery import Delivery
 from tailrace_server.model.errors import ConflictError, UnknownSubscriptionError
@@ -67,7 +67,6 @@ class Subscriptions:
             for name, old, new in (
                 ("sink", json.loads(self._sealer.open(row["sealed"])), json.loads(as_json(dict(request.settings)))),
                 ("filter, columns or stream", row["shape"], shape_json(request.shape)),
-                ("Spark settings", row["spark"], spark_json(request.shape)),
                 ("start", existing.start, request.start),
             )
             if old != new

@@ -49,8 +49,6 @@ subscribe: Final = sa.Table(
     sa.Column("created", sa.BigInteger, nullable=False),
     # Tables that its worker goes without, as a JSON object of reasons by table; NULL: none.
     sa.Column("left_out", long_text()),
-    # Spark's properties of an application of its own, as a JSON object; NULL: it runs in its worker's application.
-    sa.Column("spark", long_text()),
     sa.UniqueConstraint("cluster", "keyspace_name", "table_name", "name", "ended", name="subscribe_name"),
     sqlite_autoincrement=True,  # an id that comes again would be another's name in sinks
 )

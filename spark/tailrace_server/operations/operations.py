@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from tailrace_common.cli.checks import Check
-from tailrace_common.properties.passthrough import flatten
 from tailrace_common.settings import Settings
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.subscriptions import Subscriptions
@@ -35,7 +34,7 @@ _ANYWAY: Final = "To keep it all the same, as a worker may see more than this: -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
-    """What is to be another: settings of the sink, of columns, of [stream] and of Spark by name, None to unset one.
+    """What is to be another: settings of the sink, of columns and of [stream] by name, None to unset one.
 
     Tables within the sink's settings are merged name by name at every depth (merging.py).
     `where` is the new condition, an empty one to have none, None to leave it as it is.
@@ -45,7 +44,6 @@ class Alteration:
     where: str | None = None
     columns: Mapping[str, str | None] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
-    spark: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, subscription: Subscription, settings: Mapping[str, Any]) -> Asked:
         """What a subscription asks for with it; `settings` are those of its sink, with secrets."""
@@ -57,7 +55,6 @@ class Alteration:
             where=shape.where if self.where is None else self.where or None,
             columns=_with(shape.columns, self.columns),
             stream=_with(shape.stream, self.stream),
-            spark=_with(shape.spark, flatten(self.spark)),
             start=str(subscription.start),
         )
 

@@ -89,7 +89,6 @@ class RemoteOperations(Closing):
             "where": alteration.where,
             "columns": dict(alteration.columns),
             "stream": dict(alteration.stream),
-            "spark": dict(alteration.spark),
         }
         return self._one("PATCH", reference, f"?check={str(check).lower()}", body)
 
@@ -154,7 +153,6 @@ def _body(spec: Asked) -> dict[str, Any]:
         "where": spec.where,
         "columns": dict(spec.columns),
         "stream": dict(spec.stream),
-        "spark": dict(spec.spark),
         "start": spec.start,
     }
 

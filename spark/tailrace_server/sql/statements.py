@@ -37,7 +37,6 @@ class Create:
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
-    spark: Mapping[str, Any] = field(default_factory=dict)
     where: str | None = None
     start: str = "earliest"
 
@@ -86,7 +85,6 @@ class Alter:
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
-    spark: Mapping[str, Any] = field(default_factory=dict)
     where: str | None = None
 
 

@@ -27,8 +27,7 @@ WHO = "an operator"
 @pytest.fixture
 def content(subscriptions: Subscriptions, database: MetaDatabase, worker: Callable[..., Leases]) -> str:
     """Two subscriptions, one of them running, a cancelled one and a key: its key as it was shown."""
-    shape = Shape(where="name = 'Straße'", columns={"email": "hash"}, stream={"trigger_seconds": 0.5},
-                  spark={"spark.executor.memory": "2g"})  # fmt: skip
+    shape = Shape(where="name = 'Straße'", columns={"email": "hash"}, stream={"trigger_seconds": 0.5})
     for asked in (request("a", shape=shape), request("b", start=Start("latest")), request("c")):
         subscriptions.subscribe(asked, WHO)
     claim = next(claim for claim in worker("w").claim(3) if claim.subscription.name == "a")

@@ -61,10 +61,6 @@ def parsed(text: str) -> Statement:
          Alter(subscription=W, options={"a": 1, "b": {"c": "x"}, "d": None})),
         ("ALTER SUBSCRIPTION w SET COLUMNS (email = 'hash') UNSET STREAM (trigger_seconds) SET WHERE id > 1",
          Alter(subscription=W, columns={"email": "hash"}, stream={"trigger_seconds": None}, where="id > 1")),
-        ("ALTER SUBSCRIPTION w SET SPARK (spark.executor.memory = '2g') UNSET SPARK (spark.cores.max)",
-         Alter(subscription=W, spark={"spark.executor.memory": "2g", "spark.cores.max": None})),
-        ("CREATE SUBSCRIPTION spark ON spark.spark INTO spark SPARK (spark.executor.instances = 2)",
-         Create(subscription=Named("spark", "spark.spark"), kind="spark", spark={"spark.executor.instances": 2})),
         ("ALTER SUBSCRIPTION w UNSET WHERE", Alter(subscription=W, where="")),
         ("CREATE SUBSCRIPTION on ON shop.orders INTO SINK lake",
          Create(subscription=Named("on", "shop.orders"), section="lake")),
@@ -164,7 +160,6 @@ REQUESTS = st.builds(
     where=st.none() | CONDITIONS,
     columns=st.dictionaries(KEYS, WORDS, max_size=2),
     stream=st.dictionaries(KEYS, VALUES, max_size=2),
-    spark=st.dictionaries(st.sampled_from(["spark.executor.memory", "spark.cores.max"]), VALUES, max_size=2),
     start=st.sampled_from(["earliest", "latest", "2026-05-01"]) | WORDS,
 )  # fmt: skip
 
