@@ -12,8 +12,6 @@ PAGE_ACCESS: Final = "unit/server/web/test_access.py"
 SERVED: Final = "unit/server/api/test_api.py"
 TOKENS: Final = "unit/server/oidc/test_tokens.py"
 SIGN_IN: Final = "unit/server/web/test_signing_in.py"
-DROPPED: Final = "unit/server/operations/test_dropping.py"
-FILES_DROPPED: Final = "unit/spark/sinks/files/test_dropping.py"
 LIMITS: Final = "unit/server/api/test_limits.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
@@ -38,12 +36,6 @@ BREAKAGES: Final = {
         "tailrace_spark.job.seats:Seats.hand_out",
         drop("self._close(seat, why)"),
         Red(SEATED, "test_who_stands_still_is_left_behind_and_the_others_go_on", "is not None"),
-    ),
-    "offsets-of-dropped-files-stay": breakage(
-        "a target that was dropped can be written anew",
-        "tailrace_spark.sinks.files.dropping:drop_files",
-        unwrap("{partition: end for partition, end in ends.items() if partition[0] not in topics}", "ends"),
-        Red(FILES_DROPPED, "test_the_same_records_can_be_written_anew", "shop.plain.: 2"),
     ),
     "a-taken-over-snapshot-begins-again": breakage(
         "a worker that takes over goes on at the range of the snapshot",
@@ -229,17 +221,5 @@ BREAKAGES: Final = {
         replace("stream == self._stream and ...", "self._own and stored != self._own[1]"),
         Red(SHARED, "test_members_of_all_kinds_of_sinks_write_together", "'postgresql', 'images'"),
         session="shared reading",
-    ),
-    "a-shared-target-is-dropped": breakage(
-        "a target is dropped only where no other subscription writes there",
-        "tailrace_server.operations.dropping:require_droppable",
-        drop("if sharing: ..."),
-        Red(DROPPED, "test_what_others_write_into_is_not_dropped", "DID NOT RAISE"),
-    ),
-    "a-target-is-dropped-under-its-worker": breakage(
-        "a target is dropped once no worker has it",
-        "tailrace_server.meta.subscriptions:Subscriptions.is_run",
-        replace("subscribe.c.owner.is_not", "subscribe.c.owner.is_"),
-        Red(DROPPED, "test_a_worker_that_has_it_is_seen", "assert"),
     ),
 }

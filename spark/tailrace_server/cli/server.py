@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -85,7 +84,6 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
     from tailrace_server.api.limits import RateLimit
     from tailrace_server.api.listening import listening
     from tailrace_server.operations.checks import examined
-    from tailrace_server.operations.dropping import drop_target
     from tailrace_server.web.app import install, sampling
     from tailrace_server.web.site import site_of
 
@@ -108,7 +106,6 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
             describe(),
             access,
             examine=examined,
-            drop=partial(drop_target, wait=time.sleep),
         )
         app = application(site.operations, access, chosen.most_body_bytes, describe())
         install(app, site)

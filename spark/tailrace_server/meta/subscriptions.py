@@ -92,12 +92,6 @@ class Subscriptions:
         with self._database.transaction() as connection:
             return subscription_of(_row(connection, identity))
 
-    def is_run(self, identity: int) -> bool:
-        """Whether a worker has it whose lease has not ended."""
-        owned = subscribe.c.id == identity, subscribe.c.owner.is_not(None), subscribe.c.lease_until >= now()
-        with self._database.transaction() as connection:
-            return first(connection, sa.select(subscribe.c.id).where(*owned)) is not None
-
     def find(self, table: TableName, name: str) -> Subscription | None:
         """The one of this name that is not cancelled; None where there is none."""
         with self._database.transaction() as connection:

@@ -78,9 +78,9 @@ class RemoteOperations(Closing):
         """As Operations says."""
         return self._one("POST", reference, "/resume")
 
-    def cancel(self, reference: str, *, drop_target: bool = False) -> Answer:
+    def cancel(self, reference: str) -> Answer:
         """As Operations says."""
-        return self._one("DELETE", reference, "?drop_target=true" if drop_target else "")
+        return self._one("DELETE", reference)
 
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
         """As Operations says."""

@@ -20,8 +20,7 @@ alter: "ALTER"i "SUBSCRIPTION"i _reference (_alteration+ _set_where? | _set_wher
 _set_where: "SET"i where | no_where
 reset: "RESET"i "SUBSCRIPTION"i _reference (with_snapshot (from | from_offsets)? | from | from_offsets)
 with_snapshot: "WITH"i "SNAPSHOT"i
-drop: "DROP"i "SUBSCRIPTION"i _reference with_target?
-with_target: "WITH"i "TARGET"i
+drop: "DROP"i "SUBSCRIPTION"i _reference
 
 _reference: name ("ON"i table)?
 table: (TABLE_PART | QUOTED) "." (TABLE_PART | QUOTED)

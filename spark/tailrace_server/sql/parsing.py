@@ -177,7 +177,7 @@ class _Reading:
         return Reset(subscription, start, snapshot=snapshot)
 
     def _drop(self) -> Drop:
-        return Drop(self._named(), target=self._has("with_target"))
+        return Drop(self._named())
 
     def _has(self, name: str) -> bool:
         return any(True for _ in self._parts(name))

@@ -102,7 +102,7 @@ def _run(statement: Statement, operations: Operations, surroundings: Surrounding
             reference, snapshot = statement.subscription.reference, statement.snapshot
             return _changed(operations.reset(reference, start, offsets, snapshot=snapshot))
         case Drop():
-            return _changed(operations.cancel(statement.subscription.reference, drop_target=statement.target))
+            return _changed(operations.cancel(statement.subscription.reference))
 
 
 def asked_of(create: Create, surroundings: Surroundings) -> Asked:

@@ -103,10 +103,9 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """DROP SUBSCRIPTION; WITH TARGET what it has written goes too."""
+    """DROP SUBSCRIPTION."""
 
     subscription: Named
-    target: bool = False
 
 
 Statement = Create | ShowAll | ShowOne | ShowCreate | Pause | Resume | Alter | Reset | Drop
