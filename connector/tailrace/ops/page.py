@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from functools import lru_cache
 from html import escape
 
 from tailrace.ops.health import Health
-from tailrace.ops.ring_picture import ring_svg
-from tailrace_schemas.generation_records import PublishedGeneration
 
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{text-align:left;padding:.2rem 1rem .2rem 0;"
     "border-bottom:1px solid #ddd;vertical-align:top;font-variant-numeric:tabular-nums}"
-    ".good{color:#176b2c}.bad{color:#a01818}svg{width:100%;height:auto}"
+    ".good{color:#176b2c}.bad{color:#a01818}"
 )
 _OTHERS = "For programs: /status as JSON, /metrics for Prometheus, /health/live and /health/ready for probes."
 
@@ -42,8 +39,6 @@ def page(health: Health, now: float) -> str:
     ]
     for heading, rows in _sections(health, now):
         parts += [f"<h2>{escape(heading)}</h2>", _table(rows)]
-    if health.generation is not None:
-        parts += ["<h2>The ring</h2>", _picture(health.generation)]
     parts.append(f"<p>{_OTHERS}</p></html>")
     return "\n".join(parts)
 
@@ -81,13 +76,6 @@ def _sections(health: Health, now: float) -> Iterator[tuple[str, Rows]]:
     if health.published:
         topics = sorted(health.published.items())
         yield "Changes since the start, by topic", [(topic, _topic(health, topic, count)) for topic, count in topics]
-
-
-@lru_cache(maxsize=1)
-def _picture(published: PublishedGeneration) -> str:
-    """Drawn once: a large ring takes seconds."""
-    proposal = published.unpack()
-    return ring_svg(proposal.ring, proposal.generation)
 
 
 def _topic(health: Health, topic: str, count: int) -> str:
