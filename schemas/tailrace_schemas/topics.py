@@ -36,7 +36,6 @@ class Internal(StrEnum):
     GENERATIONS = "generations"
     DEAD_LETTER = "dead-letter"
     SNAPSHOTS = "snapshots"
-    SUBSCRIPTIONS = "subscriptions"
 
 
 def check_prefix(prefix: str) -> str:
@@ -200,7 +199,6 @@ _INTERNAL: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProx
         Internal.GENERATIONS: (1, _FOREVER | {"message.timestamp.type": "LogAppendTime"}),
         Internal.DEAD_LETTER: (3, _DEAD_LETTERS),
         Internal.SNAPSHOTS: (1, _COMPACT_OFTEN),
-        Internal.SUBSCRIPTIONS: (1, _COMPACT_OFTEN),
     }
 )
 

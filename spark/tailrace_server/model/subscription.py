@@ -101,15 +101,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What the sink is given: a condition, treatments of columns by their names, and settings of [stream].
-
-    `spark` are Spark's properties of an application of its own; without any it runs in its worker's application.
-    """
+    """What the sink is given: a condition, treatments of columns by their names, and settings of [stream]."""
 
     where: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     stream: Mapping[str, object] = field(default_factory=dict)
-    spark: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

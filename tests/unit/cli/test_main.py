@@ -131,7 +131,6 @@ FURTHER = {
     ("offsets", "adopt"): ("--new-log",),
     ("dump",): ("/dev/null",),
     ("replay",): ("/",),
-    ("server-meta", "restore"): ("--from-topic",),
 }
 
 

@@ -140,7 +140,6 @@ PLANS = [
     (Internal.GENERATIONS, "shop.generations", 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}),
     (Internal.DEAD_LETTER, "shop.dead-letter", 3, {"cleanup.policy": "delete", "max.message.bytes": "16777216"}),
     (Internal.SNAPSHOTS, "shop.snapshots", 1, {"cleanup.policy": "compact", "segment.ms": "600000"}),
-    (Internal.SUBSCRIPTIONS, "shop.subscriptions", 1, {"cleanup.policy": "compact", "segment.ms": "600000"}),
 ]
 
 

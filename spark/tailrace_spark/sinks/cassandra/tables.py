@@ -71,9 +71,6 @@ class CassandraTablesSink(CassandraSink):
         self._clock = clock
         self._targets = Targets(self._ready, DEAD_LETTERS, clock)
 
-    def _has_made(self, table: Table, comment: str) -> bool:
-        return comment == _comment(table)
-
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         now = int(self._clock())
         written = self._made(piece.changes, letters, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import uuid4
@@ -17,7 +17,6 @@ from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json,
 from tailrace_spark.sinks.changelog.days import day_of
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.files.commits import Commits, is_new
-from tailrace_spark.sinks.files.dropping import drop_files
 from tailrace_spark.sinks.files.formats import FormatWriter, JsonLines, Parquet
 from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
@@ -115,12 +114,6 @@ class FilesOutlet:
     def name_of(self, table: Table) -> str:
         """The name of a definition below the root."""
         return self._commits.name_of(table)
-
-    def drop(self, tables: Iterable[Table], prefix: str) -> list[str]:
-        """As `drop_files`; a stream that still writes here ends at its next batch."""
-        self.claim()
-        self.forget()
-        return drop_files(self.store, self._commits, tables, prefix)
 
     def close(self) -> None:
         """Nothing is kept open between batches."""

@@ -64,10 +64,6 @@ class IcebergCatalog:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
-    def purge(self, namespace: tuple[str, ...], name: str) -> None:
-        """Remove a table, and have its files removed: by the catalog where it has a way, else from here."""
-        self.connected.purge_table(self.identifier(namespace, name))
-
     def names(self, root: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         """Namespace and name of all tables in the namespaces right below `root`."""
         try:

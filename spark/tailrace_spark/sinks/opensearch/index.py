@@ -113,15 +113,6 @@ def _limits(documents: Documents) -> tuple[dict[str, int], dict[str, int]]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StandingIndex:
-    """An index under one of the names that a table's may have; `table_id` is None where it is not ours."""
-
-    alias: str
-    index: str
-    table_id: str | None
-
-
 class Indexes:
     """The indexes of a sink's tables."""
 
@@ -168,22 +159,6 @@ class Indexes:
             index.note(index.entry)
         self._known[table.id] = index
         return index
-
-    def standing(self, table: Table) -> Iterator[StandingIndex]:
-        """What stands under the names NAME, NAME-2 and so on, until there is nothing."""
-        for alias in self._aliases(table):
-            indexes = self._client.get(f"/_alias/{name(alias)}")
-            if indexes is None:
-                return
-            for index in indexes:
-                owner = self._owner(index)
-                yield StandingIndex(alias, index, None if owner is None else owner[0])
-
-    def delete(self, index: StandingIndex) -> None:
-        """Delete an index with its aliases, and what one who died has made of its successor."""
-        self._client.delete(f"/{name(_next_index(index.index))}")
-        self._client.delete(f"/{name(index.index)}")
-        self._known.clear()
 
     def successor(self, old: TableIndex, documents: Documents) -> TableIndex:
         """A new, empty index that no reader sees yet, in which a table is to be rebuilt."""

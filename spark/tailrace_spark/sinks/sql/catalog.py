@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -235,16 +235,6 @@ class Catalog:
         _, renamed = self._rename(connection, layout, name, used)
         self._views.take(connection, renamed)
         return renamed
-
-    def drop(self, connection: sa.Connection, table_ids: Collection[UUID]) -> list[str]:
-        """Remove all that follows these source tables; the names of the views that were there."""
-        layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES).order_by(TABLES.c.name))]
-        dropped = [layout for layout in layouts if layout.definition.id in table_ids]
-        for layout in dropped:
-            connection.exec_driver_sql(f"DROP VIEW IF EXISTS {self._quote(layout.name)}")
-            self._remove(connection, layout)
-            log.info("%s: dropped %s, which followed it", layout.definition, layout.name)
-        return [layout.name for layout in dropped]
 
     def _remove(self, connection: sa.Connection, layout: Layout) -> None:
         """What says whose they are goes last: MySQL commits at each step, and whoever comes next goes on from there."""

@@ -271,13 +271,6 @@ class LogTablesSink(CassandraSink):
     def _target_name(self, table: Table) -> TargetName:
         return self._keyspace_of(table.keyspace), log_name(table.name)
 
-    def _has_made(self, table: Table, comment: str) -> bool:
-        return base_of(comment) == str(table)
-
-    def _before_drop(self, target: TargetName) -> None:
-        self._watermarks.make(target[0])
-        self._watermarks.forget(target)
-
     def _forget(self) -> None:
         super()._forget()
         self._watermarks.look_again()

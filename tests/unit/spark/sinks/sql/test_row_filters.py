@@ -106,10 +106,9 @@ def test_tasks_filter_the_same_rows(
 
 def _agree(database: Database, batches: list[list[Change]], condition: tuple[str, str], *, by_tasks: bool) -> None:
     now = [10]
+    database.clear()
     part, whole = (SqlSink(database.url, f"{name}_{{table}}", clock=lambda: now[0]) for name in ("part", "whole"))
     with closing(filtered(part, condition[0])), closing(whole):
-        part.drop([ORDERS])
-        whole.drop([WHOLE])
         writing: SweepingSink = InTasks(part) if by_tasks else part
         for second, batch in enumerate(batches):
             now[0] = 10 + 10 * second

@@ -343,27 +343,3 @@ def test_batches_are_of_one_stream_and_small() -> None:
     assert {(row[-2], row[-1]) for batch in batches for row in batch.rows} == {
         ((5).to_bytes(8, "big"), (86_400).to_bytes(4, "big"))
     }
-
-
-@pytest.mark.promise("subscription.target-dropped")
-def test_log_tables_are_dropped_with_their_watermarks_and_those_of_others_stay() -> None:
-    cluster, other = Cluster(), replace(ORDERS, name="other", id=UUID(int=9))
-    sink = LogTablesSink(cluster, "t")
-    sink.announce([(1, ORDERS), (2, other)])
-    sink.complete([Watermark(ORDERS, 5_000, ""), Watermark(other, 5_000, "")])
-    cluster.tables["shop.foreign_scylla_cdc_log"] = {"v": "int"}
-    cluster.comments["shop.foreign_scylla_cdc_log"] = "somebody's own"
-    droppable = sink.capabilities.droppable
-    assert droppable is not None
-    foreign = replace(ORDERS, name="foreign", id=UUID(int=10))
-    assert list(droppable.drop([ORDERS, replace(ORDERS, id=UUID(int=11)), foreign])) == [ORDERS_LOG]
-    assert {name for name in cluster.tables if name.endswith("_scylla_cdc_log")} == {
-        "shop.foreign_scylla_cdc_log",
-        "shop.other_scylla_cdc_log",
-    }
-    assert [row["table_name"] for row in cluster.rows["shop.tailrace_log_watermarks"].values()] == [
-        b"other_scylla_cdc_log"
-    ]
-    assert list(droppable.drop([ORDERS])) == []
-    sink.announce([(3, ORDERS)])
-    assert ORDERS_LOG in cluster.tables
