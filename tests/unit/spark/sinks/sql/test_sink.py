@@ -540,7 +540,7 @@ def test_the_table_names_template(database: Database) -> None:
 
 def test_a_database_that_does_not_answer_is_a_service_error() -> None:
     sink = SqlSink("postgresql://user:hunter2@127.0.0.1:1/nothing")
-    with pytest.raises(ServiceError, match="delivered again") as raised:
+    with pytest.raises(ServiceError, match=r"Cannot connect to .*\(connection refused\)") as raised:
         sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
     assert "hunter2" not in str(raised.value)
 
