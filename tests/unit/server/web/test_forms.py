@@ -145,7 +145,8 @@ def test_no_file_of_the_server_is_read(served: Served, browser: NewBrowser) -> N
 @pytest.mark.slow
 def test_alter(served: Served, browser: NewBrowser, tmp_path: Path) -> None:
     sink = {"type": "sql", "url": URL, "table": "{keyspace}.{table}"}
-    stream, columns = {"trigger_seconds": 5}, {"email": "mask"}
+    stream: dict[str, object] = {"trigger_seconds": 5}
+    columns = {"email": "mask"}
     asked = Asked(table="shop.orders", name="warehouse", sink=sink, columns=columns, stream=stream)
     identity = served.operations.subscribe(asked)[0]["id"]
     operator = browser(Role.OPERATE)
@@ -166,8 +167,9 @@ def test_alter(served: Served, browser: NewBrowser, tmp_path: Path) -> None:
     assert "Altered." in operator.post(f"{ONE}/alter", **changed, columns="email = drop", anyway="1").text
     details = served.operations.details("warehouse")
     assert served.site.subscriptions.settings(identity) == {"type": "sql", "url": other, "on_drop": "clear"}
-    stream = {"snapshot": "never"}  # which the form asks for in words of its own
-    assert (details["where"], details["columns"], details["stream"]) == ("id > 1", {"email": "drop"}, stream)
+    # The form asks for `snapshot` in words of its own.
+    expected = ("id > 1", {"email": "drop"}, {"snapshot": "never"})
+    assert (details["where"], details["columns"], details["stream"]) == expected
     operator.get(f"{ONE}/alter")
     wrong = operator.post(f"{ONE}/alter", **{"sink.on_drop": "burn", "anyway": "1"})
     assert (wrong.status_code, fault(wrong.text, "sink.on_drop") != "") == (422, True)

@@ -32,7 +32,7 @@ class MemoryNotes:
     """Notes that are kept here."""
 
     def __init__(self) -> None:
-        self.value = Snapshots()
+        self.value = Snapshots(copies=True)
         self.writes = 0
 
     def read(self) -> Snapshots:
@@ -127,7 +127,7 @@ def run_of(cluster: Cluster, notes: MemoryNotes) -> SnapshotRun:
     context: Any = cluster
     spark: Any = None
     return SnapshotRun(
-        spark, notes, context, writer, planned, initial=True, refuses=None, logs_changes=False, reads_back=None,
+        spark, notes, context, writer, planned, own_notes=True, refuses=None, logs_changes=False, reads_back=None,
         counters=False, alone=threading.Lock(), metrics=StreamMetrics(), clock=lambda: 1.0,
     )  # fmt: skip
 
