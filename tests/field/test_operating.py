@@ -64,9 +64,9 @@ class Operator:
     def fill(self, table: str) -> None:
         """Rows of a table without cdc, until segments of the log are flushed and deleted."""
         insert = self.session.prepare(f"INSERT INTO {table} (id, v) VALUES (?, ?)")
-        for start in range(0, FILLERS, 100):
+        for start in range(0, FILLERS, 40):
             rows = BatchStatement(BatchType.UNLOGGED)
-            for key in range(start, start + 100):
+            for key in range(start, start + 40):
                 rows.add(insert, (key, "x" * 1000))
             self.session.execute(rows)
 
