@@ -144,15 +144,19 @@ def test_thousands_of_refused_rows_are_dead_letters(
     options = {"max_offsets_per_trigger": 20_000, "execution": '"driver"'}
     url = postgres.new_database()
     with following(cassandra, kafka, prefix, keyspace_name, tmp_path, sink=url, stream=options) as followed:
-        followed.run("CREATE TABLE #.t (id text PRIMARY KEY, name text) WITH cdc = true")
+        followed.run(
+            "CREATE TABLE #.t (id text PRIMARY KEY, name text) WITH cdc = true",
+            "INSERT INTO #.t (id, name) VALUES ('first', 'a')",
+        )
+        followed.until("t", [("first",)], "id")  # what has only begun to start ends by the signal itself
         assert followed.stream.stop() == 0
         insert = followed.session.prepare(f"INSERT INTO {keyspace_name}.t (id, name) VALUES (?, ?)")
         keys = [_long(number) if number % 50 else f"short {number}" for number in range(REFUSED * 50 // 49 + 1)]
         execute_concurrent_with_args(followed.session, insert, [(key, "a") for key in keys], concurrency=64)
         short = sum(len(key) < 100 for key in keys)
-        followed.agent.until(lambda: followed.agent.count("changes") >= len(keys), 120)
+        followed.agent.until(lambda: followed.agent.count("changes") > len(keys), 120)
         followed.stream.start()
-        followed.stream.until(lambda: len(followed.rows("t", "id")) == short, 1000)
+        followed.stream.until(lambda: len(followed.rows("t", "id")) == 1 + short, 1000)
         letters = followed.database.select("SELECT count(*) FROM tailrace_dead_letters")
         assert letters == [(len(keys) - short,)]
         assert "out of shared memory" not in followed.stream.log.read_text()
