@@ -47,19 +47,27 @@ _UNREACHABLE: Final = (NoHostAvailable, Unavailable, ConnectionException, IsBoot
 
 
 class PendingPage:
-    """A page that was asked for. `require_unmasked` is called once a node has sent it, with that node."""
+    """A page that is asked for by `send`, which gives the driver's future, until `believes` its node and the time."""
 
-    def __init__(self, future: Any, requested_at: int, require_unmasked: Callable[[Any], None]) -> None:
-        self._future = future
-        self._requested_at = requested_at
-        self._require_unmasked = require_unmasked
+    def __init__(self, send: Callable[[], Any], believes: Callable[[Any, int], bool]) -> None:
+        self._send = send
+        self._believes = believes
+        self._request()
+
+    def _request(self) -> None:
+        self._requested_at = _now()
+        try:
+            self._future = self._send()
+        except Exception as error:
+            raise page_error(error) from error
 
     def get(self) -> Page:
         """Wait for it. Raises PageError where asking again may help, ServiceError where it does not."""
         try:
             [page] = self._future.result().current_rows
-            # Behind it: whoever loses the right, or gets a mask, while it is read must not be believed.
-            self._require_unmasked(self._future.coordinator_host)
+            while not self._believes(self._future.coordinator_host, self._requested_at):
+                self._request()
+                [page] = self._future.result().current_rows
         except Exception as error:
             raise page_error(error) from error
         paging_state = self._future._paging_state  # noqa: SLF001 - ResultSet has it under a longer way
@@ -96,6 +104,8 @@ class PageSource:
         self._session.client_protocol_handler = _ColumnsHandler
         self._session.default_fetch_size = None
         self._prepared: dict[str, PreparedStatement] = {}
+        self._unmasked_since: dict[tuple[str, Any], int] = {}
+        """Since when a node was seen to give what is stored, by statement and node, in microseconds."""
 
     def close(self) -> None:
         """End the driver's threads and connections."""
@@ -120,14 +130,21 @@ class PageSource:
         prepared = self._prepare(statement)
         bound = BoundStatement(prepared, fetch_size=rows)
         bound.values = list(values)
-        now = time.time_ns() // 1000
-        try:
-            future = self._session.execute_async(bound, paging_state=paging_state, host=self._node(host))
-        except Exception as error:
-            raise page_error(error) from error
-        return PendingPage(
-            future, now, lambda node: require_unmasked(self._settings, prepared, node, partial(self._texts, node))
-        )
+        send = partial(self._session.execute_async, bound, paging_state=paging_state, host=self._node(host))
+        return PendingPage(send, partial(self._believes, prepared))
+
+    def _believes(self, prepared: PreparedStatement, node: Any, requested_at: int) -> bool:
+        """Whether a page that has come from a node is what is stored: masks and rights are looked at around it.
+
+        Behind it, for a mask or a lost right may have come meanwhile; before it, for a grant may have.
+        """
+        if not may_mask(self._settings, node):
+            return True
+        key = (prepared.query_string, node.host_id)
+        since = self._unmasked_since.pop(key, None)
+        require_unmasked(self._settings, prepared, node, partial(self._texts, node))
+        self._unmasked_since[key] = since or _now()
+        return since is not None and since <= requested_at
 
     def _texts(self, node: Any, query: str) -> list[tuple[str, ...]]:
         """The rows of a query all of whose columns are texts, by one node. Raises as `PendingPage.get`."""
@@ -177,6 +194,10 @@ def _contact(settings: SnapshotSettings) -> tuple[object, ...]:
         "tls_verify_host", "datacenter", "consistency", "allow_masked_values",
     )  # fmt: skip
     return tuple([getattr(settings, name) for name in names])
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
 
 
 def address_of(settings: SnapshotSettings) -> str:
@@ -231,10 +252,15 @@ def driver_of(settings: SnapshotSettings, *, metadata: bool) -> Cluster:
     )
 
 
+def may_mask(settings: SnapshotSettings, node: Any) -> bool:
+    """Whether a node may give masked values, and nobody wants them."""
+    return not settings.allow_masked_values and release_of(node) >= SINCE
+
+
 def require_unmasked(settings: SnapshotSettings, prepared: PreparedStatement, node: Any, rows: Rows) -> None:
     """Raise UnreadableError where a node gives masked values of what a statement selects."""
     selected = prepared.result_metadata or ()
-    if settings.allow_masked_values or not selected or release_of(node) < SINCE:
+    if not selected or not may_mask(settings, node):
         return
     keyspace, table = selected[0][:2]
     masked = set(masked_columns(rows, keyspace, table))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, ReadFailure, ReadTimeout, Unauthorized
 
+import tailrace_spark.snapshot.driver
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.snapshot.driver import page_error, require_unmasked, service_error
+from tailrace_spark.snapshot.driver import PageSource, PendingPage, page_error, require_unmasked, service_error
 from tailrace_spark.snapshot.pace import Fault
 from tailrace_spark.snapshot.reading import PageError, UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings
+from tests.unit.spark.snapshot.pages import columns_page
 
 READ_FAILURE = ReadFailure(
     "Operation failed - received 0 responses and 1 failures: READ_TOO_MANY_TOMBSTONES from /127.0.0.1:7000",
@@ -89,3 +92,51 @@ def test_masked_values_can_be_asked_for() -> None:
 
 def test_nodes_before_5_0_have_no_masks() -> None:
     assert believed(release="4.1.10") == []
+
+
+class Node:
+    """Gives pages of one value each."""
+
+    host_id = "a"
+    release_version = "5.0.9"
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        self.values = list(values)
+
+    def send(self) -> SimpleNamespace:
+        rows = SimpleNamespace(current_rows=[columns_page([[self.values.pop(0)]])])
+        return SimpleNamespace(result=lambda: rows, coordinator_host=self, _paging_state=None)
+
+
+def page_of(monkeypatch: pytest.MonkeyPatch, looks: Sequence[Exception | None], *answers: bytes) -> list[bytes | None]:
+    """What is taken of pages that are asked for at one node, whose rights look like this one after the other."""
+    outcomes = list(looks)
+
+    def look(*_: object) -> None:
+        if (error := outcomes.pop(0)) is not None:
+            raise error
+
+    monkeypatch.setattr(tailrace_spark.snapshot.driver, "require_unmasked", look)
+    node, source = Node(answers), object.__new__(PageSource)
+    source._settings = SnapshotSettings(table="shop.people")
+    source._unmasked_since = {}
+    believes = partial(source._believes, SimpleNamespace(query_string="SELECT"))
+    taken = [PendingPage(node.send, believes).get().columns[0][0]]
+    while node.values:
+        taken.append(PendingPage(node.send, believes).get().columns[0][0])
+    assert outcomes == []
+    return taken
+
+
+@pytest.mark.promise("snapshot.masked")
+def test_a_page_from_before_a_node_was_seen_to_give_what_is_stored_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node may mask a page, and hear of a grant right behind it."""
+    assert page_of(monkeypatch, [None, None, None], b"p***", b"person", b"other") == [b"person", b"other"]
+
+
+@pytest.mark.promise("snapshot.masked")
+def test_a_page_is_not_believed_once_its_node_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnreadableError, match="masks"):
+        page_of(monkeypatch, [None, None, UnreadableError("masks it")], b"person", b"person", b"p***")
