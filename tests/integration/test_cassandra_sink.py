@@ -280,7 +280,7 @@ EXPIRED = (
 
 @pytest.mark.spine
 @pytest.mark.promise("cassandra.select")
-@pytest.mark.parametrize("by_tasks", [False, True], ids=["driver", "tasks"])
+@pytest.mark.parametrize("by_tasks", [pytest.param(False, marks=pytest.mark.long), True], ids=["driver", "tasks"])
 @pytest.mark.parametrize("more", [(), pytest.param(EXPIRED, marks=pytest.mark.long)], ids=["lasting", "expired"])
 def test_a_second_keyspace_answers_as_the_source_does(
     trial: CopyTrial, more: tuple[str, ...], *, by_tasks: bool

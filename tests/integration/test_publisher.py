@@ -184,7 +184,7 @@ def test_who_moves_a_host_by_hand_ends_its_agent(desk: Desk, forget: bool) -> No
 
 @pytest.mark.spine
 @pytest.mark.promise("agent.deleted-offsets")
-@pytest.mark.parametrize("emptied", [False, True])
+@pytest.mark.parametrize("emptied", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_host_whose_record_was_deleted_does_not_begin_again(desk: Desk, emptied: bool) -> None:
     """With the topic, or with its records: `.progress` has the host's position. A retired host may begin again."""
     told = Progress("c", "h", Position(1, 1, 7), Position(1, 1, 7), 1_700_000_000_000)

@@ -76,7 +76,7 @@ class TaskDatabase(Database):
 @pytest.fixture(
     params=[
         ("sqlite", Database),
-        ("postgresql", Database),
+        pytest.param(("postgresql", Database), marks=pytest.mark.long),
         ("postgresql", TaskDatabase),
         pytest.param(("mysql", Database), marks=pytest.mark.long),
         pytest.param(("mysql", TaskDatabase), marks=pytest.mark.long),
