@@ -172,8 +172,8 @@ def test_alter(served: Served, browser: NewBrowser, tmp_path: Path) -> None:
     assert "Altered." in operator.post(f"{ONE}/alter", **changed, columns="email = drop", anyway="1").text
     details = served.operations.details("warehouse")
     assert served.site.subscriptions.settings(identity) == {"type": "sql", "url": other, "on_drop": "clear"}
-    stream = {"snapshot": "never"}  # which the form asks for in words of its own
-    assert (details["where"], details["columns"], details["stream"]) == ("id > 1", {"email": "drop"}, stream)
+    kept = {"snapshot": "never"}  # which the form asks for in words of its own
+    assert (details["where"], details["columns"], details["stream"]) == ("id > 1", {"email": "drop"}, kept)
     assert details["spark"] == {"spark.executor.memory": "3g"}
     operator.get(f"{ONE}/alter")
     wrong = operator.post(f"{ONE}/alter", **{"sink.on_drop": "burn", "anyway": "1"})
