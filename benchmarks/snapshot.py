@@ -139,7 +139,7 @@ def _port(session: Session) -> str:
 def _ours(settings: SnapshotSettings) -> int:
     seen = survey(settings)
     shape = shape_of(settings, seen.table, seen.release)
-    with range_reader(settings, query_of(settings, seen.table, shape), 1) as reader:
+    with range_reader(settings, seen.table, shape, 1) as reader:
         return sum(shape.batch(page.parsed).num_rows for page in reader.pages(seen.pieces(settings)))
 
 
@@ -149,7 +149,7 @@ def _changes(settings: SnapshotSettings) -> int:
     seen = survey(settings)
     shape = shape_of(settings, seen.table, seen.release)
     records, rows = TaskRecords(seen.table, shape.selected, Encoder(seen.table, "bench"), "dc"), 0
-    with range_reader(settings, query_of(settings, seen.table, shape), 1) as reader:
+    with range_reader(settings, seen.table, shape, 1) as reader:
         for page in reader.pages(seen.pieces(settings)):
             rows += messages(records.of(page)).num_rows
     return rows
@@ -192,7 +192,7 @@ def _limits(options: dict[str, str]) -> None:
         seen = survey(settings)
         shape = shape_of(settings, seen.table, seen.release)
         rows, began = 0, time.perf_counter()
-        with range_reader(settings, query_of(settings, seen.table, shape), 1) as reader:
+        with range_reader(settings, seen.table, shape, 1) as reader:
             for page in reader.pages(seen.pieces(settings)):
                 rows += page.rows
                 if time.perf_counter() - began > 10:

@@ -35,7 +35,7 @@ from tailrace_common.build import describe
 from tailrace_spark.snapshot.progress import State, snapshots_from_json
 from tailrace_spark.snapshot.publication import survey
 from tailrace_spark.snapshot.settings import settings_of
-from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.snapshot.table_reading import range_reader, shape_of
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.processes import PROGRAM
 from tests.integration.snapshot.following import placed
@@ -91,7 +91,7 @@ def read(host: str, port: str, total: int) -> None:
     pieces = seen.pieces(settings)
     print(f"{len(pieces)} ranges; {memory_mb_of():.0f} MiB before", flush=True)
     rows, tenths, began = 0, 0, time.perf_counter()
-    with range_reader(settings, query_of(settings, seen.table, shape), 1) as reader:
+    with range_reader(settings, seen.table, shape, 1) as reader:
         for page in reader.pages(pieces):
             rows += shape.batch(page.parsed).num_rows
             if rows * 10 // total > tenths:

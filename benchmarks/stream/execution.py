@@ -57,7 +57,7 @@ _SINKS: Final[Mapping[str, Callable[[str], Sink]]] = {
     "log-tables": lambda _: _copy("log-tables"),
     "delta": lambda path: LakeHistorySink(ReplayableHistory(DeltaStore(DeltaSinkSettings(path=path)))),
     "iceberg": lambda path: LakeHistorySink(ReplayableHistory(IcebergStore(IcebergSinkSettings(path=path)))),
-    "files": lambda path: FilesSink(_files(FilesSinkSettings(path=path)), prefix="t"),
+    "files": lambda path: FilesSink(_files(FilesSinkSettings(path=path))),
 }
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")

@@ -36,7 +36,6 @@ class Internal(StrEnum):
     GENERATIONS = "generations"
     DEAD_LETTER = "dead-letter"
     SNAPSHOTS = "snapshots"
-    SUBSCRIPTIONS = "subscriptions"
 
 
 def check_prefix(prefix: str) -> str:
@@ -74,16 +73,33 @@ def table_of_topic(prefix: str, topic: str) -> tuple[str, str] | None:
 
     `<prefix>.schemas` is what tells for certain; this is for people and tools that have a name only.
     """
-    if not topic.startswith(f"{prefix}."):
-        return None
-    name, suffixed = _SUFFIX.subn("", topic[len(prefix) + 1 :])
-    parts = name.split(".")
-    if len(parts) != 2 or (suffixed and len(topic) == MAX_NAME):
+    parts = _parts(prefix, topic)
+    if len(parts) != 2 or (_SUFFIX.search(topic) and len(topic) == MAX_NAME):
         return None
     if not all(_COMPONENT.fullmatch(component) for component in parts):
         return None
-    keyspace, table = (_ESCAPED.sub(lambda match: chr(int(match[1], 16)), component) for component in parts)
+    keyspace, table = map(_name, parts)
     return keyspace, table
+
+
+def keyspace_of_topic(prefix: str, topic: str) -> str | None:
+    """Keyspace of a table's topic of this prefix, also of a shortened name; None for internal and foreign topics.
+
+    What is cut off is the end of the table's name: prefix and keyspace have at most 100 and 48 characters.
+    """
+    parts = _parts(prefix, topic)
+    return _name(parts[0]) if len(parts) == 2 and _COMPONENT.fullmatch(parts[0]) else None
+
+
+def _parts(prefix: str, topic: str) -> list[str]:
+    """What stands between the dots behind the prefix, without a suffix; nothing for a topic of another prefix."""
+    if not topic.startswith(f"{prefix}."):
+        return []
+    return _SUFFIX.sub("", topic[len(prefix) + 1 :]).split(".")
+
+
+def _name(component: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), component)
 
 
 def retention_of(settings: Mapping[str, str]) -> int | None:
@@ -183,7 +199,6 @@ _INTERNAL: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProx
         Internal.GENERATIONS: (1, _FOREVER | {"message.timestamp.type": "LogAppendTime"}),
         Internal.DEAD_LETTER: (3, _DEAD_LETTERS),
         Internal.SNAPSHOTS: (1, _COMPACT_OFTEN),
-        Internal.SUBSCRIPTIONS: (1, _COMPACT_OFTEN),
     }
 )
 

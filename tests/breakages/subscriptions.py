@@ -7,14 +7,11 @@ from typing import Final
 from tests.breakages.breakage import Red, breakage
 from tests.breakages.mutations import argument, compare, constant, drop, negate, replace, together, unwrap
 
-APPLICATIONS: Final = "unit/server/worker/test_applications.py"
 WORKED: Final = "unit/server/worker/test_worker.py"
 PAGE_ACCESS: Final = "unit/server/web/test_access.py"
 SERVED: Final = "unit/server/api/test_api.py"
 TOKENS: Final = "unit/server/oidc/test_tokens.py"
 SIGN_IN: Final = "unit/server/web/test_signing_in.py"
-DROPPED: Final = "unit/server/operations/test_dropping.py"
-FILES_DROPPED: Final = "unit/spark/sinks/files/test_dropping.py"
 LIMITS: Final = "unit/server/api/test_limits.py"
 CONTRACT: Final = "unit/server/meta/test_contract.py"
 
@@ -39,12 +36,6 @@ BREAKAGES: Final = {
         "tailrace_spark.job.seats:Seats.hand_out",
         drop("self._close(seat, why)"),
         Red(SEATED, "test_who_stands_still_is_left_behind_and_the_others_go_on", "is not None"),
-    ),
-    "offsets-of-dropped-files-stay": breakage(
-        "a target that was dropped can be written anew",
-        "tailrace_spark.sinks.files.dropping:drop_files",
-        unwrap("{partition: end for partition, end in ends.items() if partition[0] not in topics}", "ends"),
-        Red(FILES_DROPPED, "test_the_same_records_can_be_written_anew", "shop.plain.: 2"),
     ),
     "a-taken-over-snapshot-begins-again": breakage(
         "a worker that takes over goes on at the range of the snapshot",
@@ -78,29 +69,6 @@ BREAKAGES: Final = {
         "tailrace_server.meta.leases:Leases._claim",
         drop("self._free()"),
         Red("unit/server/meta/test_claimants.py", "test_no_token_has_two_owners[sqlite-1]", "assert"),
-    ),
-    "an-earlier-process-keeps-its-token": breakage(
-        "each process of a subscription's own application runs under a new fencing token",
-        "tailrace_server.meta.leases:Leases.with_new_token",
-        unwrap("subscribe.c.token + 1", "subscribe.c.token"),
-        Red(APPLICATIONS, "test_an_earlier_process_keeps_no_progress", "DID NOT RAISE"),
-    ),
-    "an-application-outlives-its-lease": breakage(
-        "a process of a subscription's own application ends with its lease",
-        "tailrace_server.worker.application:_refresh",
-        drop("run.stop()"),
-        Red(APPLICATIONS, "test_it_ends_where_it_is_told_to_or_has_lost_its_lease", "assert"),
-    ),
-    "any-property-of-spark-may-be-set": breakage(
-        "a subscription sets allowed properties of Spark only",
-        "tailrace_server.operations.applications:_faults",
-        unwrap("any(...)", "allowed"),
-        Red(
-            "unit/server/operations/test_applications.py",
-            "test_what_could_run_code_or_tell_secrets_is_refused"
-            "[spark.driver.extraJavaOptions--agentpath:x-is not for subscriptions to set]",
-            "DID NOT RAISE",
-        ),
     ),
     "another-request-is-taken-for-the-same": breakage(
         "another request under a name that is taken is refused",
@@ -168,12 +136,6 @@ BREAKAGES: Final = {
         "tailrace_server.sql.rendering:render",
         constant("statements == [_plain(create)]", True),
         Red("unit/server/sql/test_statements.py", "test_a_request_as_text_is_read_as_the_same_request", "asked_of"),
-    ),
-    "a-change-is-not-counted-for-the-mirror": breakage(
-        "each change of a subscription comes into its topic",
-        "tailrace_server.meta.subscriptions:Subscriptions.change",
-        unwrap("{**changeable(changed), 'changes': subscribe.c.changes + 1}", "changeable(changed)"),
-        Red("unit/server/meta/test_backup.py", "test_the_outbox_has_what_is_not_published[sqlite]", r"== \[first.id\]"),
     ),
     "a-cut-backup-is-restored": breakage(
         "a backup is restored as it was, all or nothing",
@@ -259,17 +221,5 @@ BREAKAGES: Final = {
         replace("stream == self._stream and ...", "self._own and stored != self._own[1]"),
         Red(SHARED, "test_members_of_all_kinds_of_sinks_write_together", "'postgresql', 'images'"),
         session="shared reading",
-    ),
-    "a-shared-target-is-dropped": breakage(
-        "a target is dropped only where no other subscription writes there",
-        "tailrace_server.operations.dropping:require_droppable",
-        drop("if sharing: ..."),
-        Red(DROPPED, "test_what_others_write_into_is_not_dropped", "DID NOT RAISE"),
-    ),
-    "a-target-is-dropped-under-its-worker": breakage(
-        "a target is dropped once no worker has it",
-        "tailrace_server.meta.subscriptions:Subscriptions.is_run",
-        replace("subscribe.c.owner.is_not", "subscribe.c.owner.is_"),
-        Red(DROPPED, "test_a_worker_that_has_it_is_seen", "assert"),
     ),
 }

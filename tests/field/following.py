@@ -1,4 +1,4 @@
-"""A node's keyspace, followed by an agent and a stream into SQLite."""
+"""A node's keyspace, followed by an agent and a stream, into SQLite unless a test has another sink."""
 
 from __future__ import annotations
 
@@ -54,9 +54,13 @@ def following(
     *,
     before: Iterable[str] = (),
     stream: Mapping[str, object] | None = None,
+    sink: str | Mapping[str, object] | None = None,
 ) -> Iterator[Following]:
-    """An agent that publishes a new keyspace, and a stream of it; `before` is executed before both."""
-    url = f"sqlite:///{directory}/sink.db"
+    """An agent that publishes a new keyspace, and a stream of it; `before` is executed before both.
+
+    `sink` is a database's URL, or a section.
+    """
+    url = sink if isinstance(sink, str) else f"sqlite:///{directory}/sink.db"
     with ExitStack() as stack:
         session = stack.enter_context(cql(cassandra))
         create_keyspace(session, keyspace)
@@ -67,7 +71,7 @@ def following(
         agent = AgentProcess(directory, settings)
         stack.enter_context(agent).until_covered()
         sections = {"cluster": settings["cluster"]}
-        process = StreamProcess(directory, kafka, prefix, url, stream=stream, sections=sections)
+        process = StreamProcess(directory, kafka, prefix, sink or url, stream=stream, sections=sections)
         stack.enter_context(process)
         followed = Following(session, keyspace, agent, process, url)
         stack.callback(followed.database.engine.dispose)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
 import sqlalchemy as sa
 
 from tailrace.local import LocalCassandra, LocalKafka
@@ -18,6 +19,8 @@ from tests.integration.streams import StreamProcess
 from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.hostile import WRITE_TIMES
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ROWS: Final = [(number, f"v{number}") for number in range(len(WRITE_TIMES))]
 

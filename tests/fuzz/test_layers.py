@@ -39,7 +39,7 @@ def test_the_seeds_reach_what_they_are_for() -> None:
 
 @pytest.mark.slow
 @given(st.sampled_from(SEEDS), st.data())
-@settings(max_examples=examples(130), deadline=None)
+@settings(max_examples=examples(52), deadline=None)
 def test_damaged_seeds(seed: bytes, data: st.DataObject) -> None:
     damaged = bytearray(seed)
     for at in data.draw(st.lists(st.integers(2, max(2, len(seed) - 1)), min_size=1, max_size=5)):

@@ -466,26 +466,6 @@ def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_nam
             sink.write([piece])
 
 
-@pytest.mark.promise("subscription.target-dropped")
-def test_tables_that_the_sink_has_made_are_dropped(cassandra: LocalCassandra, keyspace_name: str) -> None:
-    keyspace, copy = keyspace_name, keyspace_name + COPY
-    tables = [table({"k": "int"}, keyspace=keyspace, name=name) for name in ("t", "other", "beforehand")]
-    changes = [Log(of).insert((1,), (), 10) for of in tables]
-    piece = Piece(tuple(Delivered(RecordId(f"t.{one.table}", 0, 0), one) for one in changes))
-    with cql(cassandra) as session, closing(opened(cassandra)) as sink:
-        create_keyspace(session, copy)
-        session.execute(f"CREATE TABLE {copy}.beforehand (k int PRIMARY KEY)")
-        assert sink.write([piece]).rows == 3
-        droppable = sink.capabilities.droppable
-        assert droppable is not None
-        assert list(droppable.drop([tables[0], tables[2]])) == [f"{copy}.t"]
-        assert list(droppable.drop([tables[0]])) == []
-        names = session.execute("SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s", (copy,))
-        assert sorted(row.table_name for row in names) == ["beforehand", "other"]
-        assert sink.write([piece]).rows == 3
-        session.execute(f"DROP KEYSPACE {copy}")
-
-
 @pytest.mark.promise("cassandra.select")
 @pytest.mark.long
 def test_topics_end_in_the_other_keyspace(

@@ -33,14 +33,11 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.generation_records import Proposal, encode_proposal
-from tailrace_schemas.streams import Assignment, Generation, build_generation, stream_for
+from tailrace_schemas.streams import Generation, build_generation, stream_for
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
-from tailrace_spark.sinks.protocol import Watermark
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import Record, hold
 from tests.integration.agents import (
@@ -54,8 +51,6 @@ from tests.integration.agents import (
 )
 from tests.integration.guide import EXAMPLES, TABLES, Example
 from tests.integration.replicated import statements
-from tests.unit import tables as definitions
-from tests.unit.spark.cassandra import Log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -390,29 +385,3 @@ def _all(logged: Logged, table: str) -> str:
         (logged.keyspace, f"{table}_scylla_cdc_log"),
     )
     return ", ".join([*(f'"{row[0]}"' for row in rows), 'writetime("cdc$operation")'])
-
-
-@pytest.mark.promise("subscription.target-dropped")
-def test_log_tables_are_dropped_and_can_be_written_anew(cassandra: LocalCassandra, keyspace_name: str) -> None:
-    settings = LogTablesSinkSettings.model_validate(
-        {"contact_points": [cassandra.address], "port": cassandra.port, "keyspace": keyspace_name}
-    )
-    tables = [definitions.table({"k": "int"}, keyspace="shop", name=name, table_id=uuid4()) for name in ("t", "other")]
-    changes = [Log(of).insert((1,), (), 10) for of in tables]
-    piece = Piece(tuple(Delivered(RecordId(f"t.{one.table}", 0, 0), one, Assignment(1, bytes(16))) for one in changes))
-    with cql(cassandra) as session, closing(open_sink("logs", settings, "t")) as sink:
-        create_keyspace(session, keyspace_name)
-        assert sink.write([piece]).rows == 2
-        assert sink.capabilities.watermarks is not None
-        sink.capabilities.watermarks.complete([Watermark(of, 5_000, "") for of in tables])
-        droppable = sink.capabilities.droppable
-        assert droppable is not None
-        assert list(droppable.drop([tables[0]])) == [f"{keyspace_name}.t_scylla_cdc_log"]
-        assert list(droppable.drop([tables[0]])) == []
-        query = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
-        logs = {row.table_name for row in session.execute(query, (keyspace_name,))}
-        assert {name for name in logs if name.endswith("_log")} == {"other_scylla_cdc_log"}
-        watermarks = session.execute(f"SELECT table_name FROM {keyspace_name}.tailrace_log_watermarks")
-        assert [row.table_name for row in watermarks] == ["other_scylla_cdc_log"]
-        assert sink.write([piece]).rows == 2
-        assert len(list(session.execute(f"SELECT * FROM {keyspace_name}.t_scylla_cdc_log"))) == 1

@@ -19,7 +19,7 @@ print(settings.default.max_examples, settings.default.derandomize, examples(50))
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("profile", "words"), [("", "100 True 50"), ("quick", "10 True 5"), ("long", f"{100 * FACTOR} False {50 * FACTOR}")]
+    ("profile", "words"), [("", "40 True 50"), ("quick", "10 True 12"), ("long", f"{40 * FACTOR} False {50 * FACTOR}")]
 )
 def test_the_variable_chooses_the_profile(pytestconfig: pytest.Config, profile: str, words: str) -> None:
     run = subprocess.run(

@@ -55,7 +55,7 @@ def test_lists_and_tables_begin_after_an_empty_line(page: Path) -> None:
         previous = line
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """Strict: a link or an anchor that leads nowhere is an error."""
     pytest.importorskip("material")

@@ -39,7 +39,7 @@ KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
     ),
     "commits of a `files` sink": (("tailrace_spark.sinks.files.commits", "FORMAT"),),
     "what a compaction of files is to remove": (("tailrace_spark.sinks.files.compaction", "FORMAT"),),
-    "`.subscriptions`": (("tailrace_server.mirror.records", "FORMAT"), ("tailrace_server.meta.backup", "FORMAT")),
+    "backups of the meta database": (("tailrace_server.meta.backup", "FORMAT"),),
 }
 """By the beginning of a row's first cell. The meta database has Alembic's revisions."""
 

@@ -29,7 +29,6 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation
-from tailrace_server.mirror.records import mirrored, record_of
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
 from tailrace_spark.job.notes import decode_note, encode_note
@@ -127,7 +126,6 @@ def _of_topics() -> dict[str, Kind]:
     ring = Ring((Node(HOST, "dc1", (-(2**62), 2**62)),))
     generation = build_generation(ring, 2, timestamp=1_700_000_000_000, seed=1)
     proposal = Proposal(uuid=ID, predecessor=None, ring=ring, generation=generation)
-    rows = [("subscribe", {"id": 3, "name": "kept"})]
 
     def read_generation(text: str) -> object:
         log = GenerationLog()
@@ -157,12 +155,6 @@ def _of_topics() -> dict[str, Kind]:
             lambda: json.dumps([[key.hex(), value.hex()] for key, value in encode_proposal(proposal)]),
             read_generation,
             "",
-        ),
-        "subscription": Kind(
-            rows,
-            lambda: (record_of("t", 3, rows).value or b"").decode(),
-            lambda text: mirrored([(b"3", text.encode())]).rows[b"3"],
-            "format",
         ),
     }
 

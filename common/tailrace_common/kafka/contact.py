@@ -58,9 +58,9 @@ class FirstContact:
                 raise
         self._poll()
         if self._errors.all_down:
-            fault = self._errors.last  # which names the broker
-            remedy = start_or_fix("Kafka", "bootstrap.servers") if connection_fault(fault) else _ADVICE
-            raise UnreachableError(f"Kafka at {self._servers}", fault, remedy)
+            words = self._errors.last  # which names the broker
+            remedy = start_or_fix("Kafka", "bootstrap.servers") if connection_fault(words) else _ADVICE
+            raise UnreachableError(f"Kafka at {self._servers}", words, remedy)
         if not last:
             LOG.warning(
                 "Kafka at %s (bootstrap.servers) has not answered for %g s; still waiting", self._servers, seconds

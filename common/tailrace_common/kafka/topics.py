@@ -67,30 +67,6 @@ class TopicMaker:
                 ) from error
         return until_shown(topic, self.partitions, self._timeout)
 
-    def delete(self, topic: str) -> bool:
-        """Delete a topic with its records; whether it was there. Raises SettingsError where this user may not do that.
-
-        Raises ServiceError where Kafka does not do it in time.
-        """
-        if topic not in self.partitions():
-            return False
-        limits = {"operation_timeout": self._timeout, "request_timeout": self._timeout}
-        for future in self._admin.delete_topics([topic], **limits).values():
-            try:
-                future.result()
-                LOG.info("deleted topic %s", topic)
-            except KafkaException as error:
-                cause: KafkaError = error.args[0]
-                if cause.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                if cause.retriable() or cause.code() == _TIMED_OUT:
-                    raise service_error(f"deleting topic {topic}", cause, self._errors) from error
-                words = redact(cause.str())
-                raise SettingsError(
-                    f"topic {topic} cannot be deleted: {words}; delete it, or give the right"
-                ) from error
-        return True
-
     def ensure_planned(self, plan: TopicPlan) -> int:
         """As `ensure`, with as many copies as the plan says for the number of brokers."""
         brokers = len(metadata_of(self._admin, self._timeout, self._errors, self._contact).brokers)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Self
-from urllib.parse import quote
 
 from pydantic import Field, SecretStr, model_validator
 
 from tailrace_common.secrets import carries_user
 from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
+from tailrace_common.sections.template import directory_name
 
 
 class StoredSettings(SinkSettings):
@@ -55,7 +55,7 @@ class StoredSettings(SinkSettings):
 
     def below(self, table: SourceTable) -> str:
         """The path of a table below the directory."""
-        return f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}"
+        return directory_name(table.keyspace, table.name)
 
     def dataset(self, table: SourceTable) -> Dataset:
         """The table's directory."""

@@ -11,21 +11,6 @@ from tailrace_common.sections.oidc import OidcSettings
 from tailrace_common.sections.section import EXISTING_ROWS, ListenAddress, Port, Positive, Seconds, Section, is_loopback
 
 SERVER_PORT: Final = 8085
-SPARK_ALLOWED: Final = (
-    "spark.cores.max",
-    "spark.driver.cores",
-    "spark.driver.memory",
-    "spark.driver.memoryOverhead",
-    "spark.dynamicAllocation.*",
-    "spark.executor.cores",
-    "spark.executor.instances",
-    "spark.executor.memory",
-    "spark.executor.memoryOverhead",
-    "spark.kubernetes.namespace",
-    "spark.sql.shuffle.partitions",
-    "spark.yarn.queue",
-)
-"""Sizes and places: none of these names code, a file, or another cluster."""
 
 
 class ServerSettings(Section):
@@ -53,15 +38,6 @@ class ServerSettings(Section):
         default=30, description="A worker that is gone for so long loses its subscriptions to the others"
     )
     most_subscriptions: Positive = Field(default=50, description="Most subscriptions that one worker runs at a time")
-    spark_allowed: tuple[str, ...] = Field(
-        default=SPARK_ALLOWED,
-        description="Spark's properties that a subscription may set for an application of its own: names, and patterns "
-        "with *. Others may run code where the server runs, such as spark.jars. Empty: none may have one",
-    )
-    most_applications: Annotated[int, Field(ge=0)] = Field(
-        default=4,
-        description="Most Spark applications that a worker starts for subscriptions with Spark properties of their own",
-    )
     share_reading: bool = Field(
         default=True,
         description="Read a topic once for all subscriptions of it that a worker runs, where they are equally far. "
@@ -80,11 +56,6 @@ class ServerSettings(Section):
         examples=[["postgresql://warehouse/*"]],
         description="Where sinks may write: patterns with * of what `tailrace subscriptions` shows as target. Empty: "
         "anywhere that workers reach",
-    )
-    mirror: bool = Field(
-        default=False,
-        description="Publish subscriptions, their secrets sealed, in the topic <prefix>.subscriptions. An empty meta "
-        "database can be rebuilt from it",
     )
     address: ListenAddress = Field(default="127.0.0.1", description="Host name or IP address of the HTTP API")
     port: Port = Field(default=SERVER_PORT, description="Its port")

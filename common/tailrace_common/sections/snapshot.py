@@ -35,6 +35,10 @@ class ReadLimits(Section):
     )
     attempts: Positive = Field(default=8, description="How often a page is asked for before the task fails")
     retry_seconds: Seconds = Field(default=0.25, description="Wait before the second attempt; doubled each time")
+    allow_masked_values: bool = Field(
+        default=False,
+        description="Take masked values for data where Cassandra masks columns for this role. false: refuse them",
+    )
 
 
 class SnapshotLimits(ReadLimits):

@@ -1,14 +1,34 @@
-"""Templates of names in settings: `changes.{keyspace}.{table}`, filled in for each table."""
+"""Names of what stores have for tables: by templates of settings, `changes.{keyspace}.{table}`, and short enough."""
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from string import Formatter
 from typing import Final
+from urllib.parse import quote
 
 KEY_COLUMN: Final = "key."
 """In braces in front of a column of the partition key: `{key.country}`."""
 
 _SAMPLES: Final = {"number": 0}
+# File systems have 255 bytes for a name. Behind a table's stand `-state`, and `-2`, `-3`, ... where it has several.
+_LONGEST_DIRECTORY: Final = 240
+
+
+def fit(name: str, limit: int) -> str:
+    """The name itself, or its head and a hash of all of it, in at most `limit` bytes of UTF-8.
+
+    Every name that is made for a store goes through it: a keyspace may have 48 characters, and a table 222.
+    """
+    if len(name.encode()) <= limit:
+        return name
+    digest = blake2b(name.encode(), digest_size=4).hexdigest()
+    return name.encode()[: limit - 9].decode(errors="ignore") + "_" + digest
+
+
+def directory_name(keyspace: str, name: str) -> str:
+    """The name of a table's directory: `<keyspace>.<table>`, each a component of a URL."""
+    return fit(f"{quote(keyspace, safe='')}.{quote(name, safe='')}", _LONGEST_DIRECTORY)
 
 
 def require_template(text: str, *names: str, needed: str | None = None) -> str:

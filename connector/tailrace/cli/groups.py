@@ -9,7 +9,7 @@ from tailrace_common.cli.program import Commands
 
 HEADINGS: Final = {
     "Run": ("demo", "init", "check", "agent", "stream", "snapshot", "local"),
-    "Look": ("tail", "topics", "sinks", "generations", "dead-letters", "size"),
+    "Look": ("tail", "topics", "sinks", "generations", "dead-letters"),
     "Steer": ("drain", "hosts", "offsets", "losses", "parked", "replay", "sink-letters", "compare"),
     "Subscriptions": (
         "server",

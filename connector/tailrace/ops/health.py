@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from tailrace.ops.headroom import Headroom
 from tailrace.ops.ring import RingHealth
-from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.position import Position
 
 
@@ -22,8 +21,8 @@ class Health:
     after which all was in Kafka (all_published). `published` too: changes committed, by topic. `gauges` are levels,
     such as mutations that are parked now; `lags` are seconds from writing to commit of each topic's last change.
     `caught_up` is when nothing that Cassandra had released was left to read. `headroom` is cdc_raw's; `ring` says how
-    the node's ring stands to the latest generation, `generation` is that one. `about` says whose agent it is: node,
-    cluster, prefix, version, tables; `started` is when it began.
+    the node's ring stands to the latest generation. `about` says whose agent it is: node, cluster, prefix, version,
+    tables; `started` is when it began.
     """
 
     ready: bool = False
@@ -39,7 +38,6 @@ class Health:
     seen_alive: float = 0.0
     headroom: Headroom | None = None
     ring: RingHealth | None = None
-    generation: PublishedGeneration | None = None
 
     def live(self, now: float, limit_seconds: float = 60.0) -> bool:
         """Whether the run loop has moved within the limit; waiting and retrying count as moving."""
@@ -165,10 +163,6 @@ class HealthBoard:
     def ring(self, ring: RingHealth) -> None:
         """How the ring stands now."""
         self._change(ring=ring)
-
-    def generation(self, generation: PublishedGeneration) -> None:
-        """The newest generation that is known."""
-        self._change(generation=generation)
 
     def seconds(self) -> float:
         """The board's clock, to judge liveness by."""

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import lru_cache
 
 from tailrace.ops.health import Health
-from tailrace.ops.ring_picture import ring_svg
 from tailrace_common.status_page import Rows, StatusPage
-from tailrace_schemas.generation_records import PublishedGeneration
 
 
 def page(health: Health, now: float) -> StatusPage:
-    """What it shows at this moment, with the ring below."""
-    below = "" if health.generation is None else f"<h2>The ring</h2>{_picture(health.generation)}"
-    return StatusPage(_state(health, now), _is_good(health, now), list(_sections(health, now)), below)
+    """What it shows at this moment."""
+    return StatusPage(_state(health, now), _is_good(health, now), list(_sections(health, now)))
 
 
 def _is_good(health: Health, now: float) -> bool:
@@ -51,13 +47,6 @@ def _sections(health: Health, now: float) -> Iterator[tuple[str, Rows]]:
     if health.published:
         topics = sorted(health.published.items())
         yield "Changes since the start, by topic", [(topic, _topic(health, topic, count)) for topic, count in topics]
-
-
-@lru_cache(maxsize=1)
-def _picture(published: PublishedGeneration) -> str:
-    """Drawn once: a large ring takes seconds."""
-    proposal = published.unpack()
-    return ring_svg(proposal.ring, proposal.generation)
 
 
 def _topic(health: Health, topic: str, count: int) -> str:

@@ -157,8 +157,6 @@ class RingKeeper:
         health = self._parts.health
         timestamp = None if latest is None else latest.timestamp
         nodes = 0 if self._ring is None else len(self._ring.nodes)
-        if latest is not None:
-            health.generation(latest)
         health.ring(RingHealth(generation=timestamp, state=verdict.state, waits_for=verdict.words, nodes=nodes))
         if (verdict.state, timestamp) != self._said:
             self._said = verdict.state, timestamp

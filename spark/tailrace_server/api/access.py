@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, HTTPException, Request
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tailrace_server.api.limits import RateLimit
@@ -93,9 +94,19 @@ def requires(access: Access, needed: Role) -> Callable[..., Caller]:
     ) -> Caller:
         caller = access.caller(request, None if credentials is None else credentials.credentials)
         require_role(caller, needed)
+        _require_known_parameters(request)
         return caller
 
     return caller
+
+
+def _require_known_parameters(request: Request) -> None:
+    """Refuse with 422 a parameter that the route does not take: whoever gives one means something by it."""
+    route: APIRoute = request.scope["route"]
+    parameters = [parameter.alias for parameter in route.dependant.query_params]
+    for name in request.query_params:
+        if name not in parameters:
+            raise HTTPException(422, f"{name}: unknown parameter; this request takes {', '.join(parameters) or 'none'}")
 
 
 def require_role(caller: Caller, needed: Role) -> None:

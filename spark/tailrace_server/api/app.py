@@ -119,9 +119,9 @@ def _changing(app: FastAPI, operations: OperationsFor, access: Access) -> None:
             }
         return operations(caller.name).reset(f"{table}/{name}", body.start, offsets, snapshot=body.snapshot)
 
-    @app.delete(_ONE, summary="End it for good; its target stays, unless it is to be dropped")
-    def cancel(table: str, name: str, caller: Operator, drop_target: bool = False) -> Answer:
-        return operations(caller.name).cancel(f"{table}/{name}", drop_target=drop_target)
+    @app.delete(_ONE, summary="End it for good; its target keeps what it has")
+    def cancel(table: str, name: str, caller: Operator) -> Answer:
+        return operations(caller.name).cancel(f"{table}/{name}")
 
 
 async def _refused(_request: Request, error: Exception) -> JSONResponse:

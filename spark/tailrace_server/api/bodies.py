@@ -26,11 +26,6 @@ class SubscribeBody(Body):
     where: str | None = Field(default=None, description="Which changes the sink is given: a condition in Spark SQL")
     columns: dict[str, str] = Field(default={}, description="What the sink sees of columns, by name")
     stream: dict[str, Any] = Field(default={}, description="Settings of [stream] for this one")
-    spark: dict[str, Any] = Field(
-        default={},
-        description="Spark's properties, by its own names: with any it runs in a Spark application of its own",
-        examples=[{"spark.executor.memory": "2g"}],
-    )
     start: str = Field(default="earliest", description="Where to begin: earliest, latest, or a time (ISO 8601)")
 
 
@@ -41,7 +36,6 @@ class AlterBody(Body):
     where: str | None = Field(default=None, description="The new condition; an empty one takes it away")
     columns: dict[str, str | None] = Field(default={}, description="What the sink sees of columns")
     stream: dict[str, Any] = Field(default={}, description="Settings of [stream]")
-    spark: dict[str, Any] = Field(default={}, description="Spark's properties of an application of its own")
 
 
 class ResetBody(Body):

@@ -19,7 +19,7 @@ from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Operations
 
-_NAMES: Final = ("table", "name", "sink", "where", "columns", "stream", "spark", "start", "state", "snapshot")
+_NAMES: Final = ("table", "name", "sink", "where", "columns", "stream", "start", "state", "snapshot")
 _STATES: Final = ("active", "paused")
 
 

@@ -1,4 +1,4 @@
-"""`tailrace server-meta`: the meta database in a file, and back; or rebuilt from the topic of subscriptions."""
+"""`tailrace server-meta`: the meta database in a file, and back."""
 
 from __future__ import annotations
 
@@ -61,38 +61,20 @@ def _write(file: Path, lines: Iterable[str]) -> None:
 
 @app.command("restore")
 def restore_(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="A file of `backup`; - is standard input.", show_default=False),
-    ] = None,
-    from_topic: Annotated[
-        bool, typer.Option("--from-topic", help="From <prefix>.subscriptions instead (server.mirror).")
-    ] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `backup`; - is standard input.")],
     replace: Annotated[bool, typer.Option("--replace", help="Delete first what the meta database has.")] = False,
     config: SettingsFile = None,
 ) -> None:
     """Fill the meta database of the settings, of whichever kind, all or nothing.
 
     It has to be empty. With --replace running workers lose what they run, and claim it again.
-    From the topic come this cluster's subscriptions with progress some minutes old, no API keys and no audit.
 
     Example: tailrace server-meta restore meta.jsonl
     """
-    if (file is None) != from_topic:
-        raise SettingsError("one of FILE and --from-topic is needed")
-    if from_topic and replace:
-        raise SettingsError("--replace is for a file; --from-topic needs a meta database without subscriptions")
     settings = settings_of(config)
     with opened(settings) as (database, _):
-        if file is None:
-            from tailrace_server.mirror.rebuilding import rebuild  # other commands need no Kafka
-
-            counts = {"subscribe": rebuild(database, settings)}
-            source = "the topic"
-        else:
-            counts = restore(database, _lines(file), replace=replace)
-            source = str(file)
-        record(database, who(), "restore", source, counts)
+        counts = restore(database, _lines(file), replace=replace)
+        record(database, who(), "restore", str(file), counts)
     say(f"{counts.get('subscribe', 0)} subscriptions are restored into {database.location}")
 
 

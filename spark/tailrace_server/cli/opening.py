@@ -6,7 +6,6 @@ import getpass
 import json
 import os
 import socket
-import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.model.subscription import INITIAL, NEVER, ONLY, SNAPSHOT, Request, Subscription
+from tailrace_server.model.subscription import INITIAL, NEVER, ONLY, SNAPSHOT, Request
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.operations import DirectOperations, Operations
 from tailrace_server.operations.remote import RemoteOperations
@@ -83,15 +82,6 @@ StreamOptions = Annotated[
     list[str] | None,
     typer.Option("--stream", metavar="NAME=VALUE", help="A setting of [stream] for this one alone; repeatable."),
 ]
-SparkOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--spark",
-        metavar="NAME=VALUE",
-        help="A property of Spark, such as spark.executor.memory=2g: it then runs in a Spark application of its own; "
-        "repeatable.",
-    ),
-]
 SnapshotChoice = Annotated[
     SnapshotMode | None,
     typer.Option(
@@ -133,7 +123,7 @@ def operations_of(
         return
     settings = settings or settings_of(config)
     with opened(settings) as (_, subscriptions):
-        yield DirectOperations(subscriptions, settings, who(), _examined, _dropped)
+        yield DirectOperations(subscriptions, settings, who(), _examined)
 
 
 def _examined(settings: Settings, request: Request) -> Sequence[Check]:
@@ -141,13 +131,6 @@ def _examined(settings: Settings, request: Request) -> Sequence[Check]:
     from tailrace_server.operations.checks import examined  # most commands need neither sinks nor a parser of SQL
 
     return examined(settings, request)
-
-
-def _dropped(subscriptions: Subscriptions, settings: Settings, user: str, subscription: Subscription) -> list[str]:
-    """Take away what a subscription has written."""
-    from tailrace_server.operations.dropping import drop_target  # as above
-
-    return drop_target(subscriptions, settings, user, subscription, time.sleep)
 
 
 def say_notes(answer: Answer) -> None:

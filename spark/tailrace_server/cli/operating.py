@@ -19,7 +19,6 @@ from tailrace_server.cli.opening import (
     ServerUrl,
     SinkOptions,
     SnapshotChoice,
-    SparkOptions,
     StreamOptions,
     Unchecked,
     Where,
@@ -130,12 +129,11 @@ def alter(
     column: Columns = None,
     snapshot: SnapshotChoice = None,
     stream: StreamOptions = None,
-    spark: SparkOptions = None,
     unset: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Take a setting away: sink.NAME, column.NAME, stream.NAME or spark.NAME; repeatable.",
+            help="Take a setting away: sink.NAME, column.NAME or stream.NAME; repeatable.",
         ),
     ] = None,
     unchecked: Unchecked = False,
@@ -161,24 +159,21 @@ def alter(
             where="" if no_where else where,
             columns={**pairs(column, "--column"), **removed["column"]},
             stream={**stream_settings(stream, snapshot), **removed["stream"]},
-            spark={**typed(pairs(spark, "--spark")), **removed["spark"]},
         )
         if alteration == Alteration():
-            raise SettingsError(
-                "nothing to alter: give --option, --where, --column, --snapshot, --stream, --spark or --unset"
-            )
+            raise SettingsError("nothing to alter: give --option, --where, --column, --snapshot, --stream or --unset")
         answer = operations.alter(reference, alteration, check=not unchecked)
         say_notes(answer)
         print_json(answer)
 
 
 def _removed(names: list[str]) -> dict[str, dict[str, None]]:
-    removed: dict[str, dict[str, None]] = {"sink": {}, "column": {}, "stream": {}, "spark": {}}
+    removed: dict[str, dict[str, None]] = {"sink": {}, "column": {}, "stream": {}}
     for word in names:
         kind, dot, name = word.partition(".")
         if kind not in removed or not dot:
-            raise SettingsError(f"--unset {word}: must be sink.NAME, column.NAME, stream.NAME or spark.NAME")
-        removed[kind][word if kind == "spark" else name] = None  # Spark's own names begin so
+            raise SettingsError(f"--unset {word}: must be sink.NAME, column.NAME or stream.NAME")
+        removed[kind][name] = None
     return removed
 
 
@@ -225,41 +220,26 @@ def reset(
 def cancel(
     reference: Reference,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    drop_target: Annotated[
-        bool,
-        typer.Option(
-            "--drop-target", help="Drop what it has written too, where the sink can: tables, topics or indexes."
-        ),
-    ] = False,
     config: SettingsFile = None,
     server: ServerUrl = None,
     key_file: KeyFile = None,
 ) -> None:
     """End a subscription for good. Its worker finishes a batch first; what is in the sink stays.
 
-    With --drop-target it is paused first, and what it has written is dropped once its worker has left it. That is
-    refused where another subscription writes there too.
-
     Example: tailrace cancel shop.orders/warehouse --yes
     """
     with operations_of(config, server, key_file) as operations:
         details = operations.details(reference)
         if not yes:
-            _confirm(details, drop_target=drop_target)
-        answer = operations.cancel(details["reference"], drop_target=drop_target)
-    dropped = answer.get("dropped")
-    outcome = (
-        f"{answer['target']} keeps what it has" if dropped is None else f"dropped: {', '.join(dropped) or 'nothing'}"
-    )
-    say(f"{answer['reference']} is cancelled; {outcome}")
+            _confirm(details)
+        answer = operations.cancel(details["reference"])
+    say(f"{answer['reference']} is cancelled; {answer['target']} keeps what it has")
     print_json(answer)
 
 
-def _confirm(details: dict[str, Any], *, drop_target: bool) -> None:
+def _confirm(details: dict[str, Any]) -> None:
     """Ask whoever is at the terminal. Raises SettingsError where nobody is."""
     question = f"Cancel {details['reference']} into {details['target']}?"
-    if drop_target:
-        question = f"Cancel {details['reference']}, and drop all that it has written into {details['target']}?"
     if not sys.stdin.isatty():
         raise SettingsError(f"{question} There is no terminal to ask on: give --yes")
     typer.confirm(question, abort=True, err=True)

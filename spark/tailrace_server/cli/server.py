@@ -6,10 +6,8 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +21,6 @@ from tailrace_common.settings import Settings
 from tailrace_server.cli.opening import opened
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys
-from tailrace_server.meta.mirroring import Outbox
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_spark.job.session import SparkOnce
 
@@ -65,8 +62,6 @@ def server(
     log_build(log)
     stop = threading.Event()
     with opened(settings) as (database, subscriptions), stopping(stop, log, "finishing batches"), ExitStack() as stack:
-        if settings.server.mirror:
-            stack.enter_context(_mirroring(settings, database))
         if role is not ServerRole.WORKER:
             try:
                 stack.enter_context(_serving(settings, database, subscriptions))
@@ -77,14 +72,8 @@ def server(
         if role is ServerRole.API:
             stop.wait()
         else:
-            _work(settings, config, database, subscriptions, stop)
+            _work(settings, database, subscriptions, stop)
     log.info("the server has ended")
-
-
-def _mirroring(settings: Settings, database: MetaDatabase) -> AbstractContextManager[None]:
-    from tailrace_server.mirror.publishing import mirroring  # only servers that mirror need it
-
-    return mirroring(settings, Outbox(database, settings.topics.prefix))
 
 
 @contextmanager
@@ -95,7 +84,6 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
     from tailrace_server.api.limits import RateLimit
     from tailrace_server.api.listening import listening
     from tailrace_server.operations.checks import examined
-    from tailrace_server.operations.dropping import drop_target
     from tailrace_server.web.app import install, sampling
     from tailrace_server.web.site import site_of
 
@@ -118,7 +106,6 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
             describe(),
             access,
             examine=examined,
-            drop=partial(drop_target, wait=time.sleep),
         )
         app = application(site.operations, access, chosen.most_body_bytes, describe())
         install(app, site)
@@ -141,14 +128,12 @@ def _issuer(settings: OidcSettings) -> Iterator[tuple[Tokens, SignIn | None]]:
         yield tokens, None if settings.client_id is None else SignIn(settings, issuer, tokens, time.time)
 
 
-def _work(
-    settings: Settings, config: Path | None, database: MetaDatabase, subscriptions: Subscriptions, stop: threading.Event
-) -> None:
+def _work(settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, stop: threading.Event) -> None:
     from tailrace_server.worker.serving import spark_settings, work, working  # Spark's packages take their time
 
     with SparkOnce(spark_settings(settings)) as spark:
         spark()
         # Signals are taken again, for Spark has taken SIGINT.
-        worked = working(settings, config, database, subscriptions, spark)
+        worked = working(settings, database, subscriptions, spark)
         with stopping(stop, log, "finishing batches"), worked as worker:
             work(worker, stop, spark, settings.server.lease_seconds)

@@ -16,7 +16,6 @@ from tailrace_server.cli.opening import (
     ServerUrl,
     SinkOptions,
     SnapshotChoice,
-    SparkOptions,
     StreamOptions,
     Unchecked,
     Where,
@@ -50,7 +49,6 @@ def subscribe(
     column: Columns = None,
     snapshot: SnapshotChoice = None,
     stream: StreamOptions = None,
-    spark: SparkOptions = None,
     start: Annotated[
         str, typer.Option("--from", metavar="START", help="Where to begin: earliest, latest, or a time (ISO 8601).")
     ] = "earliest",
@@ -76,7 +74,6 @@ def subscribe(
         where=where,
         columns=pairs(column, "--column"),
         stream=stream_settings(stream, snapshot),
-        spark=typed(pairs(spark, "--spark")),
         start=start,
     )
     with operations_of(config, server, key_file, settings) as operations:

@@ -12,11 +12,10 @@ from tailrace_schemas.errors import CorruptError
 from tailrace_server.meta.database import MetaDatabase, first
 from tailrace_server.meta.migration import revision_of
 from tailrace_server.meta.portable import PORTABLE, continue_ids, insert, rows_of
-from tailrace_server.meta.tables import mirror, progress, progress_history, snapshot_progress, subscribe
+from tailrace_server.meta.tables import progress_history
 from tailrace_server.model.errors import ConflictError
 
 FORMAT: Final = 1
-_BELOW: Final = (progress, snapshot_progress)
 
 
 def lines_of(database: MetaDatabase) -> Iterator[str]:
@@ -69,7 +68,7 @@ def _empty(connection: sa.Connection, location: str, *, replace: bool) -> None:
                 f"the meta database {location} is not empty: restore into a new one (server.url), or give --replace, "
                 "which deletes all that it has"
             )
-    for table in (mirror, progress_history, *reversed(PORTABLE)):
+    for table in (progress_history, *reversed(PORTABLE)):
         connection.execute(sa.delete(table))
 
 
@@ -82,29 +81,3 @@ def _records(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
         if not isinstance(record, Mapping):
             raise CorruptError(f"line {line_number} of the backup is no record")
         yield record
-
-
-def subscription_rows(connection: sa.Connection, identity: int) -> list[tuple[str, dict[str, Any]]]:
-    """The rows of one subscription, its own first."""
-    rows = [(subscribe.name, row) for row in rows_of(connection, subscribe, subscribe.c.id == identity)]
-    for table in _BELOW:
-        rows += [(table.name, row) for row in rows_of(connection, table, table.c.subscription == identity)]
-    return rows
-
-
-def restore_subscriptions(
-    database: MetaDatabase, cluster: str, rows: Iterable[tuple[str, object]], last_id: int
-) -> int:
-    """Fill in the subscriptions of a cluster that has none, all or nothing; how many. Raises ConflictError."""
-    count = 0
-    with database.transaction() as connection:
-        if first(connection, sa.select(subscribe.c.id).where(subscribe.c.cluster == cluster).limit(1)) is not None:
-            raise ConflictError(
-                f"the meta database {database.location} has subscriptions of {cluster}: restore into a new one "
-                "(server.url)"
-            )
-        for name, row in rows:
-            insert(connection, name, row)
-            count += name == subscribe.name
-        continue_ids(connection, last_id)
-    return count

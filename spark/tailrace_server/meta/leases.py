@@ -82,40 +82,21 @@ class Leases:
         with self._database.transaction() as connection:
             return fair_share(int(connection.scalar(runnable) or 0), int(connection.scalar(living) or 0), limit)
 
-    def claim(self, room: int, shuffle: Shuffle = list, applications: int | None = None) -> list[Claim]:
-        """Claim up to so many that nobody has, or whose lease has lapsed.
-
-        No more than `applications` of them have Spark properties of their own; None: any number of them.
-        """
+    def claim(self, room: int, shuffle: Shuffle = list) -> list[Claim]:
+        """Claim up to so many that nobody has, or whose lease has lapsed."""
         if room <= 0:
             return []
-        columns = subscribe.c.id, subscribe.c.spark
         with self._database.transaction() as connection:
-            free = connection.execute(sa.select(*columns).where(*self._runnable(), self._free())).all()
-        with_spark = {identity for identity, spark in free if spark is not None}
-        remaining = len(free) if applications is None else applications
+            free = connection.scalars(sa.select(subscribe.c.id).where(*self._runnable(), self._free())).all()
         claims: list[Claim] = []
-        for identity in shuffle([identity for identity, _ in free]):
-            is_application = identity in with_spark
+        for identity in shuffle(free):
             if len(claims) == room:
                 break
-            if is_application and remaining <= 0:
-                continue
             with self._database.transaction() as connection:
                 claimed = self._claim(connection, identity)
             if claimed is not None:
                 claims.append(claimed)
-                remaining -= is_application
         return claims
-
-    def with_new_token(self, claim: Claim) -> Claim:
-        """The same claim for another process: an earlier process of it writes nothing more. Raises LostLeaseError."""
-        identity = claim.subscription.id
-        with self._database.transaction() as connection:
-            self._require(connection, claim)
-            connection.execute(sa.update(subscribe).where(*self._same(claim)).values(token=subscribe.c.token + 1))
-            subscription = subscription_of(first(connection, sa.select(subscribe).where(subscribe.c.id == identity)))
-        return Claim(subscription, subscription.token)
 
     def _claim(self, connection: sa.Connection, identity: int) -> Claim | None:
         values = {"owner": self.owner, "token": subscribe.c.token + 1, "lease_until": now() + self._lease}
@@ -160,10 +141,6 @@ class Leases:
             statement = sa.select(progress.c.topic, progress.c.kafka_partition)
             rows = connection.execute(statement.where(progress.c.subscription == identity)).all()
             existing = {(topic, partition) for topic, partition in rows}
-            if positions.keys() - existing:
-                # The mirror learns of each partition once: `latest` must not be another offset after a rebuild.
-                mirrored = sa.update(subscribe).where(subscribe.c.id == identity)
-                connection.execute(mirrored.values(changes=subscribe.c.changes + 1))
             for (topic, partition), position in positions.items():
                 values = {"next_offset": position.next, "end_offset": position.end, "changed": now()}
                 key = {"subscription": identity, "topic": topic, "kafka_partition": partition}

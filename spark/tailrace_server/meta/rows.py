@@ -17,7 +17,7 @@ def subscription_of(row: sa.RowMapping) -> Subscription:
         table=TableName(row["cluster"], row["keyspace_name"], row["table_name"]),
         name=row["name"],
         sink=SinkSummary(type=row["sink_type"], target=row["target"], shown=json.loads(row["shown"])),
-        shape=Shape(**json.loads(row["shape"]), spark={} if row["spark"] is None else json.loads(row["spark"])),
+        shape=Shape(**json.loads(row["shape"])),
         start=Start.parse(row["start"]),
         state=State(row["state"]),
         reason=row["reason"],
@@ -39,7 +39,6 @@ def changeable(subscription: Subscription) -> dict[str, Any]:
         "target": subscription.sink.target,
         "shown": as_json(subscription.sink.shown),
         "shape": shape_json(subscription.shape),
-        "spark": spark_json(subscription.shape),
         "start": str(subscription.start),
         "state": str(subscription.state),
         "reason": subscription.reason,
@@ -53,13 +52,8 @@ def changeable(subscription: Subscription) -> dict[str, Any]:
 
 
 def shape_json(shape: Shape) -> str:
-    """A shape as JSON, which `subscription_of` reads; its Spark properties have a column of their own."""
+    """A shape as JSON, which `subscription_of` reads."""
     return as_json({"where": shape.where, "columns": dict(shape.columns), "stream": dict(shape.stream)})
-
-
-def spark_json(shape: Shape) -> str | None:
-    """Spark's properties of an application of its own as JSON, None without any."""
-    return as_json(dict(shape.spark)) if shape.spark else None
 
 
 def as_json(value: object) -> str:
@@ -77,7 +71,6 @@ def audited(subscription: Subscription) -> dict[str, Any]:
         "where": subscription.shape.where,
         "columns": dict(subscription.shape.columns),
         "stream": dict(subscription.shape.stream),
-        "spark": dict(subscription.shape.spark),
         "start": str(subscription.start),
         "state": str(subscription.state),
     }

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.clock import now
 from tailrace_server.meta.database import MetaDatabase, first
-from tailrace_server.meta.rows import as_json, audited, changeable, shape_json, spark_json, subscription_of
+from tailrace_server.meta.rows import as_json, audited, changeable, shape_json, subscription_of
 from tailrace_server.meta.tables import audit, delivery, progress, snapshot_progress, subscribe
 from tailrace_server.model.delivery import Delivery
 from tailrace_server.model.errors import ConflictError, UnknownSubscriptionError
@@ -67,7 +67,6 @@ class Subscriptions:
             for name, old, new in (
                 ("sink", json.loads(self._sealer.open(row["sealed"])), json.loads(as_json(dict(request.settings)))),
                 ("filter, columns or stream", row["shape"], shape_json(request.shape)),
-                ("Spark settings", row["spark"], spark_json(request.shape)),
                 ("start", existing.start, request.start),
             )
             if old != new
@@ -92,12 +91,6 @@ class Subscriptions:
         """Raises UnknownSubscriptionError."""
         with self._database.transaction() as connection:
             return subscription_of(_row(connection, identity))
-
-    def is_run(self, identity: int) -> bool:
-        """Whether a worker has it whose lease has not ended."""
-        owned = subscribe.c.id == identity, subscribe.c.owner.is_not(None), subscribe.c.lease_until >= now()
-        with self._database.transaction() as connection:
-            return first(connection, sa.select(subscribe.c.id).where(*owned)) is not None
 
     def find(self, table: TableName, name: str) -> Subscription | None:
         """The one of this name that is not cancelled; None where there is none."""
@@ -131,7 +124,7 @@ class Subscriptions:
         with self._database.transaction() as connection:
             stored = subscription_of(_row(connection, identity, lock=True))
             changed = transition(stored)
-            values = {**changeable(changed), "changes": subscribe.c.changes + 1}
+            values = changeable(changed)
             if settings is not None:
                 values["sealed"] = self._sealer.seal(as_json(dict(settings)))
             connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(values))
@@ -153,11 +146,7 @@ class Subscriptions:
             rows = connection.execute(sa.select(subscribe.c.id, subscribe.c.sealed).with_for_update()).all()
             for identity, sealed in rows:
                 again = self._sealer.seal(self._sealer.open(sealed))
-                connection.execute(
-                    sa.update(subscribe)
-                    .where(subscribe.c.id == identity)
-                    .values(sealed=again, changes=subscribe.c.changes + 1)
-                )
+                connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(sealed=again))
         return len(rows)
 
     def progress(self, identities: list[int]) -> dict[int, dict[KafkaPartition, PartitionProgress]]:
@@ -286,7 +275,7 @@ def _keep(
         "changed": now(),
         "who": user[:200],
         "operation": operation,
-        "subject": subject[:300],
+        "subject": subject[:400],
         "before_json": None if before is None else as_json(dict(before)),
         "after_json": None if after is None else as_json(dict(after)),
     }

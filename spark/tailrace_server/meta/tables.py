@@ -27,7 +27,7 @@ subscribe: Final = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("cluster", exact(100), nullable=False),
     sa.Column("keyspace_name", exact(100), nullable=False),
-    sa.Column("table_name", exact(100), nullable=False),
+    sa.Column("table_name", exact(222), nullable=False),
     sa.Column("name", exact(64), nullable=False),
     # 0, or the own id once it is cancelled: then its name is free.
     sa.Column("ended", sa.Integer, nullable=False),
@@ -49,11 +49,6 @@ subscribe: Final = sa.Table(
     sa.Column("created", sa.BigInteger, nullable=False),
     # Tables that its worker goes without, as a JSON object of reasons by table; NULL: none.
     sa.Column("left_out", long_text()),
-    # Spark's properties of an application of its own, as a JSON object; NULL: it runs in its worker's application.
-    sa.Column("spark", long_text()),
-    # Changes for the mirror, and how many of them it has: an outbox of one row each.
-    sa.Column("changes", sa.BigInteger, nullable=False, server_default=sa.text("1")),
-    sa.Column("mirrored", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.UniqueConstraint("cluster", "keyspace_name", "table_name", "name", "ended", name="subscribe_name"),
     sqlite_autoincrement=True,  # an id that comes again would be another's name in sinks
 )
@@ -110,14 +105,6 @@ worker: Final = sa.Table(
     sa.Column("seen_until", sa.BigInteger, nullable=False),
 )
 
-mirror: Final = sa.Table(
-    "mirror",
-    metadata,
-    sa.Column("cluster", exact(100), primary_key=True),
-    sa.Column("owner", exact(200)),
-    sa.Column("lease_until", sa.BigInteger, nullable=False),
-)
-
 api_key: Final = sa.Table(
     "api_key",
     metadata,
@@ -135,7 +122,7 @@ audit: Final = sa.Table(
     sa.Column("changed", sa.BigInteger, nullable=False),
     sa.Column("who", exact(200), nullable=False),
     sa.Column("operation", exact(32), nullable=False),
-    sa.Column("subject", exact(300), nullable=False),
+    sa.Column("subject", exact(400), nullable=False),
     sa.Column("before_json", long_text()),
     sa.Column("after_json", long_text()),
 )

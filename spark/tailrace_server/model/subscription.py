@@ -11,7 +11,8 @@ from typing import Final, Self
 
 from tailrace_server.model.errors import RefusedRequestError
 
-_TABLE: Final = re.compile(r"[\w*?]{1,100}")
+_KEYSPACE: Final = re.compile(r"[\w*?]{1,100}")
+_TABLE: Final = re.compile(r"[\w*?]{1,222}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -49,7 +50,7 @@ class TableName:
     def parse(cls, cluster: str, text: str) -> Self:
         """From KEYSPACE.TABLE. Raises RefusedRequestError."""
         keyspace, dot, table = text.partition(".")
-        if not dot or not _TABLE.fullmatch(keyspace) or not _TABLE.fullmatch(table):
+        if not dot or not _KEYSPACE.fullmatch(keyspace) or not _TABLE.fullmatch(table):
             raise RefusedRequestError(f'table "{text}": must be KEYSPACE.TABLE, such as shop.orders or shop.*')
         return cls(cluster, keyspace, table)
 
@@ -100,15 +101,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What the sink is given: a condition, treatments of columns by their names, and settings of [stream].
-
-    `spark` are Spark's properties of an application of its own; without any it runs in its worker's application.
-    """
+    """What the sink is given: a condition, treatments of columns by their names, and settings of [stream]."""
 
     where: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     stream: Mapping[str, object] = field(default_factory=dict)
-    spark: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,6 @@ def details_of(subscription: Subscription, kept: Kept) -> Answer:
         "where": subscription.shape.where,
         "columns": dict(subscription.shape.columns),
         "stream": dict(subscription.shape.stream),
-        "spark": dict(subscription.shape.spark),
         "start": str(subscription.start),
         "attempts": subscription.attempts,
         "created": time_of(subscription.created),

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from tailrace_common.properties.passthrough import flatten
 from tailrace_common.secrets import is_secret_name
 from tailrace_common.settings import Settings
 from tailrace_common.settings.sinks import SINK_TYPES
@@ -26,7 +25,6 @@ from tailrace_server.model.subscription import (
     TableName,
     require_name,
 )
-from tailrace_server.operations.applications import require_allowed
 from tailrace_server.operations.sections import revealed, section_of, shown
 
 _CHANGE_LOGS_ONLY: Final = "log-tables"
@@ -36,7 +34,7 @@ _FILE_NAMES: Final = ("_file", ".file")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What somebody asks for, unchecked. `sink` is the section of a [sink.NAME], `spark` Spark's own names."""
+    """What somebody asks for, unchecked. `sink` is the section of a [sink.NAME]."""
 
     table: str
     name: str
@@ -44,7 +42,6 @@ class Asked:
     where: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
-    spark: Mapping[str, Any] = field(default_factory=dict)
     start: str = "earliest"
 
 
@@ -55,13 +52,11 @@ def checked(spec: Asked, base: Settings) -> Request:
     """
     table = TableName.parse(base.topics.prefix, spec.table)
     name = require_name(spec.name)
-    spark = flatten(spec.spark)
-    shape = Shape(where=spec.where, columns=dict(spec.columns), stream=dict(spec.stream), spark=spark)
+    shape = Shape(where=spec.where, columns=dict(spec.columns), stream=dict(spec.stream))
     try:
         section, _ = section_of(base, table, name, spec.sink, shape)
     except SettingsError as error:
         raise RefusedRequestError(str(error)) from None
-    require_allowed(name, spark, base.server.spark_allowed)
     _require_fit(name, section.type, shape)
     _require_target(name, section.location, base.server.targets)
     summary = SinkSummary(type=section.type, target=section.location, shown={"type": section.type, **shown(section)})

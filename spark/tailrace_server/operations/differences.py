@@ -27,7 +27,6 @@ def _shape(old: Shape, new: Shape) -> Iterator[str]:
         yield f"where: {_word(old.where)} -> {_word(new.where)}"
     yield from _changed("columns.", old.columns, new.columns, old.columns, new.columns)
     yield from _changed("stream.", old.stream, new.stream, old.stream, new.stream)
-    yield from _changed("", old.spark, new.spark, old.spark, new.spark)
 
 
 def _changed(

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from tailrace_common.cli.checks import Check
-from tailrace_common.properties.passthrough import flatten
 from tailrace_common.settings import Settings
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.subscriptions import Subscriptions
@@ -23,9 +22,6 @@ from tailrace_server.operations.merging import merged
 Examine = Callable[[Settings, Request], Sequence[Check]]
 """Looks at what a request is about: tables, columns, the sink. It raises nothing."""
 
-Drop = Callable[[Subscriptions, Settings, str, Subscription], list[str]]
-"""Takes away what a subscription has written, in somebody's name; what that was. Raises as `Operations.cancel`."""
-
 SOURCE: Final = "source"
 """The check that says whether tables are known: what it finds is no fault of the request."""
 IN_PART: Final = ", in part"
@@ -35,7 +31,7 @@ _ANYWAY: Final = "To keep it all the same, as a worker may see more than this: -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
-    """What is to be another: settings of the sink, of columns, of [stream] and of Spark by name, None to unset one.
+    """What is to be another: settings of the sink, of columns and of [stream] by name, None to unset one.
 
     Tables within the sink's settings are merged name by name at every depth (merging.py).
     `where` is the new condition, an empty one to have none, None to leave it as it is.
@@ -45,7 +41,6 @@ class Alteration:
     where: str | None = None
     columns: Mapping[str, str | None] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
-    spark: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, subscription: Subscription, settings: Mapping[str, Any]) -> Asked:
         """What a subscription asks for with it; `settings` are those of its sink, with secrets."""
@@ -57,7 +52,6 @@ class Alteration:
             where=shape.where if self.where is None else self.where or None,
             columns=_with(shape.columns, self.columns),
             stream=_with(shape.stream, self.stream),
-            spark=_with(shape.spark, flatten(self.spark)),
             start=str(subscription.start),
         )
 
@@ -106,11 +100,8 @@ class Operations(Protocol):
     ) -> Answer:
         """Read again, from a start or from offsets; with `snapshot` the tables too, and the log only if it is named."""
 
-    def cancel(self, reference: str, *, drop_target: bool = False) -> Answer:
-        """End it for good. With `drop_target` what it has written goes too: `dropped` in the answer names it.
-
-        Raises ConflictError where others write there too, or its worker is still at a batch.
-        """
+    def cancel(self, reference: str) -> Answer:
+        """End it for good; what it has written stays."""
 
     def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
         """Who changed what, the newest first."""
@@ -125,17 +116,12 @@ class DirectOperations:
         settings: Settings,
         user: str,
         examine: Examine | None = None,
-        drop: Drop | None = None,
     ) -> None:
-        """`examine` looks at tables and sink of a request before it is kept; None: nothing is looked at.
-
-        `drop` takes away what a subscription has written.
-        """
+        """`examine` looks at tables and sink of a request before it is kept; None: nothing is looked at."""
         self._subscriptions = subscriptions
         self._settings = settings
         self._user = user
         self._examine = examine
-        self._drop = drop
 
     def subscribe(self, spec: Asked, *, check: bool = True) -> tuple[Answer, bool]:
         """As Operations says."""
@@ -210,16 +196,9 @@ class DirectOperations:
         """As Operations says."""
         return self._changed(reference, "resume", transitions.resumed)
 
-    def cancel(self, reference: str, *, drop_target: bool = False) -> Answer:
+    def cancel(self, reference: str) -> Answer:
         """As Operations says."""
-        if not drop_target:
-            return self._changed(reference, "cancel", transitions.cancelled)
-        subscription = self._resolved(reference)
-        if self._drop is None:
-            raise RefusedRequestError(f"{subscription.reference}: nothing can be dropped here")
-        dropped = self._drop(self._subscriptions, self._settings, self._user, subscription)
-        answer = self._changed(subscription.reference, "cancel and drop target", transitions.cancelled)
-        return {**answer, "dropped": dropped}
+        return self._changed(reference, "cancel", transitions.cancelled)
 
     def reset(
         self,

@@ -78,9 +78,9 @@ class RemoteOperations(Closing):
         """As Operations says."""
         return self._one("POST", reference, "/resume")
 
-    def cancel(self, reference: str, *, drop_target: bool = False) -> Answer:
+    def cancel(self, reference: str) -> Answer:
         """As Operations says."""
-        return self._one("DELETE", reference, "?drop_target=true" if drop_target else "")
+        return self._one("DELETE", reference)
 
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
         """As Operations says."""
@@ -89,7 +89,6 @@ class RemoteOperations(Closing):
             "where": alteration.where,
             "columns": dict(alteration.columns),
             "stream": dict(alteration.stream),
-            "spark": dict(alteration.spark),
         }
         return self._one("PATCH", reference, f"?check={str(check).lower()}", body)
 
@@ -154,7 +153,6 @@ def _body(spec: Asked) -> dict[str, Any]:
         "where": spec.where,
         "columns": dict(spec.columns),
         "stream": dict(spec.stream),
-        "spark": dict(spec.spark),
         "start": spec.start,
     }
 

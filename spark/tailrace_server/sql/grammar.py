@@ -9,7 +9,7 @@ _RULES: Final = r"""
 script: _statement? (";" _statement?)*
 _statement: create | show_all | show_one | show_create | pause | resume | alter | reset | drop
 
-create: "CREATE"i "SUBSCRIPTION"i name "ON"i table _into options? columns? stream? spark? where? from?
+create: "CREATE"i "SUBSCRIPTION"i name "ON"i table _into options? columns? stream? where? from?
 _into: "INTO"i (sink_type | sink_section)
 show_all: "SHOW"i ALL? "SUBSCRIPTIONS"i ("LIKE"i STRING)?
 show_one: "SHOW"i "SUBSCRIPTION"i _reference
@@ -20,8 +20,7 @@ alter: "ALTER"i "SUBSCRIPTION"i _reference (_alteration+ _set_where? | _set_wher
 _set_where: "SET"i where | no_where
 reset: "RESET"i "SUBSCRIPTION"i _reference (with_snapshot (from | from_offsets)? | from | from_offsets)
 with_snapshot: "WITH"i "SNAPSHOT"i
-drop: "DROP"i "SUBSCRIPTION"i _reference with_target?
-with_target: "WITH"i "TARGET"i
+drop: "DROP"i "SUBSCRIPTION"i _reference
 
 _reference: name ("ON"i table)?
 table: (TABLE_PART | QUOTED) "." (TABLE_PART | QUOTED)
@@ -32,17 +31,14 @@ sink_section: "SINK"i (NAME | QUOTED)
 options: "OPTIONS"i "(" [setting ("," setting)*] ")"
 columns: "COLUMNS"i "(" [setting ("," setting)*] ")"
 stream: "STREAM"i "(" [setting ("," setting)*] ")"
-spark: "SPARK"i "(" [setting ("," setting)*] ")"
-_alteration: set_sink | set_columns | set_stream | set_spark | _removal
-_removal: unset_sink | unset_columns | unset_stream | unset_spark
+_alteration: set_sink | set_columns | set_stream | _removal
+_removal: unset_sink | unset_columns | unset_stream
 set_sink: "SET"i "OPTIONS"i? "(" setting ("," setting)* ")"
 set_columns: "SET"i "COLUMNS"i "(" setting ("," setting)* ")"
 set_stream: "SET"i "STREAM"i "(" setting ("," setting)* ")"
-set_spark: "SET"i "SPARK"i "(" setting ("," setting)* ")"
 unset_sink: "UNSET"i "OPTIONS"i? "(" path ("," path)* ")"
 unset_columns: "UNSET"i "COLUMNS"i "(" path ("," path)* ")"
 unset_stream: "UNSET"i "STREAM"i "(" path ("," path)* ")"
-unset_spark: "UNSET"i "SPARK"i "(" path ("," path)* ")"
 no_where: "UNSET"i "WHERE"i
 
 setting: path "=" _value

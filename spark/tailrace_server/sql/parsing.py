@@ -151,7 +151,6 @@ class _Reading:
             options=self._tree("options", f"sink.{subscription.name}."),
             columns=self._flat("columns", "columns."),
             stream=self._flat("stream", "stream."),
-            spark=self._flat("spark", ""),
             where=self._where(),
             start=self._start(),
         )
@@ -165,7 +164,6 @@ class _Reading:
             options={**self._tree("set_sink", prefix), **self._unset("unset_sink", prefix)},
             columns={**self._flat("set_columns", "columns."), **self._unset("unset_columns", "columns.")},
             stream={**self._flat("set_stream", "stream."), **self._unset("unset_stream", "stream.")},
-            spark={**self._flat("set_spark", ""), **self._unset("unset_spark", "")},
             where="" if no_where else self._where(),
         )
 
@@ -179,7 +177,7 @@ class _Reading:
         return Reset(subscription, start, snapshot=snapshot)
 
     def _drop(self) -> Drop:
-        return Drop(self._named(), target=self._has("with_target"))
+        return Drop(self._named())
 
     def _has(self, name: str) -> bool:
         return any(True for _ in self._parts(name))

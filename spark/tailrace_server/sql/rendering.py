@@ -30,7 +30,6 @@ def create_of(spec: Asked) -> Create:
         options=sink,
         columns=spec.columns,
         stream=spec.stream,
-        spark=spec.spark,
         where=spec.where,
         start=spec.start,
     )
@@ -45,7 +44,6 @@ def create_of_details(details: Answer) -> Create:
         where=details["where"],
         columns=details["columns"],
         stream=details["stream"],
-        spark=details["spark"],
         start=details["start"],
     )
     return create_of(request)
@@ -80,7 +78,7 @@ def _plain(create: Create) -> Create:
     """With lists as `parse` makes them."""
     options = {name: _listed(value) for name, value in create.options.items()}
     stream = {name: _listed(value) for name, value in create.stream.items()}
-    return replace(create, options=options, columns=dict(create.columns), stream=stream, spark=dict(create.spark))
+    return replace(create, options=options, columns=dict(create.columns), stream=stream)
 
 
 def _listed(value: Any) -> Any:
@@ -102,9 +100,6 @@ def _text(create: Create, where: str | None) -> str:
     for clause, values in (("COLUMNS", create.columns), ("STREAM", create.stream)):
         if values:
             lines.append(f"{clause} ({', '.join(f'{_name(name)} = {_value(item)}' for name, item in values.items())})")
-    if create.spark:
-        properties = (f"{_dotted(tuple(name.split('.')))} = {_value(item)}" for name, item in create.spark.items())
-        lines.append(f"SPARK ({', '.join(properties)})")
     if where is not None:
         lines.append(f"WHERE {where}")
     if create.start != "earliest":

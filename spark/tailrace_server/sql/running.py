@@ -102,7 +102,7 @@ def _run(statement: Statement, operations: Operations, surroundings: Surrounding
             reference, snapshot = statement.subscription.reference, statement.snapshot
             return _changed(operations.reset(reference, start, offsets, snapshot=snapshot))
         case Drop():
-            return _changed(operations.cancel(statement.subscription.reference, drop_target=statement.target))
+            return _changed(operations.cancel(statement.subscription.reference))
 
 
 def asked_of(create: Create, surroundings: Surroundings) -> Asked:
@@ -117,7 +117,6 @@ def asked_of(create: Create, surroundings: Surroundings) -> Asked:
         where=create.where,
         columns=_texts(create.columns),
         stream=_filled(create.stream, surroundings.values),
-        spark=_filled(create.spark, surroundings.values),
         start=create.start,
     )
 
@@ -132,7 +131,6 @@ def _alter(alter: Alter, operations: Operations, surroundings: Surroundings) -> 
         where=alter.where,
         columns=_texts(alter.columns),
         stream=_filled(alter.stream, surroundings.values),
-        spark=_filled(alter.spark, surroundings.values),
     )
     return operations.alter(reference, alteration, check=surroundings.check)
 

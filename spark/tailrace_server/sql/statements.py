@@ -37,7 +37,6 @@ class Create:
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
-    spark: Mapping[str, Any] = field(default_factory=dict)
     where: str | None = None
     start: str = "earliest"
 
@@ -86,7 +85,6 @@ class Alter:
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
-    spark: Mapping[str, Any] = field(default_factory=dict)
     where: str | None = None
 
 
@@ -105,10 +103,9 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """DROP SUBSCRIPTION; WITH TARGET what it has written goes too."""
+    """DROP SUBSCRIPTION."""
 
     subscription: Named
-    target: bool = False
 
 
 Statement = Create | ShowAll | ShowOne | ShowCreate | Pause | Resume | Alter | Reset | Drop

@@ -8,13 +8,10 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import Response
 
-from tailrace_common.secrets import redact
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.keys import Role
-from tailrace_server.model.errors import ConflictError, RefusedRequestError
+from tailrace_server.model.errors import RefusedRequestError
 from tailrace_server.operations.asking import takes_snapshots
-from tailrace_server.operations.dropping import can_drop
 from tailrace_server.operations.operations import Operations
 from tailrace_server.web.access import Visitor, form_of, require_token
 from tailrace_server.web.reading import ONE
@@ -104,20 +101,10 @@ def _cancel(app: FastAPI, site: Site, renderer: Renderer) -> None:
     def ask(request: Request, table: str, name: str) -> Response:
         visitor, operations = operator(site, request)
         answer = operations.details(f"{table}/{name}")
-        values: dict[str, Any] = {"answer": answer, "droppable": can_drop(answer["sink"]), "problem": ""}
-        return renderer.page(request, visitor, "cancel.html", **values)
+        return renderer.page(request, visitor, "cancel.html", answer=answer)
 
     @app.post(f"{ONE}/cancel")
     def cancel(request: Request, table: str, name: str, form: Form) -> Response:
-        visitor, operations = operator(site, request, form)
-        drop = form.get("drop_target") == "on"
-        try:
-            operations.cancel(f"{table}/{name}", drop_target=drop)
-        except (RefusedRequestError, ConflictError, ServiceError) as error:
-            if not drop:
-                raise
-            answer = operations.details(f"{table}/{name}")
-            problem, droppable = redact(str(error)), can_drop(answer["sink"])
-            values: dict[str, Any] = {"answer": answer, "droppable": droppable, "problem": problem}
-            return renderer.page(request, visitor, "cancel.html", 422, **values)
+        _, operations = operator(site, request, form)
+        operations.cancel(f"{table}/{name}")
         return redirect("/subscriptions")

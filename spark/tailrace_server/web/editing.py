@@ -84,7 +84,7 @@ def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
 def _new(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
     def shown(request: Request, visitor: Visitor, draft: Draft, status: int = 200) -> Response:
         sealed = vault.sealed(visitor, draft)
-        values = {"draft": draft, "sealed": sealed, "answer": None, **_names(site, draft.kind)}
+        values = {"draft": draft, "sealed": sealed, "answer": None, **_names(draft.kind)}
         return renderer.page(request, visitor, "form.html", status, **values)
 
     @app.get("/subscriptions/new")
@@ -136,7 +136,6 @@ def asked_of(kind: str, fields: Sequence[Field], form: Mapping[str, str]) -> Ask
         where=form.get("where", "").strip() or None,
         columns=pairs_of("columns", form.get("columns", "")),
         stream=_stream(form),
-        spark=_typed("spark", form),
         start=form.get("time", "").strip() if form.get("start") == "time" else form.get("start", "earliest"),
     )
 
@@ -151,11 +150,10 @@ def _typed(name: str, form: Mapping[str, str]) -> dict[str, Any]:
     return {key: typed(text) for key, text in pairs_of(name, form.get(name, "")).items()}
 
 
-def _names(site: Site, kind: str) -> dict[str, object]:
+def _names(kind: str) -> dict[str, object]:
     """The names that lines of a form may begin with, and whether its sink takes rows that were read."""
     return {
         "stream_names": [name for name in STREAM_NAMES if name != SNAPSHOT],
-        "spark_names": site.settings.server.spark_allowed,
         "snapshots_can": takes_snapshots(kind),
     }
 
@@ -163,7 +161,7 @@ def _names(site: Site, kind: str) -> dict[str, object]:
 def _alter(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
     def shown(request: Request, visitor: Visitor, answer: Answer, draft: Draft, status: int = 200) -> Response:
         sealed = vault.sealed(visitor, draft)
-        values = {"draft": draft, "sealed": sealed, "answer": answer, **_names(site, draft.kind)}
+        values = {"draft": draft, "sealed": sealed, "answer": answer, **_names(draft.kind)}
         return renderer.page(request, visitor, "form.html", status, **values)
 
     @app.get(f"{ONE}/alter")
@@ -208,7 +206,6 @@ def form_values(answer: Answer) -> dict[str, str]:
         "where": answer["where"] or "",
         "columns": "\n".join(f"{name} = {treatment}" for name, treatment in answer["columns"].items()),
         "stream": "\n".join(f"{name} = {_toml(value)}" for name, value in stream.items()),
-        "spark": "\n".join(f"{name} = {_toml(value)}" for name, value in answer["spark"].items()),
     }
 
 
@@ -221,9 +218,9 @@ def alteration_of(answer: Answer, fields: Sequence[Field], form: Mapping[str, st
     sink = changes_of_form(fields, form)
     refuse_files({name: value for name, value in sink.items() if value is not None})
     columns: dict[str, str | None] = {**pairs_of("columns", form.get("columns", ""))}
-    stream, spark = _stream(form), _typed("spark", form)
+    stream = _stream(form)
     if SNAPSHOT in answer["stream"]:
         stream.setdefault(SNAPSHOT, answer[SNAPSHOT])  # a form that does not ask leaves it as it is
-    for name, values in (("columns", columns), ("stream", stream), ("spark", spark)):
+    for name, values in (("columns", columns), ("stream", stream)):
         values.update(dict.fromkeys(answer[name].keys() - values.keys()))
-    return Alteration(sink=sink, where=form.get("where", "").strip(), columns=columns, stream=stream, spark=spark)
+    return Alteration(sink=sink, where=form.get("where", "").strip(), columns=columns, stream=stream)

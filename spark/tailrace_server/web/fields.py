@@ -22,7 +22,6 @@ _PLACE: Final = re.compile(r"\bsink\.[^.\s]+\.(\w+)")
 _FAULT_FIELDS: Final = (
     ("table ", "table"), ("name ", "name"), ("start ", "start"),
     ("stream.where", "where"), ("stream.columns", "columns"), ("stream: ", "columns"), ("stream.", "stream"),
-    ("spark", "spark"),
 )  # fmt: skip
 
 

@@ -16,7 +16,6 @@ from tailrace_common.lengths import length_words
 from tailrace_server.meta.keys import Role
 from tailrace_server.web.access import Visitor
 from tailrace_server.web.charts import HEIGHT, WIDTH, number_words
-from tailrace_server.web.ring import arcs
 from tailrace_server.web.sessions import COOKIE, Session
 from tailrace_server.web.site import Site
 
@@ -44,7 +43,6 @@ class Renderer:
             age=age_words,
             since=since_words,
             seconds=length_words,
-            arcs=arcs,
             time=time_words,
         )
         self._templates.globals.update(

@@ -11,7 +11,7 @@ from tailrace_server.api.access import Access, OperationsFor
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.history import History
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.operations.operations import DirectOperations, Drop, Examine
+from tailrace_server.operations.operations import DirectOperations, Examine
 from tailrace_server.sealing import Sealer
 from tailrace_server.web.access import Doorkeeper
 from tailrace_server.web.sessions import Sessions
@@ -39,13 +39,12 @@ def site_of(
     access: Access,
     clock: Callable[[], float] = time.time,
     examine: Examine | None = None,
-    drop: Drop | None = None,
 ) -> Site:
-    """The site of a server with these settings; requests are looked at by `examine`, and targets dropped by `drop`."""
+    """The site of a server with these settings; requests are looked at by `examine`."""
     sessions = Sessions(Sealer(settings.server.key_file), clock)
     return Site(
         settings=settings,
-        operations=lambda name: DirectOperations(subscriptions, settings, name, examine, drop),
+        operations=lambda name: DirectOperations(subscriptions, settings, name, examine),
         subscriptions=subscriptions,
         history=History(database),
         doors=Doorkeeper(sessions, access),

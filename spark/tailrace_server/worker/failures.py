@@ -31,6 +31,12 @@ def waiting(subscription: Subscription, trouble: Trouble | None, silence: str | 
     return Failure(f"Kafka does not answer: {silence}", f"{start_or_fix('Kafka', 'kafka.bootstrap.servers')} {_WORKER}")
 
 
+def uncopied(subscription: Subscription, complaint: str) -> Failure:
+    """Tables whose snapshot was given up, by its `MetaNotes.complaint`."""
+    action = f"do what the reason says, then `tailrace reset {subscription.reference} --snapshot`"
+    return Failure(f"existing rows are not copied of {complaint}", action)
+
+
 def _blocked(subscription: Subscription, trouble: Trouble) -> Failure:
     if trouble.what == "snapshot":
         remedy = trouble.remedy or start_or_fix("Cassandra ([cluster]), Kafka or the sink")

@@ -22,11 +22,11 @@ from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.subscription import INITIAL, ONLY
-from tailrace_server.worker.failures import Failure, ended, waiting
+from tailrace_server.worker.failures import Failure, ended, uncopied, waiting
 from tailrace_server.worker.keeping import Keeper
 from tailrace_server.worker.positions import beginning, source_options
 from tailrace_server.worker.readings import Place, Readings, reading_key
-from tailrace_server.worker.settings import stream_settings, topics_pattern
+from tailrace_server.worker.settings import reads_cut_names, stream_settings, topics_pattern
 from tailrace_server.worker.snapshots import MetaNotes
 from tailrace_server.worker.unfit import Unfit, unfit_tables
 from tailrace_server.worker.unpublished import UnpublishedWatch, asked_of_cassandra
@@ -70,7 +70,7 @@ class Running(Protocol):
 
     @property
     def note(self) -> Failure | None:
-        """What it waits for although nothing fails: tables of which nothing is published, and what to do."""
+        """What is missing although nothing fails, and what to do: tables that are not published, or not copied."""
 
     @property
     def finished(self) -> str | None:
@@ -155,6 +155,7 @@ class StreamRun:
         self._standing = Standing()
         self._keeper = Keeper(claim, leases, ends, lambda: self._metrics.dead_letters)
         self._unpublished: UnpublishedWatch | None = None
+        self._notes: MetaNotes | None = None
         self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"subscription {claim.subscription.reference}")
         self._thread.daemon = True
@@ -184,7 +185,10 @@ class StreamRun:
     def note(self) -> Failure | None:
         """As Running says."""
         why = None if self._unpublished is None or self._keeper.next else self._unpublished.why
-        return None if why is None else Failure(why.reason, why.action)
+        if why is not None:
+            return Failure(why.reason, why.action)
+        complaint = "" if self._notes is None else self._notes.complaint
+        return uncopied(self._claim.subscription, complaint) if complaint else None
 
     @property
     def finished(self) -> str | None:
@@ -243,7 +247,8 @@ class StreamRun:
                 letters=f"tailrace subscriptions {subscription.reference} --letters",
             )
             self._metrics = StreamMetrics(target)
-            parts = Parts(settings, sink, spark, target, MetaNotes(self._leases, self._claim))
+            self._notes = MetaNotes(self._leases, self._claim)
+            parts = Parts(settings, sink, spark, target, self._notes)
             self._in_turns(parts)
             if settings.stream.snapshot == ONLY and not self._stop.is_set():
                 self._finished = parts.notes.complaint
@@ -324,16 +329,15 @@ class StreamRun:
     def _fitting(self, settings: Settings, sink: Sink, spark: SparkSession) -> Settings:
         """The settings without those tables of a pattern that filter or masks do not fit, which is kept for people.
 
-        Their progress stays, so that they go on from there once they fit.
+        Their progress stays, so that they go on from there once they fit. Nor has it tables of other names.
         """
         subscription, unfit = self._claim.subscription, Unfit()
-        if subscription.table.pattern:
+        if subscription.table.pattern or reads_cut_names(subscription.table):
             with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
                 schemas.refresh()
                 shape = shape_of(settings.stream, sink, spark)
-                unfit = unfit_tables(
-                    shape, settings.sink[subscription.sink_name], schemas.values(), topics_pattern(subscription)
-                )
+                section, topics = settings.sink[subscription.sink_name], topics_pattern(subscription)
+                unfit = unfit_tables(shape, section, schemas.values(), topics, str(subscription.table))
             for words in unfit.reasons.values():
                 log.warning("%s leaves out a table: %s", subscription.reference, words)
         if unfit.reasons != subscription.left_out:

@@ -11,13 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
 from stamina.instrumentation import set_on_retry_hooks
 
-from tailrace_common.cli.logs import logs_json
 from tailrace_common.kafka import PartitionEnds
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
@@ -25,9 +23,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.worker.application_run import ApplicationRun
 from tailrace_server.worker.ends import SharedEnds
-from tailrace_server.worker.messages import Order
 from tailrace_server.worker.readings import Readings
 from tailrace_server.worker.run import Running, StreamRun
 from tailrace_server.worker.worker import Pace, Worker
@@ -48,9 +44,9 @@ def spark_settings(settings: Settings) -> dict[str, Scalar]:
 
 @contextmanager
 def working(
-    settings: Settings, config: Path | None, database: MetaDatabase, subscriptions: Subscriptions, spark: SparkOnce
+    settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, spark: SparkOnce
 ) -> Iterator[Worker]:
-    """A worker of this process, which leaves in order. `config` is the file of `settings`, where one was given."""
+    """A worker of this process, which leaves in order."""
     set_on_retry_hooks(())  # the stream's own log says of a retry what matters
     server = settings.server
     owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
@@ -62,19 +58,7 @@ def working(
     readings.remove_leftovers()
     ends = SharedEnds(PartitionEnds(settings.kafka.reveal()).of, time.monotonic)
 
-    def order(claim: Claim) -> Order:
-        return Order(
-            subscription=claim.subscription.id,
-            owner=owner,
-            token=claim.token,
-            config=None if config is None else str(config.absolute()),
-            log_level=logging.getLevelName(log.getEffectiveLevel()).lower(),
-            log_format="json" if logs_json() else "human",
-        )
-
     def start(claim: Claim) -> Running:
-        if claim.subscription.shape.spark:
-            return ApplicationRun(claim, order, leases.with_new_token)
         secrets = partial(subscriptions.settings, claim.subscription.id)
         return StreamRun(claim, settings, secrets, leases, session.newSession, readings, ends.of)
 
@@ -82,7 +66,6 @@ def working(
         lease=server.lease_seconds,
         longest_pause=server.longest_pause_seconds,
         most=server.most_subscriptions,
-        applications=server.most_applications,
     )
     chance = random.SystemRandom()
     worker = Worker(

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tailrace_common.settings import Settings
-from tailrace_schemas.topics import topic_component
-from tailrace_server.model.subscription import Subscription
+from tailrace_schemas.topics import MAX_NAME, topic_component
+from tailrace_server.model.subscription import Subscription, TableName
 from tailrace_server.operations.sections import section_of
 
 _WILD: Final = {"*": "[^.]*", "?": "[^.]"}
+_SUFFIX: Final = r"\.-[0-9a-f]{6}"
+_LONGEST_KEYSPACE: Final = 48
 
 
 def stream_settings(base: Settings, subscription: Subscription, sink: Mapping[str, Any], checkpoint: str) -> Settings:
@@ -28,11 +30,29 @@ def stream_settings(base: Settings, subscription: Subscription, sink: Mapping[st
 def topics_pattern(subscription: Subscription) -> str:
     """A regular expression of the topics of its tables, in the words that Java and Python share.
 
-    Topics that Kafka's rules gave a suffix are among them (docs/contracts.md 4).
+    Topics that Kafka's rules gave a suffix are among them (docs/contracts.md 4). Where `reads_cut_names` says so, it
+    also matches topics of tables whose names go on otherwise.
     """
     table = subscription.table
-    keyspace, name = (_expression(pattern) for pattern in (table.keyspace, table.table))
-    return rf"{re.escape(table.cluster)}\.{keyspace}\.{name}(\.-[0-9a-f]{{6}})?"
+    beginning = rf"{re.escape(table.cluster)}\.{_expression(table.keyspace)}\."
+    uncut = rf"{beginning}{_expression(table.table)}({_SUFFIX})?"
+    if not reads_cut_names(table):
+        return uncut
+    head = _expression(table.table.partition("*")[0][: _room(table)])
+    rest = "[^.]*" if "*" in table.keyspace + table.table else ""
+    return rf"(?:{uncut}|(?=.{{{MAX_NAME}}}$){beginning}{head}{rest}{_SUFFIX})"
+
+
+def reads_cut_names(table: TableName) -> bool:
+    """Whether the topic of a table that fits may have a name so long that its end was cut off."""
+    head, star, rest = table.table.partition("*")
+    return len(head) > _room(table) or bool(star and rest)
+
+
+def _room(table: TableName) -> int:
+    """How many characters of a table's name are in the name of its topic at least, where that was cut."""
+    keyspace = _LONGEST_KEYSPACE if "*" in table.keyspace else len(table.keyspace)
+    return MAX_NAME - len(".-012345") - len(table.cluster) - keyspace - len("..")
 
 
 def _expression(pattern: str) -> str:

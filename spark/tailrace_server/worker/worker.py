@@ -27,15 +27,11 @@ _LAST_BATCH_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Times in seconds: of a lease, the longest pause between two tries; and the most subscriptions at a time.
-
-    At most `applications` of these have a Spark application of their own.
-    """
+    """Times in seconds: of a lease, the longest pause between two tries; and the most subscriptions at a time."""
 
     lease: float
     longest_pause: float
     most: int
-    applications: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +74,6 @@ class Worker:
     def running(self) -> int:
         """How many subscriptions it has."""
         return len(self._runs) + len(self._waiting)
-
-    @property
-    def _claims(self) -> list[Claim]:
-        return [run.claim for run in self._runs.values()] + [waiting.claim for waiting in self._waiting.values()]
-
-    @property
-    def _application_room(self) -> int:
-        """How many more Spark applications it may start."""
-        return self._pace.applications - sum(bool(claim.subscription.shape.spark) for claim in self._claims)
 
     def beat(self) -> None:
         """Renew the leases; end, start and report what that and the state of the runs ask for."""
@@ -237,7 +224,7 @@ class Worker:
             if self._clock() >= waiting.until:
                 del self._waiting[identity]
                 self._runs[identity] = self._start(waiting.claim)
-        for claim in self._leases.claim(share - self.running, self._shuffle, self._application_room):
+        for claim in self._leases.claim(share - self.running, self._shuffle):
             log.info("%s: claimed (token %d)", claim.subscription.reference, claim.token)
             identity = claim.subscription.id
             if claim.subscription.state is State.FAILING:  # as another worker has reported it

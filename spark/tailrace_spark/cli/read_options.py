@@ -32,7 +32,7 @@ Datacenter = Annotated[
 
 
 def read_settings(settings: Settings, **options: object) -> SnapshotSettings:
-    """How [cluster] and a command's options read a table. Raises SettingsError."""
+    """How [cluster] and a command's options read a table, masks as [snapshot] says. Raises SettingsError."""
     # Files of secrets are read already.
     cluster = {
         name: value
@@ -41,7 +41,8 @@ def read_settings(settings: Settings, **options: object) -> SnapshotSettings:
         and (value := getattr(settings.cluster, name)) is not None
     }
     try:
-        return SnapshotSettings.model_validate({**cluster, **options})
+        masks = {"allow_masked_values": settings.snapshot.allow_masked_values}
+        return SnapshotSettings.model_validate({**cluster, **masks, **options})
     except ValidationError as error:
         lines = [explained(fault) for fault in error.errors(include_input=False, include_url=False)]
         raise SettingsError("\n".join(dict.fromkeys(lines))) from None

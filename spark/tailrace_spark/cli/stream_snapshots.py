@@ -57,9 +57,12 @@ def _require_active(value: Snapshots, notes: SnapshotNotes, table: str) -> None:
 def definition_of(settings: Settings, table: str) -> Table:
     """The table as it is now. Raises SettingsError for one that cannot be read as changes, ServiceError."""
     from tailrace_spark.snapshot.session import ClusterView
+    from tailrace_spark.snapshot.table_reading import require_readable
 
-    with closing(ClusterView(read_settings(settings, table=table))) as view:
+    reading = read_settings(settings, table=table)
+    with closing(ClusterView(reading)) as view:
         definition = view.table()
+        require_readable(view, reading, definition)
     if not definition.cdc:
         say(f"{table} has cdc = false: what is written to it later does not come")
     return definition

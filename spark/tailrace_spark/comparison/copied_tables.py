@@ -13,12 +13,13 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.tokens import token
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.comparison.rows import repair_of
 from tailrace_spark.comparison.source import SourceRow, TableSource, source_rows
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
-from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
+from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings, keyspace_name
 from tailrace_spark.sinks.protocol import Capabilities, ReachableSink, StoredVisible
 from tailrace_spark.snapshot.publication import survey
 from tailrace_spark.snapshot.ranges import TokenRange
@@ -67,9 +68,7 @@ class CopiedTables:
             for row in self._rows(table, {key for key, _ in removals})
             if row.row_key in removals
         ]
-        topic = f"repair of {table}"
-        delivered = [Delivered(RecordId(topic, 0, offset), change) for offset, change in enumerate(changes)]
-        self._sink.write([Piece(tuple(delivered))])
+        self._sink.write([repair_of(table, changes)])
 
     def _rows(self, table: Table, keys: Collection[bytes] | None) -> Iterator[SourceRow]:
         """The rows there of these partitions, None: of all; none where there is no such table."""
@@ -89,7 +88,7 @@ class CopiedTables:
     def _reading(self, table: Table) -> SnapshotSettings:
         target, limits = self._settings, self._limits
         names = (name for name in CassandraSettings.model_fields if name not in _FILES)
-        keyspace = target.keyspace.format(keyspace=table.keyspace)
+        keyspace = keyspace_name(target.keyspace, table.keyspace)
         return limits.model_copy(
             update={
                 **{name: getattr(target, name) for name in names},

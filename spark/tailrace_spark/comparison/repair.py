@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
-from tailrace_spark.comparison.rows import Difference, Kind, removal
+from tailrace_spark.comparison.rows import Difference, Kind, removal, repair_of
 from tailrace_spark.comparison.run import Compared, Comparison, bucket_numbers
 from tailrace_spark.comparison.source import SourceRow, source_rows
 from tailrace_spark.merge.stored_row import RowKey
@@ -51,9 +50,7 @@ def _write(
     now: int,
 ) -> None:
     sink = comparison.target.sink
-    topic = f"repair of {compared.table}"
-    delivered = [Delivered(RecordId(topic, 0, offset), row.change) for offset, row in enumerate(batch)]
-    sink.write([Piece(tuple(delivered))])
+    sink.write([repair_of(compared.table, (row.change for row in batch))])
     removals = {row.row_key: _removal(row.state, stored[row.row_key], now) for row in batch if row.row_key in stored}
     clusterings: dict[RowKey, Clustering] = {row.row_key: row.change.clustering or () for row in batch}
     sink.amend(compared.table, removals, clusterings)

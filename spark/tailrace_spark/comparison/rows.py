@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
 
-from tailrace_schemas.change import Deletion
+from tailrace_common.sections.template import fit
+from tailrace_schemas.change import Change, Deletion
 from tailrace_schemas.table import Table
+from tailrace_schemas.topics import MAX_NAME
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.cells import CellState, covers
@@ -131,3 +134,9 @@ def removal(source: RowState | None, target: RowState, now: int) -> RowState:
         if cells:
             columns[name] = ColumnState(cells=cells)
     return RowState(columns=columns)
+
+
+def repair_of(table: Table, changes: Iterable[Change]) -> Piece:
+    """Changes that repair a sink's table, as it takes them in; their topic is none, and as short as Kafka's."""
+    topic = fit(f"repair of {table}", MAX_NAME)
+    return Piece(tuple(Delivered(RecordId(topic, 0, offset), change) for offset, change in enumerate(changes)))

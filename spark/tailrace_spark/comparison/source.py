@@ -20,7 +20,7 @@ from tailrace_spark.rowstate.row import RowState, state_of
 from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import Piece
 from tailrace_spark.snapshot.settings import SnapshotSettings
-from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.snapshot.table_reading import range_reader, shape_of
 from tailrace_spark.streams.worker_imports import forget_archives
 
 _MICROS = 1_000_000
@@ -47,7 +47,7 @@ class TableSource:
         table = self.table
         shape = shape_of(self.settings, table, self.release)
         changes = ReadChanges(table, shape.selected, "")
-        with range_reader(self.settings, query_of(self.settings, table, shape), tasks) as reader:
+        with range_reader(self.settings, table, shape, tasks) as reader:
             for page in reader.pages(pieces):
                 for change in changes.changes(page.columns, page.requested_at):
                     yield change, page.requested_at

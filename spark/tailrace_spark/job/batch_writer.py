@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.batch_records import BatchRecords
-from tailrace_spark.job.counts import marks_of, progress_of
+from tailrace_spark.job.counts import marks_of
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.execution import ExecutionChoice
 from tailrace_spark.job.executor_batches import ExecutorBatches, MissingPackagesError
@@ -30,7 +30,7 @@ from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.shaping import Shape
 from tailrace_spark.sinks.protocol import DriverOnlyError, Sink
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.tasks.record_counts import traces_of
+from tailrace_spark.tasks.record_counts import tables_of, traces_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -120,17 +120,12 @@ class BatchWriter:
             log.info("batch %d is written by the driver: %s", blocked.batch, error)
             self._retry.until_done(blocked, SINK, lambda: self._alone(executors.fence))
             return None
-        now = time.time()
-        tables = {
-            name: TableProgress(records, max(0.0, now - newest / 1e6))
-            for name, (records, newest) in counts.tables.items()
-        }
         return Progress(
             batch=blocked.batch,
             records=counts.records,
             summary=summary,
             marks=counts.marks,
-            tables=tables,
+            tables=_progress_of(counts.tables),
             left_out=counts.left_out,
             execution="executors",
             traces=counts.traces,
@@ -146,7 +141,7 @@ class BatchWriter:
             records=records.num_rows,
             summary=summary,
             marks=marks_of(records.column("marks")),
-            tables=progress_of(records, time.time()),
+            tables=_progress_of(tables_of(records)),
             left_out={} if self._shape is None else dict(self._shape.left_out),
             traces=traces_of(records),
         )
@@ -181,3 +176,9 @@ class BatchWriter:
         """The result of a call that is made while no other thread uses the sink."""
         with self._sink_lock:
             return use_sink()
+
+
+def _progress_of(tables: Mapping[str, tuple[int, int]]) -> dict[str, TableProgress]:
+    """By table, of its number of records and the newest write time."""
+    now = time.time()
+    return {name: TableProgress(records, max(0.0, now - newest / 1e6)) for name, (records, newest) in tables.items()}

@@ -25,6 +25,7 @@ from tailrace_spark.snapshot.ranges import Limits, Piece
 from tailrace_spark.snapshot.rounds import Concurrency, tasks_of
 from tailrace_spark.snapshot.session import ClusterView, Ring
 from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader
+from tailrace_spark.snapshot.table_reading import require_readable
 from tailrace_spark.streams.lookup import StreamTable
 
 _MEBIBYTE: Final = 1 << 20
@@ -82,6 +83,10 @@ class SnapshotContext(Closing):
         """The table of "keyspace.name" as it is now; None where there is none. Raises ServiceError, SettingsError."""
         keyspace, _, table = name.partition(".")
         return self._cluster().find(keyspace, table)
+
+    def require_readable(self, table: Table, where: str | None) -> None:
+        """As the snapshot's own: raises UnreadableError where Cassandra masks some of it, ServiceError."""
+        require_readable(self._cluster(), read_settings(self._settings, table=str(table), where=where), table)
 
     def ring(self, table: Table) -> Ring:
         """The ring as it is now. Raises SettingsError."""

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tailrace_schemas.errors import ServiceError
+from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.stream_rows import COLUMNS, HEAD, RoundReader
 
 
@@ -29,7 +30,7 @@ class ReadRound:
 
 @contextmanager
 def read_round(spark: SparkSession, reader: RoundReader) -> Iterator[ReadRound]:
-    """Read a round, by the reader's tasks. Raises ServiceError where a slot cannot be read.
+    """Read a round, by the reader's tasks. Raises ServiceError where a slot cannot be read, of these UnreadableError.
 
     What is lost with an executor is read again when it is needed.
     """
@@ -37,12 +38,16 @@ def read_round(spark: SparkSession, reader: RoundReader) -> Iterator[ReadRound]:
     frame = tasks.mapInArrow(reader.rows, COLUMNS).persist(StorageLevel.DISK_ONLY)
     try:
         counts = frame.groupBy("slot").agg(
-            F.count("op").alias("rows"), F.sum(F.length("value")).alias("octets"), F.max("problem").alias("problem")
+            F.count("op").alias("rows"),
+            F.sum(F.length("value")).alias("octets"),
+            F.max("problem").alias("problem"),
+            F.max("final").alias("final"),
         )
         by_slot = counts.collect()
-        problems = sorted(row.problem for row in by_slot if row.problem is not None)
+        problems = sorted((not row.final, row.problem) for row in by_slot if row.problem is not None)
         if problems:
-            raise ServiceError(problems[0])
+            passing, words = problems[0]
+            raise ServiceError(words) if passing else UnreadableError(words)
         octets = [row.octets or 0 for row in by_slot]
         records = frame.where("problem IS NULL").select(*HEAD)
         yield ReadRound(records, sum(row.rows for row in by_slot), sum(octets), max(octets, default=0))

@@ -38,6 +38,7 @@ from tailrace_spark.snapshot.intervals import union
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot, status_row
 from tailrace_spark.snapshot.ranges import Piece
 from tailrace_spark.snapshot.read_back import ReadBack
+from tailrace_spark.snapshot.reading import UnreadableError
 from tailrace_spark.snapshot.rounds import again, next_least, plan_round
 from tailrace_spark.snapshot.session import Ring
 from tailrace_spark.snapshot.stream_rows import RoundPosition
@@ -51,6 +52,8 @@ _LOOK_SECONDS: Final = 1.0
 _STRICT_ATTEMPTS: Final = 5
 """Attempts at a round in which ranges are read at the replicas planned, so that limits hold."""
 
+_PASSING: Final = (ServiceError, PySparkException, Py4JJavaError)
+"""What may be over at the next attempt."""
 T = TypeVar("T")
 
 
@@ -173,9 +176,16 @@ class SnapshotRun:
         snapshot = self.value.current()
         if snapshot is None:
             return False
-        table = self._readable(snapshot)
-        if table is not None:
-            self._round(snapshot, table)
+        try:
+            table = self._readable(snapshot)
+            if table is not None:
+                self._round(snapshot, table)
+        except UnreadableError as error:
+            self._end(self.value.find(snapshot.id), State.REFUSED, str(error))
+        except _PASSING as error:
+            if not self._stop.is_set():  # else its job was cancelled
+                self._wait(snapshot.id, reason(error))
+            raise
         return True
 
     def _plan_initial(self) -> None:
@@ -186,6 +196,12 @@ class SnapshotRun:
             log.info("no table with cdc = true is there yet, so no existing rows are copied")
         self._keep(self.value.with_initial(names, lambda: uuid4().hex[:12], self._clock()))
 
+    def _wait(self, snapshot_id: str, words: str) -> None:
+        """Note why a table cannot be read now. The others are read meanwhile."""
+        value = self.value.waiting(snapshot_id, words)
+        if value != self.value:
+            self._keep(value)
+
     def _take_requests(self) -> None:
         for name, request in self._notes.requested():
             self._keep(self.value.take(request, self._clock()))
@@ -193,7 +209,10 @@ class SnapshotRun:
             log.info("snapshot of %s: %s, as asked for by a command", request.table, request.action)
 
     def _readable(self, snapshot: TableSnapshot) -> Table | None:
-        """The table as it is now; None where nothing more comes of its snapshot, which is noted."""
+        """The table as it is now; None where nothing more comes of its snapshot, which is noted.
+
+        Raises UnreadableError where Cassandra masks some of it.
+        """
         table = self._context.find(snapshot.table)
         if self._refuses is not None:
             self._end(snapshot, State.REFUSED, self._refuses)
@@ -206,6 +225,7 @@ class SnapshotRun:
             reason = f"{snapshot.table} has counters: this sink takes no totals, which CQL shows (docs/snapshots.md)"
             self._end(snapshot, State.REFUSED, reason)
         else:
+            self._context.require_readable(table, snapshot.where)
             return table
         return None
 
@@ -325,7 +345,7 @@ class SnapshotRun:
                 result = attempt()
                 self._metrics.snapshot_goes_on()
                 return result
-            except (ServiceError, PySparkException, Py4JJavaError) as error:
+            except _PASSING as error:
                 words, (problem, remedy) = _passing(error), problem_and_remedy(error)
                 self._failures += 1
                 if self.patience is not None and self._clock() - began >= self.patience:

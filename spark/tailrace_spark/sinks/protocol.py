@@ -55,7 +55,6 @@ class Capabilities:
     whole_updates: UpdateSink | None = None
     tasks: TaskSink | None = None
     comparable: ComparableSink | None = None
-    droppable: DroppableSink | None = None
     filtering: RowFilteringSink | None = None
     trial: TrialSink | None = None
     ordered: bool = False
@@ -201,17 +200,6 @@ class RowFilteringSink(Sink, Protocol):
 
     def filter_rows(self, filters: RowFilters) -> None:
         """Called before anything is written; the same filters as long as the sink has rows."""
-
-
-class DroppableSink(Sink, Protocol):
-    """A sink that can take away what it has made for source tables."""
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """Remove it, with all that the sink has noted of these tables; the names of what was there.
-
-        What others have made stays. No stream may write meanwhile. Raises ServiceError as `write` does; then some of it
-        may be gone, and another call goes on from there.
-        """
 
 
 class TaskSink(Sink, Protocol):

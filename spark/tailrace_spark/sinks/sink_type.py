@@ -46,7 +46,6 @@ class SinkType:
 
     `kinds` are those of its modes, the default's first. `guarantee` is a sentence; `packages` are those of `extra` in
     pyproject.toml that the sink imports. `drivers` are packages that it imports for some stores and not for others.
-    `droppable`: its sinks can take away what they have made.
     """
 
     name: str
@@ -59,7 +58,6 @@ class SinkType:
     document: str
     open: Opener
     where: str = ""
-    droppable: bool = False
 
     @property
     def kind(self) -> str:

@@ -3,7 +3,8 @@
 The one rule of all sinks (docs/contracts.md 6). While changes of one table are prepared or written, an exception of any
 type is that table's. For an error of a library or of ours must not stop the other tables. These are faults of the store
 as a whole: ServiceError (it does not answer), SettingsError, FencedError, OSError (a full disk, a lost connection),
-MemoryError. So is everything that is no Exception, and what a task leaves to its driver (ForDriverError).
+MemoryError. So is everything that is no Exception, and what a task leaves to its driver (ForDriverError). An OSError
+about a name that is too long is its table's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from errno import ENAMETOOLONG
 from typing import Final
 
 from tailrace_common.secrets import redact
@@ -24,6 +26,7 @@ log = logging.getLogger("tailrace_spark")
 
 REMEMBERED_SECONDS: Final = 60.0
 _LONGEST: Final = 500
+_TOO_LONG: Final = ("File name too long", "KeyTooLong")  # as libraries quote operating systems, and S3
 _OF_THE_STORE: Final = (ServiceError, SettingsError, FencedError, OSError, MemoryError, ForDriverError)
 _BACKTRACE: Final = re.compile(r"\n\s*0: ")  # of libraries in Rust
 _PANIC: Final = "PanicException"  # of libraries in Rust: no Exception, and each has a class of its own
@@ -65,9 +68,16 @@ def is_of_table(error: BaseException) -> bool:
     """Whether an exception from work on one table's changes is that table's, so that the other tables go on."""
     if isinstance(error, TableRefusedError | SchemaRefusedError):
         return True
+    if isinstance(error, OSError) and is_of_a_name(error):
+        return True
     if isinstance(error, _OF_THE_STORE):
         return False
     return isinstance(error, Exception) or type(error).__name__ == _PANIC
+
+
+def is_of_a_name(error: BaseException) -> bool:
+    """Whether a store has no such long names: then what was made of one table's is refused, and nothing else."""
+    return getattr(error, "errno", None) == ENAMETOOLONG or any(words in str(error) for words in _TOO_LONG)
 
 
 def reason_of(error: BaseException) -> str:

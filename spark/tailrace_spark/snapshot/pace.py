@@ -11,6 +11,8 @@ class Fault(Enum):
 
     TIMEOUT = "timeout"
     """A node or the driver waited too long: smaller pages may help."""
+    FAILED = "failed"
+    """A replica gave up, over too many tombstones for one: smaller pages may help."""
     OVERLOADED = "overloaded"
     """A node asks for patience."""
     UNREACHABLE = "unreachable"

@@ -6,13 +6,13 @@ from typing import Final
 
 _FIRST_ROWS: Final = 200
 _GROWTH: Final = 4
-_LEAST_ROWS: Final = 10
 
 
 class PageSize:
     """How many rows the next page is to have: as many as asked for, while they have few bytes and come in time.
 
-    It begins small, as nobody knows the rows' size yet. A timeout halves it, and it grows again later.
+    It begins small, as nobody knows the rows' size yet. A failure that fewer rows may mend halves it, down to a row.
+    It grows again later.
     """
 
     def __init__(self, most_rows: int, most_octets: int) -> None:
@@ -25,6 +25,7 @@ class PageSize:
         fitting = self._most_octets * rows // octets if rows and octets else self._most_rows
         self.rows = max(1, min(self._most_rows, fitting, self.rows * _GROWTH))
 
-    def timed_out(self) -> None:
-        """It did not come in time."""
-        self.rows = max(min(_LEAST_ROWS, self.rows), self.rows // 2)
+    def halve(self) -> bool:
+        """Ask for half as many rows; False: it is one row already."""
+        rows, self.rows = self.rows, max(1, self.rows // 2)
+        return self.rows < rows

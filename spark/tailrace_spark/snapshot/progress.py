@@ -33,12 +33,17 @@ class State(StrEnum):
     DROPPED = "dropped"
     """The table is not there any more, or another one of its name is."""
     REFUSED = "refused"
-    """The table cannot be read as changes."""
+    """The table cannot be read as changes, or Cassandra does not give its rows."""
 
     @property
     def ended(self) -> bool:
         """Whether nothing more comes of it."""
         return self not in (State.PENDING, State.READING, State.PAUSED)
+
+    @property
+    def due(self) -> bool:
+        """Whether it is to be read now."""
+        return self in (State.PENDING, State.READING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,7 @@ class TableSnapshot:
             raise ValueError(f"{self.table}: no round was planned")
         return replace(
             self,
+            reason="",
             done=union(self.done, self.round.tokens),
             round=None,
             ranges=self.ranges + len(self.round.slots),
@@ -217,10 +223,18 @@ class Snapshots:
         return frozenset([*self.read_before, *began])
 
     def current(self) -> TableSnapshot | None:
-        """The one to go on with: one that is being read, else the next; None where all have ended or wait."""
-        reading = (snapshot for snapshot in self.tables if snapshot.state is State.READING)
-        pending = (snapshot for snapshot in self.tables if snapshot.state is State.PENDING)
-        return next(reading, None) or next(pending, None)
+        """The one to go on with: the first that is to be read; None where all have ended or are paused."""
+        return next((snapshot for snapshot in self.tables if snapshot.state.due), None)
+
+    def find(self, snapshot_id: str) -> TableSnapshot:
+        """The snapshot of an id, as it is now. Raises KeyError."""
+        return {snapshot.id: snapshot for snapshot in self.tables}[snapshot_id]
+
+    def waiting(self, snapshot_id: str, reason: str) -> Self:
+        """With a snapshot that could not be read for a reason that may pass: those behind it are read first."""
+        waiting = replace(self.find(snapshot_id), reason=reason)
+        remaining = [snapshot for snapshot in self.tables if snapshot.id != snapshot_id]
+        return replace(self, tables=(*remaining, waiting))
 
     @property
     def active(self) -> bool:

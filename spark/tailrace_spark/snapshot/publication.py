@@ -29,10 +29,9 @@ from tailrace_spark.snapshot.records import (
     range_key,
     snapshot_key,
 )
-from tailrace_spark.snapshot.selection import token_statement
 from tailrace_spark.snapshot.session import ClusterView, Ring
 from tailrace_spark.snapshot.settings import SnapshotSettings
-from tailrace_spark.snapshot.table_reading import query_of, shape_of
+from tailrace_spark.snapshot.table_reading import require_readable, take_samples
 
 log = logging.getLogger("tailrace_spark")
 _AGAIN: Final = "run the same command again: it goes on where this one stopped"
@@ -60,12 +59,15 @@ class Survey:
 
 
 def survey(settings: SnapshotSettings) -> Survey:
-    """Look at the table and the ring. Raises SettingsError where it cannot be read as changes, ServiceError."""
+    """Look at the table and the ring. Raises SettingsError where it cannot be read as changes, ServiceError.
+
+    UnreadableError, of these, is for masked values.
+    """
     with closing(ClusterView(settings)) as view:
         table, release = view.table(), view.release()
         if table.is_counter:
             raise SettingsError(f"{table} has counters: CQL shows totals, and changes have shards")
-        view.check(query_of(settings, table, shape_of(settings, table, release)))
+        require_readable(view, settings, table)
         return Survey(table, release, view.ring())
 
 
@@ -73,9 +75,7 @@ def estimated(settings: SnapshotSettings) -> Estimate:
     """What reading the table would be; nothing but a few samples is read. Raises as `survey`."""
     survey_now = survey(settings)
     pieces = survey_now.pieces(settings)
-    query = token_statement(survey_now.table)
-    with closing(ClusterView(settings)) as view:
-        samples = [view.sample(query, piece.range) for piece in sampled(pieces)]
+    samples = take_samples(settings, survey_now.table, sampled(pieces))
     return estimate(pieces, len(deal(pieces, settings.limits)), samples, settings.rows_per_second)
 
 
@@ -140,7 +140,8 @@ class Publication:
         totals, unpublished = self.totals()
         tasks = self._tasks(unpublished)
         if tasks:
-            for outcome in run(tasks, self._task(len(tasks))):
+            outcomes = run(tasks, self._task(len(tasks)))
+            for outcome in sorted(outcomes, key=lambda outcome: (not outcome.fenced, outcome.index)):
                 if outcome.fenced:
                     raise FencedError(outcome.error or "")
                 if outcome.error is not None:

@@ -26,11 +26,11 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
-from tailrace_spark.snapshot.reading import Page, PageStateError, RangeReader
+from tailrace_spark.snapshot.reading import Page, PageStateError, RangeReader, UnreadableError
 from tailrace_spark.snapshot.record_reader import SnapshotRecords
 from tailrace_spark.snapshot.records import ID_HEADER, RangeRecord, encode_range, range_key
 from tailrace_spark.snapshot.settings import SnapshotSettings
-from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.snapshot.table_reading import range_reader, shape_of
 from tailrace_spark.streams.worker_imports import forget_archives
 
 
@@ -102,7 +102,7 @@ class PublishTask:
     tasks: int
 
     def __call__(self, pieces: Iterator[Sequence[NumberedPiece]]) -> Iterator[RangeOutcome]:
-        """The outcomes of a task's ranges; the first error is the last one."""
+        """The outcomes of a task's ranges; an error is the last one, but for ranges that Cassandra does not give."""
         forget_archives()
         with self.publisher() as publisher:
             for numbered in pieces:
@@ -111,8 +111,10 @@ class PublishTask:
                         publisher.publish(one_range)
                     except TailraceError as error:
                         yield RangeOutcome(one_range.index, str(error), isinstance(error, FencedError))
-                        return
-                    yield RangeOutcome(one_range.index)
+                        if not isinstance(error, UnreadableError):
+                            return
+                    else:
+                        yield RangeOutcome(one_range.index)
 
     @contextmanager
     def publisher(self) -> Iterator[RangePublisher]:
@@ -123,7 +125,7 @@ class PublishTask:
         form = ChangeRecords(encoder, self.destination, self.snapshot_id)
         empty = ReadChanges(table, shape.selected, self.datacenter)
         with (
-            range_reader(self.settings, query_of(self.settings, table, shape), self.tasks) as reader,
+            range_reader(self.settings, table, shape, self.tasks) as reader,
             closing(RangePublisher(form, reader, empty)) as publisher,
         ):
             yield publisher

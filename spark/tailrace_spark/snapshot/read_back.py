@@ -8,18 +8,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import Delivered, Piece
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.snapshot.doubts import Doubt, answer, doubts_of, statement_by_key
+from tailrace_spark.snapshot.driver import PageSource, page_source
 from tailrace_spark.snapshot.pace import Patience
-from tailrace_spark.snapshot.reading import Clock, Page, PageError
+from tailrace_spark.snapshot.page_size import PageSize
+from tailrace_spark.snapshot.reading import Ask, Clock, Hosts, Page, PageError, PageReader, UnreadableError
 from tailrace_spark.snapshot.reading import PendingPage as Pending
-from tailrace_spark.snapshot.session import PageSource, page_source
 from tailrace_spark.snapshot.settings import SnapshotSettings
 
 _AT_ONCE: Final = 8
-_MOST_COLUMNS: Final = 10_000
+_ROW: Final = 1
+_MANY: Final = 200
+_OCTETS: Final = 1 << 20
 _CLOCK: Final = Clock(time.monotonic, time.sleep)
 _TABLE: Final = "SELECT id FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?"
 _COLUMNS: Final = "SELECT column_name, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?"
@@ -37,25 +39,29 @@ class ReadBack:
     counters: bool
 
     def added(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """The pieces, each followed by one of what was read back. Raises ServiceError where nodes do not answer."""
+        """The pieces, each followed by one of what was read back. Raises ServiceError where nodes do not answer.
+
+        A change whose row Cassandra does not give is merged, and is a dead letter too, which says so.
+        """
         for piece in pieces:
             yield piece
             doubts = doubts_of(piece.changes, self.tables, counters=self.counters)
             if doubts:
                 with page_source(self.settings) as source:
                     reading = _Reading(self.settings, source)
-                    answers = [read for rows in doubts.values() for read in reading.answers(rows)]
-                if answers:
-                    yield Piece(tuple(answers))
+                    answers = tuple([read for rows in doubts.values() for read in reading.answers(rows)])
+                if answers or reading.unread:
+                    yield Piece(answers, tuple(reading.unread))
 
 
 class _Reading:
-    """Reads rows by key, a few at once."""
+    """Reads rows by key, a few at once. `unread` are those that Cassandra does not give."""
 
     def __init__(self, settings: SnapshotSettings, source: PageSource) -> None:
         self._source = source
         self._patience = Patience(settings.attempts, settings.retry_seconds)
         self._at_once = min(_AT_ONCE, settings.requests_per_node or _AT_ONCE)
+        self.unread: list[DeadLetter] = []
 
     def answers(self, doubts: Sequence[Doubt]) -> Iterator[Delivered]:
         """What was read of rows of one table, all of them static or none."""
@@ -75,7 +81,11 @@ class _Reading:
     def _answer(
         self, statement: str, columns: Sequence[str], doubt: Doubt, pending: Pending | None
     ) -> Iterator[Delivered]:
-        page = self._page(statement, doubt.values, pending)
+        try:
+            page = next(self._pages(f"a row of {doubt.delivered.change.table}", statement, doubt.values, _ROW, pending))
+        except UnreadableError as error:
+            self.unread.append(_letter(doubt.delivered, error))
+            return
         row = [values[0] for values in page.columns[1:]] if page.rows else None
         read = answer(doubt, columns, row, page.requested_at)
         if read is not None:
@@ -83,32 +93,45 @@ class _Reading:
 
     def _columns(self, table: Table, *, static: bool) -> list[str] | None:
         """The names of a table's columns as they are now, but for its key; None where it was dropped."""
-        name = [table.keyspace.encode(), table.name.encode()]
-        [ids] = self._page(_TABLE, name, None).columns
-        if list(ids) != [table.id.bytes]:
+        subject, name = f"the columns of {table}", [table.keyspace.encode(), table.name.encode()]
+        ids = [row_id for page in self._pages(subject, _TABLE, name) for row_id in page.columns[0]]
+        if ids != [table.id.bytes]:
             return None
-        names, kinds = self._page(_COLUMNS, name, None).columns
+        columns = [row for page in self._pages(subject, _COLUMNS, name) for row in zip(*page.columns, strict=True)]
         kind = b"static" if static else b"regular"
-        return [(column or b"").decode() for column, of in zip(names, kinds, strict=True) if of == kind]
+        return [(column or b"").decode() for column, of in columns if of == kind]
 
     def _asked(self, statement: str, values: Sequence[bytes | None]) -> Pending | None:
         try:
-            return self._source.select(statement, values, _MOST_COLUMNS)
+            return self._source.select(statement, values, _ROW)
         except PageError:
             return None  # asked again where its answer is needed, which then waits
 
-    def _page(self, statement: str, values: Sequence[bytes | None], pending: Pending | None) -> Page:
-        failures = 0
+    def _pages(
+        self,
+        subject: str,
+        statement: str,
+        values: Sequence[bytes | None],
+        rows: int = _MANY,
+        pending: Pending | None = None,
+    ) -> Iterator[Page]:
+        reader, state = PageReader(PageSize(rows, _OCTETS), self._patience, _CLOCK), None
         while True:
-            try:
-                if pending is None:
-                    pending = self._source.select(statement, values, _MOST_COLUMNS)
-                return pending.get()
-            except PageError as error:
-                pending, failures = None, failures + 1
-                seconds = self._patience.wait(failures, error.fault)
-                if seconds is None:
-                    raise ServiceError(
-                        f"a row cannot be read back from Cassandra after {failures} attempts: {error}; the batch waits"
-                    ) from error
-                _CLOCK.wait(seconds)
+            page = reader.page(subject, self._ask(statement, values, state), Hosts(), pending)
+            yield page
+            pending, state = None, page.next_page
+            if state is None:
+                return
+
+    def _ask(self, statement: str, values: Sequence[bytes | None], state: bytes | None) -> Ask:
+        return lambda rows, host: self._source.select(statement, values, rows, state, host)
+
+
+def _letter(delivered: Delivered, error: UnreadableError) -> DeadLetter:
+    """What people see of a row that could not be read back."""
+    table = delivered.change.table
+    reason = (
+        f"its change is merged, but what SELECT shows of its row since then is not known: {error}. "
+        f"Then `tailrace compare {table} --repair` mends the row"
+    )
+    return DeadLetter(delivered.record_id, reason, delivered.message)

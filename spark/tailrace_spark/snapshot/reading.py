@@ -1,4 +1,7 @@
-"""Reads a task's ranges page by page, gently: one request at a time, of a replica, again where that may help."""
+"""Reads a task's ranges page by page, gently: one request at a time, of a replica, again where that may help.
+
+What is tried of a page that does not come is decided once, for whoever reads rows: `PageReader`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,11 @@ from tailrace_spark.snapshot.ranges import Piece, TokenRange
 log = logging.getLogger("tailrace_spark")
 
 _UNREACHABLE_ATTEMPTS: Final = 3
+_TOMBSTONES: Final = (
+    "its tombstones are more than tombstone_failure_threshold of cassandra.yaml: raise that, or compact the table once "
+    "its gc_grace_seconds are over"
+)
+_DAMAGED: Final = "the nodes' logs have the cause: scrub or repair the table there"
 
 
 class PageError(Exception):
@@ -25,6 +33,10 @@ class PageError(Exception):
     def __init__(self, fault: Fault, reason: str) -> None:
         super().__init__(reason)
         self.fault = fault
+
+
+class UnreadableError(ServiceError):
+    """Cassandra does not give rows of a table, however often they are asked for; what is to be done is in the words."""
 
 
 class PageStateError(Exception):
@@ -58,7 +70,7 @@ class PendingPage(Protocol):
     """A page that was asked for."""
 
     def get(self) -> Page:
-        """Wait for it. Raises PageError where asking again may help."""
+        """Wait for it. Raises PageError where asking again may help, UnreadableError where it does not."""
         ...
 
 
@@ -80,12 +92,93 @@ class Clock:
     wait: Callable[[float], None]
 
 
+class Hosts:
+    """Whom to ask: a replica; while it cannot be reached the next one; in the end any node."""
+
+    def __init__(self, replicas: tuple[str, ...] = ()) -> None:
+        self._choices: tuple[str | None, ...] = (*replicas, None)
+        self._index = 0
+
+    @property
+    def current(self) -> str | None:
+        """The id of the node's host; None: of any."""
+        return self._choices[self._index]
+
+    def next(self) -> None:
+        """Ask the next one from now on."""
+        self._index = (self._index + 1) % len(self._choices)
+
+
+Ask = Callable[[int, str | None], PendingPage]
+"""Asks for a page of so many rows, of the node with this host id, None: of any. Raises as `PendingPage.get`."""
+
+
+def asking(source: PageSource, statement: str, token_range: TokenRange, state: bytes | None = None) -> Ask:
+    """What asks for a range's page behind `state`."""
+    return lambda rows, host: source.request(statement, token_range, rows, state, host)
+
+
+class PageReader:
+    """Gets pages: with fewer rows where that may help, of other nodes, and after pauses.
+
+    A page is not given up before it was asked for row by row.
+    """
+
+    def __init__(self, size: PageSize, patience: Patience, clock: Clock, *, stays: bool = False) -> None:
+        """`stays`: the first replica alone is asked, and given up soon: whoever plans knows better."""
+        self._size = size
+        self._patience = patience
+        self._clock = clock
+        self._stays = stays
+
+    def page(self, subject: str, ask: Ask, hosts: Hosts, pending: PendingPage | None = None) -> Page:
+        """A page; `pending` is one that was asked for already. `subject` says what it is of, for people.
+
+        Raises UnreadableError where replicas fail at it, a ServiceError for other faults, both after all attempts.
+        """
+        failures = 0
+        while True:
+            try:
+                return (pending or ask(self._size.rows, hosts.current)).get()
+            except PageError as error:
+                pending, smaller = None, error.fault in _FEWER_ROWS and self._size.halve()
+                failures += not smaller
+                seconds = self._patience.first_seconds if smaller else self._pause(failures, error.fault)
+                if seconds is None:
+                    raise _given_up(subject, failures, error) from error
+                if not smaller and error.fault in _ELSEWHERE and not self._stays:
+                    hosts.next()
+                level = logging.INFO if smaller else logging.WARNING
+                words = f"could not read {subject}, {self._size.rows} rows a page next: {error}"
+                log.log(level, "%s", with_next_try(words, seconds))
+                self._clock.wait(seconds)
+
+    def _pause(self, failures: int, fault: Fault) -> float | None:
+        if self._stays and fault is Fault.UNREACHABLE and failures >= _UNREACHABLE_ATTEMPTS:
+            return None
+        return self._patience.wait(failures, fault)
+
+
+_FEWER_ROWS: Final = (Fault.TIMEOUT, Fault.FAILED)
+"""What fewer rows may mend."""
+_ELSEWHERE: Final = (Fault.UNREACHABLE, Fault.FAILED)
+"""What another node may do better."""
+
+
+def _given_up(subject: str, failures: int, error: PageError) -> ServiceError:
+    if error.fault is not Fault.FAILED:
+        return ServiceError(f"{subject} cannot be read after {failures} attempts: {error}")
+    advice = _TOMBSTONES if "tombstone" in str(error).lower() else _DAMAGED
+    return UnreadableError(f"{subject} cannot be read, not even a row at a time: {error}; {advice}")
+
+
 class RangeReader:
-    """Reads ranges one after the other; of one task."""
+    """Reads ranges of a table, "keyspace.name", one after the other; of one task."""
 
     def __init__(
         self,
         source: PageSource,
+        table: str,
         statement: str,
         size: PageSize,
         rate: RowRate,
@@ -94,14 +187,14 @@ class RangeReader:
         *,
         stays: bool = False,
     ) -> None:
-        """`stays`: of a range the first replica alone is asked, and given up soon: whoever plans knows better."""
+        """`stays` as PageReader has it, of each range."""
         self._source = source
+        self._table = table
         self._statement = statement
         self._size = size
         self._rate = rate
-        self._patience = patience
+        self._pages = PageReader(size, patience, clock, stays=stays)
         self._clock = clock
-        self._stays = stays
 
     def pages(self, pieces: Iterable[Piece]) -> Iterator[Page]:
         """The pages of the pieces that have rows. Raises ServiceError where one does not come after all attempts."""
@@ -113,10 +206,11 @@ class RangeReader:
 
         Raises ServiceError, and PageStateError where no node takes that page's place any more.
         """
-        hosts = _Hosts(piece.replicas)
+        hosts = Hosts(piece.replicas)
         pending: PendingPage | None = None
+        subject = f"tokens ({piece.range.start}, {piece.range.end}] of {self._table}"
         while True:
-            page = self._page(piece.range, state, hosts, pending)
+            page = self._pages.page(subject, asking(self._source, self._statement, piece.range, state), hosts, pending)
             pending, state = None, page.next_page
             self._size.took(page.rows, page.octets)
             seconds = self._rate.wait(page.rows, self._clock.now())
@@ -130,50 +224,8 @@ class RangeReader:
             if state is None:
                 return
 
-    def _ahead(self, token_range: TokenRange, state: bytes, hosts: _Hosts) -> PendingPage | None:
+    def _ahead(self, token_range: TokenRange, state: bytes, hosts: Hosts) -> PendingPage | None:
         try:
             return self._source.request(self._statement, token_range, self._size.rows, state, hosts.current)
         except PageError:
             return None  # asked again where it is needed, which then waits and reports
-
-    def _page(self, token_range: TokenRange, state: bytes | None, hosts: _Hosts, pending: PendingPage | None) -> Page:
-        failures = 0
-        while True:
-            try:
-                if pending is None:
-                    size = self._size.rows
-                    pending = self._source.request(self._statement, token_range, size, state, hosts.current)
-                return pending.get()
-            except PageError as error:
-                pending, failures = None, failures + 1
-                if error.fault is Fault.TIMEOUT:
-                    self._size.timed_out()
-                seconds = self._patience.wait(failures, error.fault)
-                if error.fault is Fault.UNREACHABLE:
-                    if self._stays and failures >= _UNREACHABLE_ATTEMPTS:
-                        seconds = None
-                    elif not self._stays:
-                        hosts.next()
-                if seconds is None:
-                    raise ServiceError(
-                        f"tokens ({token_range.start}, {token_range.end}] cannot be read after {failures} attempts: "
-                        f"{error}; the task fails, and Spark may run it again"
-                    ) from error
-                words = f"could not read tokens ({token_range.start}, {token_range.end}], {self._size.rows} rows a page"
-                log.warning("%s", with_next_try(f"{words}: {error}", seconds))
-                self._clock.wait(seconds)
-
-
-class _Hosts:
-    """Whom to ask for a range: a replica; while it cannot be reached the next one; in the end any node."""
-
-    def __init__(self, replicas: tuple[str, ...]) -> None:
-        self._choices: tuple[str | None, ...] = (*replicas, None)
-        self._index = 0
-
-    @property
-    def current(self) -> str | None:
-        return self._choices[self._index]
-
-    def next(self) -> None:
-        self._index = (self._index + 1) % len(self._choices)

@@ -22,7 +22,7 @@ from tailrace_spark.snapshot.ranges import Piece, cut, deal
 from tailrace_spark.snapshot.rows import RowShape
 from tailrace_spark.snapshot.session import ClusterView
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
-from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.snapshot.table_reading import range_reader, require_readable, shape_of
 from tailrace_spark.snapshot.task_records import CHANGE_SCHEMA, TaskRecords, messages
 from tailrace_spark.streams.worker_imports import forget_archives
 
@@ -54,7 +54,7 @@ class SnapshotSource(DataSource):
         with closing(ClusterView(settings)) as view:
             table, release = view.table(), view.release()
             shape = shape_of(settings, table, release)
-            view.check(query_of(settings, table, shape))
+            require_readable(view, settings, table)
             ring = view.ring()
         if settings.rows == "changes":
             ReadChanges(table, shape.selected, "")
@@ -114,8 +114,7 @@ class SnapshotReader(DataSourceReader):
         forget_archives()
         table = table_from_json(json.loads(self._definition))
         shape = shape_of(self._settings, table, self._release)
-        query = query_of(self._settings, table, shape)
-        with range_reader(self._settings, query, self._count) as reader:
+        with range_reader(self._settings, table, shape, self._count) as reader:
             pages = reader.pages(partition.value)
             if self._settings.rows == "columns":
                 for page in pages:

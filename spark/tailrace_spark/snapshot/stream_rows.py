@@ -22,9 +22,9 @@ from tailrace_schemas.table_json import table_from_json
 from tailrace_schemas.tokens import partition
 from tailrace_spark.snapshot.page_records import ROW_BITS, Records
 from tailrace_spark.snapshot.ranges import Piece
-from tailrace_spark.snapshot.reading import PageStateError
+from tailrace_spark.snapshot.reading import PageStateError, UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings
-from tailrace_spark.snapshot.table_reading import query_of, range_reader, shape_of
+from tailrace_spark.snapshot.table_reading import range_reader, shape_of
 from tailrace_spark.snapshot.task_records import TaskRecords
 from tailrace_spark.streams.worker_imports import forget_archives
 
@@ -34,14 +34,14 @@ HEAD: Final = (
 )  # fmt: skip
 COLUMNS: Final = (
     "op string, token bigint, written bigint, ttl int, expires bigint, digest binary, topic string, partition int, "
-    "offset bigint, schema_id binary, published bigint, value binary, slot int, problem string"
+    "offset bigint, schema_id binary, published bigint, value binary, slot int, problem string, final boolean"
 )
 _SCHEMA: Final = pa.schema(
     [
         ("op", pa.string()), ("token", pa.int64()), ("written", pa.int64()), ("ttl", pa.int32()),
         ("expires", pa.int64()), ("digest", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),
         ("offset", pa.int64()), ("schema_id", pa.binary()), ("published", pa.int64()), ("value", pa.binary()),
-        ("slot", pa.int32()), ("problem", pa.string()),
+        ("slot", pa.int32()), ("problem", pa.string()), ("final", pa.bool_()),
     ]
 )  # fmt: skip
 
@@ -92,8 +92,8 @@ class RoundReader:
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The records of the tasks whose numbers come; for mapInArrow.
 
-        A slot that cannot be read gives a row that says why in `problem`. An exception would have Spark try again at
-        once, and its words in a trace.
+        A slot that cannot be read gives a row that says why in `problem`, and in `final` whether it will never be. An
+        exception would have Spark try again at once, and its words in a trace.
         """
         forget_archives()
         for batch in batches:
@@ -101,15 +101,14 @@ class RoundReader:
                 try:
                     yield from self._slot(slot)
                 except (ServiceError, PageStateError) as error:
-                    yield _problem(slot, str(error))
+                    yield _problem(slot, str(error), final=isinstance(error, UnreadableError))
 
     def _slot(self, slot: int) -> Iterator[pa.RecordBatch]:
         table = table_from_json(json.loads(self.definition))
         shape = shape_of(self.settings, table, self.release)
         encoder = Encoder(table, self.settings.prefix)
         records = TaskRecords(table, shape.selected, encoder, self.datacenter, counters=True)
-        query = query_of(self.settings, table, shape)
-        with range_reader(self.settings, query, len(self.tasks), stays=self.stays) as reader:
+        with range_reader(self.settings, table, shape, len(self.tasks), stays=self.stays) as reader:
             for page in reader.pages(self.slots[slot]):
                 yield self._batch(records.of(page), encoder.schema_id, slot)
 
@@ -126,6 +125,7 @@ class RoundReader:
             [schema_id] * count,
             # As if it was published when it was written: a row that is old is no late change.
             [written // 1000 for written in records.written], records.values, [slot] * count, [None] * count,
+            [None] * count,
         )  # fmt: skip
         arrays = [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
@@ -150,8 +150,8 @@ def distinct_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
         yield batch.set_column(index, batch.schema.field(index), pa.array(offsets))
 
 
-def _problem(slot: int, words: str) -> pa.RecordBatch:
+def _problem(slot: int, words: str, *, final: bool) -> pa.RecordBatch:
     """The row of a slot that cannot be read."""
-    values = (*[None] * len(HEAD), slot, words)
+    values = (*[None] * len(HEAD), slot, words, final)
     arrays = [pa.array([value], field.type) for value, field in zip(values, _SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)

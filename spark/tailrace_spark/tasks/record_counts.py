@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace_common.tracing.spans import MOST_PARENTS, TRACEPARENT
+from tailrace_spark.streams.assign import SNAPSHOT_MARK
 from tailrace_spark.tasks.outcome import RecordCounts
 
 _SIGN = np.uint64(1 << 63)
@@ -22,12 +23,22 @@ def counts_of(records: pa.Table) -> RecordCounts:
         for chunk in records.column("marks").chunks
         for entry in chunk.flatten().value_counts().to_pylist()
     }
-    changes = records.filter(pc.is_valid(records.column("written"))).group_by(["keyspace", "table"])
-    tables = {
-        f"{row['keyspace']}.{row['table']}": (row["written_count"], row["written_max"])
-        for row in changes.aggregate([("written", "count"), ("written", "max")]).to_pylist()
-    }
-    return RecordCounts(records.num_rows, marks, tables)
+    return RecordCounts(records.num_rows, marks, tables_of(records))
+
+
+def tables_of(records: pa.Table) -> dict[str, tuple[int, int]]:
+    """By "keyspace.table" the number of changes, and the newest write time in microseconds.
+
+    By its topic where the name of that was cut: it does not say the table's.
+    """
+    changes = records.filter(pc.is_valid(records.column("written"))).group_by(["keyspace", "table", "topic"])
+    tables: dict[str, tuple[int, int]] = {}
+    for row in changes.aggregate([("written", "count"), ("written", "max")]).to_pylist():
+        topic = row["topic"].partition(SNAPSHOT_MARK)[0]
+        name = topic if row["table"] is None else f"{row['keyspace']}.{row['table']}"
+        count, newest = tables.get(name, (0, row["written_max"]))
+        tables[name] = count + row["written_count"], max(newest, row["written_max"])
+    return tables
 
 
 def traces_of(records: pa.Table | pa.RecordBatch) -> frozenset[str]:

@@ -17,9 +17,10 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.snapshot.changes import ReadChanges
+from tailrace_spark.snapshot.driver import PageSource
 from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.snapshot.selection import columns_of, selection, statement
-from tailrace_spark.snapshot.session import ClusterView, PageSource
+from tailrace_spark.snapshot.session import ClusterView
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import contact_of_node, cql

@@ -345,7 +345,7 @@ def lived(world: World, faults: Faults) -> None:
 @pytest.mark.slow
 @pytest.mark.promise("agent.parked-then-published")
 @pytest.mark.parametrize(
-    "faults", every_fault(partial(lived, parking_world()), Crash), ids=lambda f: f"{f.step}-{f.nth}"
+    "faults", every_fault(partial(lived, parking_world()), Crash, one_in=5), ids=lambda f: f"{f.step}-{f.nth}"
 )
 def test_a_crash_at_any_step_of_parking_loses_nothing_and_repeats_nothing(faults: Faults) -> None:
     """A successor goes on from what Kafka and the directory have."""
@@ -363,7 +363,7 @@ def test_a_crash_at_any_step_of_parking_loses_nothing_and_repeats_nothing(faults
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
-    every_fault(partial(lived, parking_world()), lambda: ServiceError("down")),
+    every_fault(partial(lived, parking_world()), lambda: ServiceError("down"), one_in=5),
     ids=lambda f: f"{f.step}-{f.nth}",
 )
 def test_a_failing_service_at_any_step_of_parking_is_retried(faults: Faults) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
+import pytest
+
 from tailrace.agent.loop import Agent
 from tailrace.agent.parts import Limits, Parts
 from tailrace.agent.selecting import SelectionWatch
@@ -123,18 +125,21 @@ def explain(world: World, *tables: Table) -> Callable[[], None]:
     return come
 
 
-def every_fault(live: Callable[[Faults], None], error: Callable[[], BaseException]) -> list[Faults]:
-    """A fault at each arrival at each step that an undisturbed life makes.
+def every_fault(live: Callable[[Faults], None], error: Callable[[], BaseException], *, one_in: int = 1) -> list[object]:
+    """A fault at each arrival at each step that an undisturbed life makes; all but `one_in` so many are long.
 
     But for the first read of the schema: it is made before the loop, by the command, which retries it itself.
     """
     undisturbed = Faults()
     live(undisturbed)
-    return [
+    faults = [
         Faults(step, nth, error())
         for step, times in undisturbed.seen.items()
         for nth in range(1, times + 1)
         if (step, nth) != ("schema", 1)
+    ]
+    return [
+        pytest.param(fault, marks=(pytest.mark.long,) if index % one_in else ()) for index, fault in enumerate(faults)
     ]
 
 

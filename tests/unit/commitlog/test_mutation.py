@@ -341,7 +341,7 @@ SEEDS = st.integers(0, 2**32)
 
 @pytest.mark.slow
 @given(SEEDS, st.sampled_from((6, 7, 8, 9)))
-@settings(max_examples=examples(70), deadline=None)
+@settings(max_examples=examples(28), deadline=None)
 def test_invented_mutations_come_back(seed: int, version: int) -> None:
     inventor = Inventor(seed, unsigned=version >= 8, epochs=version == 9)
     tables = [inventor.table() for _ in range(inventor.random.choice((1, 1, 3)))]
@@ -352,7 +352,7 @@ def test_invented_mutations_come_back(seed: int, version: int) -> None:
 
 @pytest.mark.slow
 @given(SEEDS, st.sampled_from((8, 9)), st.data())
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_damaged_mutations_fail_as_promised(seed: int, version: int, data: st.DataObject) -> None:
     inventor = Inventor(seed, unsigned=True, epochs=version == 9)
     made = inventor.table()

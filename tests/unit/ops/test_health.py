@@ -22,10 +22,8 @@ from tailrace.ops.ring import RingHealth, RingState
 from tailrace.ops.server import HealthServer
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.position import Position
-from tailrace_schemas.ring import Node, Ring
 from tests.support.clock import ManualClock
 from tests.support.process_metrics import process_metrics
-from tests.unit.topology.mirror_memory import published
 
 ROOT = Path(__file__).parents[3]
 
@@ -308,15 +306,6 @@ def test_terminals_get_a_summary_in_plain_text(board: HealthBoard, server: Healt
         "  p.shop.orders  12,345; the latest was published 0.2 s after its write\n\n"
         "For programs: /status as JSON, /metrics for Prometheus, /health/live and /health/ready for probes.\n"
     )
-
-
-def test_the_page_has_the_ring_once_it_is_known(board: HealthBoard, server: HealthServer) -> None:
-    assert "<svg" not in text(server, "/", "text/html")[1]
-    (generation,) = published(Ring((Node("a", "dc1", (1, 5)), Node("b", "dc1", (3,)))), begin=7, apart=1)
-    board.generation(generation)
-    shown = text(server, "/", "text/html")[1]
-    assert shown.count("<svg") == 1
-    assert re.findall(r'class="range" data-end="(\d+)" data-host="(\w)"', shown) == [("1", "a"), ("3", "b"), ("5", "a")]
 
 
 def test_a_port_in_use_is_a_wrong_setting(board: HealthBoard, server: HealthServer) -> None:

@@ -202,7 +202,7 @@ def _replaced(value: Any, path: list[int], other: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("topic", READERS)
 @given(path=st.lists(st.integers(0, 40), min_size=1, max_size=9), other=VALUES)
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_records_with_another_value_somewhere(topic: str, path: list[int], other: Any) -> None:
     """Whatever stands there in place of what should."""
     reading, value = READERS[topic]
@@ -213,7 +213,7 @@ def test_records_with_another_value_somewhere(topic: str, path: list[int], other
 @pytest.mark.slow
 @pytest.mark.promise("agent.foreign-records")
 @given(place=st.integers(0, 400), byte=st.integers(0, 255), topic=st.sampled_from(sorted(READERS)))
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_records_with_another_byte_somewhere(topic: str, place: int, byte: int) -> None:
     reading, value = READERS[topic]
     damaged = bytearray(value)

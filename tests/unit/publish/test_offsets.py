@@ -91,7 +91,7 @@ def test_a_lot_that_is_none_of_ours_stops_the_agent(value: bytes) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(RESUMES)
 def test_comes_back_equal(resume: Resume) -> None:
     """Whatever is in it."""

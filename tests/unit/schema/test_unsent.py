@@ -115,7 +115,7 @@ def test_ddl_that_is_too_much_at_once_waits_in_the_log() -> None:
 
 
 @pytest.mark.promise("agent.large-schema")
-@pytest.mark.slow
+@pytest.mark.long
 def test_five_thousand_tables_without_cdc() -> None:
     """A new host keeps them in pieces of a few MiB, and a restart reads them all again."""
     columns = table({"id": "int"}, regular=dict.fromkeys("abcdef", "text")).regular

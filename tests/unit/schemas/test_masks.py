@@ -22,6 +22,7 @@ from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import DroppedColumn, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.properties import examples
 from tests.support.shop import ORDERS, one_change
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -205,7 +206,7 @@ _files: Callable[[], int] = count().__next__
 
 
 @pytest.mark.slow
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(one_change, min_size=1, max_size=12))
 def test_masked_changes_make_the_masked_table(tmp_path: Path, changes: list[Change]) -> None:
     """But for rows that only exist by what is dropped: as in Cassandra, a table without these columns has none."""

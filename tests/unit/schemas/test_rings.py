@@ -90,7 +90,7 @@ def check_tokens(
 
 @pytest.mark.promise("ring.same-replicas", "ring.one-stream-per-token")
 @pytest.mark.slow
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     st.randoms(use_true_random=False),
     st.sampled_from([1, 1, 2, 3, 8, 40]) | st.integers(1, 60),
@@ -152,7 +152,7 @@ def check_sampled(
 
 @pytest.mark.slow
 @pytest.mark.promise("ring.one-stream-per-token")
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(TOKENS, st.integers(0, 300), st.integers(1, 12), st.integers(56, 63))
 def test_a_streams_token_by_looking_at_every_token_of_its_range(
     start: int, length: int, per_entry: int, ignore_msb: int

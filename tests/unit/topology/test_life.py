@@ -86,7 +86,7 @@ TROUBLES = st.builds(
 
 @pytest.mark.promise("ring.one-generation")
 @pytest.mark.slow
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     agents=st.integers(1, 5),

@@ -13,11 +13,12 @@ from tailrace.assembly.node_settings import read_node_settings
 from tailrace.assembly.services import contact_of
 from tailrace.cli.checks.mirror import check_mirror, needed_generations
 from tailrace.cli.checks.node import check_node
-from tailrace.cli.checks.tables import check_logged, check_tables
+from tailrace.cli.checks.tables import check_logged, check_masked, check_tables
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.publish.kafka import KafkaTopics
 from tailrace.schema.bypassing import read_bypassing
 from tailrace_common.cli.checks import Check
+from tailrace_common.column_masks import Rows
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -69,10 +70,15 @@ def _parts(settings: Settings, cluster: LiveCluster, node: LocalNode) -> dict[st
         "tables logged": lambda: check_logged(
             settings, read_bypassing(cluster, cluster.definitions().tables, cluster.node_state())
         ),
+        "masked columns": lambda: check_masked(settings, cluster.definitions().tables, _rows_of(cluster), node.release),
         "ring": lambda: _check_ring(cluster),
         "mirror": lambda: _check_mirror(settings, cluster),
         "metadata epochs": lambda: _check_epochs(cluster),
     }
+
+
+def _rows_of(cluster: LiveCluster) -> Rows:
+    return lambda statement: [tuple(row.values()) for row in cluster.execute(statement)]
 
 
 def _check_ring(cluster: LiveCluster) -> Iterator[Check]:

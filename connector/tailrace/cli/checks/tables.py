@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from tailrace.publish.selection import Coverage, Selection, coverage, listed
 from tailrace.schema.bypassing import Bypass, bypass_words
 from tailrace_common.cli.checks import Check
+from tailrace_common.column_masks import ALL_MASKS, SINCE, Rows, masked_words
 from tailrace_common.settings import Settings
 from tailrace_schemas.table import Table
 
@@ -39,6 +40,26 @@ def check_logged(settings: Settings, bypassing: Iterable[Bypass]) -> Iterator[Ch
     selected = [bypass for bypass in bypassing if selection.wants(bypass.table)]
     if selected:
         yield Check("tables logged", False, *bypass_words(selected))
+
+
+def check_masked(settings: Settings, tables: Iterable[Table], rows: Rows, release: str) -> Iterator[Check]:
+    """Selected tables of which SELECT gives this role masked values; a row where there are. Raises ServiceError."""
+    if settings.snapshot.allow_masked_values or int(release.split(".")[0]) < SINCE[0]:
+        return
+    columns: dict[tuple[object, object], list[str]] = {}
+    for keyspace, name, column in rows(ALL_MASKS):
+        columns.setdefault((keyspace, name), []).append(str(column))
+    fit = coverage(Selection(settings.tables.include, settings.tables.exclude), tables)
+    masked = [
+        masked_words(rows, keyspace, name, columns[keyspace, name], settings.cluster.username)
+        for keyspace, _, name in (table.partition(".") for table in fit.selected)
+        if (keyspace, name) in columns
+    ]
+    refusals = [words for words in masked if words is not None]
+    if refusals:
+        copied = settings.stream.snapshot != "never"
+        advice = "until then existing rows are not copied, compared or read back; the log has what is stored"
+        yield Check("masked columns", not copied, "; ".join(refusals), advice)
 
 
 def _selected(fit: Coverage, *, released: bool) -> Check:

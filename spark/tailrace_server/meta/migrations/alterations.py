@@ -24,6 +24,12 @@ def add_column(table: str, column: sa.Column[Any]) -> None:
         op.add_column(table, column)
 
 
+def widen(table: str, column: str, wider: sa.types.TypeEngine[str]) -> None:
+    """Give the texts of a column more room. SQLite has room for any, and alters no column."""
+    if op.get_bind().dialect.name != "sqlite":
+        op.alter_column(table, column, type_=wider, existing_nullable=False)
+
+
 def drop_table(name: str) -> None:
     """Remove a table that may be gone."""
     op.drop_table(name, if_exists=True)

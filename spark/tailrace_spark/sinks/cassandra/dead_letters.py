@@ -8,7 +8,7 @@ from typing import Final
 
 from tailrace_schemas.cql.types import quote_identifier
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.topics import table_of_topic
+from tailrace_schemas.topics import keyspace_of_topic
 from tailrace_spark.batch.dead_letters import log_put
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.cassandra.cluster import Batch, RefusedError
@@ -122,8 +122,8 @@ class CassandraDeadLetters:
         return by_keyspace
 
     def _keyspace(self, topic: str) -> str | None:
-        table = table_of_topic(self._prefix, topic)
-        return None if table is None else self._keyspace_of(table[0])
+        keyspace = keyspace_of_topic(self._prefix, topic)
+        return None if keyspace is None else self._keyspace_of(keyspace)
 
     def _table(self, keyspace: str) -> str:
         return f"{quote_identifier(keyspace)}.{self._name}"

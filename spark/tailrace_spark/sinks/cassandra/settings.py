@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -9,9 +10,16 @@ from pydantic import Field, field_validator, model_validator
 from tailrace_common.sections.cassandra import CassandraSettings
 from tailrace_common.sections.section import DAY_SECONDS, Positive
 from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
-from tailrace_common.sections.template import require_template
+from tailrace_common.sections.template import fit, require_template
+from tailrace_spark.sinks.cassandra.log.layout import log_name
 
 _LONGEST_TTL: Final = 630_720_000  # Attributes.MAX_TTL, 20 years
+_LONGEST_KEYSPACE: Final = 48
+
+
+def keyspace_name(template: str, keyspace: str) -> str:
+    """The keyspace that a source's keyspace is written into."""
+    return fit(template.format(keyspace=keyspace), _LONGEST_KEYSPACE)
 
 
 class CassandraTargetSettings(CassandraSettings, SinkSettings):
@@ -43,8 +51,7 @@ class CassandraTargetSettings(CassandraSettings, SinkSettings):
 
     def dataset(self, table: SourceTable) -> Dataset:
         """The table of the other cluster, of which the first contact point is the name."""
-        keyspace = self.keyspace.format(keyspace=table.keyspace)
-        return Dataset(f"cassandra://{self.location}", f"{keyspace}.{table.name}")
+        return Dataset(f"cassandra://{self.location}", f"{keyspace_name(self.keyspace, table.keyspace)}.{table.name}")
 
 
 class LogTablesSinkSettings(CassandraTargetSettings):
@@ -72,8 +79,7 @@ class LogTablesSinkSettings(CassandraTargetSettings):
 
     def dataset(self, table: SourceTable) -> Dataset:
         """The log table."""
-        plain = super().dataset(table)
-        return Dataset(plain.namespace, f"{plain.name}_scylla_cdc_log")
+        return super().dataset(replace(table, name=log_name(table.name)))
 
 
 class CassandraSinkSettings(CassandraTargetSettings):

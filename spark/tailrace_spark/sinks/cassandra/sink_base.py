@@ -12,7 +12,6 @@ from math import inf
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
-from tailrace_schemas.cql.types import quote_identifier
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
@@ -131,20 +130,7 @@ class CassandraSink(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(dead_letters=self, tasks=None if self._opener is None else self, droppable=self)
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """As DroppableSink says: the tables that it has made. Those made beforehand, user types, dead letters stay."""
-        dropped = []
-        for table in tables:
-            keyspace, name = target = self._target_name(table)
-            identity = self._cluster.identity(keyspace, name)
-            if identity is not None and self._has_made(table, identity[1]):
-                self._before_drop(target)
-                self._cluster.define(f"DROP TABLE IF EXISTS {quote_identifier(keyspace)}.{quote_identifier(name)}")
-                dropped.append(f"{keyspace}.{name}")
-        self._forget()
-        return sorted(dropped)
+        return Capabilities(dead_letters=self, tasks=None if self._opener is None else self)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
@@ -243,13 +229,6 @@ class CassandraSink(ABC):
     @abstractmethod
     def _target_name(self, table: Table) -> TargetName:
         """Where the changes of a source's table are written."""
-
-    @abstractmethod
-    def _has_made(self, table: Table, comment: str) -> bool:
-        """Whether a table with this comment, where a source's table is written, is the sink's own for it."""
-
-    def _before_drop(self, target: TargetName) -> None:  # noqa: B027 - not every sink notes something
-        """Take away what is noted of a table that goes."""
 
     def _forget(self) -> None:
         """What the cluster has may have changed."""

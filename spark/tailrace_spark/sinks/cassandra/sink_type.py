@@ -28,5 +28,4 @@ CASSANDRA: Final = SinkType(
     document="docs/sinks/cassandra.md",
     open=_open,
     where="contact_points",
-    droppable=True,
 )

@@ -17,7 +17,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.cassandra.cluster import KeyColumn, RefusedError
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
 from tailrace_spark.sinks.cassandra.dead_letters import DEAD_LETTERS, CassandraDeadLetters
-from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
+from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings, keyspace_name
 from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, Targets, taken
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import WorkerStore
@@ -70,9 +70,6 @@ class CassandraTablesSink(CassandraSink):
         self._largest = largest
         self._clock = clock
         self._targets = Targets(self._ready, DEAD_LETTERS, clock)
-
-    def _has_made(self, table: Table, comment: str) -> bool:
-        return comment == _comment(table)
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         now = int(self._clock())
@@ -163,7 +160,7 @@ class CassandraTablesSink(CassandraSink):
         return self._keyspace_of(table.keyspace), table.name
 
     def _keyspace_of(self, keyspace: str) -> str:
-        return self._keyspace.format(keyspace=keyspace)
+        return keyspace_name(self._keyspace, keyspace)
 
 
 @dataclass(frozen=True, slots=True)

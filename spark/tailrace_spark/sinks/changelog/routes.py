@@ -9,7 +9,7 @@ from string import Formatter
 from typing import Final
 from urllib.parse import quote
 
-from tailrace_common.sections.template import KEY_COLUMN
+from tailrace_common.sections.template import KEY_COLUMN, fit
 from tailrace_schemas.avro.convert import to_avro
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import plain
@@ -32,13 +32,17 @@ class RouteError(ValueError):
 class Route:
     """A template that `require_route` has checked, filled in for changes. Owned by one thread.
 
-    The values of its `given` names go in as they are; keyspace, table and key values are escaped first.
+    The values of its `given` names go in as they are; keyspace, table and key values are escaped first. A name that has
+    no values of keys in it has at most `longest` bytes.
     """
 
-    def __init__(self, template: str, escape: Escape, values: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, template: str, escape: Escape, values: Mapping[str, str] | None = None, *, longest: int | None = None
+    ) -> None:
         self._pieces = [(literal, name) for literal, name, _, _ in Formatter().parse(template)]
         self._escape = escape
         self._fixed_values = dict(values or {})
+        self._longest = longest
         self._columns = [name for _, name in self._pieces if name is not None and name.startswith(KEY_COLUMN)]
         self._of_table: dict[int, tuple[Table, str | None, dict[str, int]]] = {}
         self.by_key = bool(self._columns)
@@ -57,7 +61,8 @@ class Route:
 
     def of_table(self, table: Table) -> str:
         """The name for all changes of a table, where no values of keys are in it."""
-        return self._filled(table, {})
+        name = self._filled(table, {})
+        return name if self._longest is None else fit(name, self._longest)
 
     def of_anything(self) -> str:
         """A name that no change has, where any is in it; else that of all."""

@@ -28,5 +28,4 @@ DELTA: Final = SinkType(
     document="docs/sinks/delta.md",
     open=_open,
     where="path",
-    droppable=True,
 )

@@ -26,13 +26,13 @@ from pyarrow import fs
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.arrow.types import conform_table
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings, storage_options
-from tailrace_spark.sinks.lake.local_root import directories, local_files, remove_files, require_writable
+from tailrace_spark.sinks.lake.local_root import directories, local_files, require_writable
 from tailrace_spark.sinks.lake.named_rows import not_among, rows_of_keys
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
 from tailrace_spark.sinks.lake.store import Condition, plain_type, require_readable, with_format
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.shared_directory import require_files
-from tailrace_spark.sinks.table_faults import TableRefusedError
+from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
 _S3: Final = "s3://"
 PATIENCE: Final[Mapping[str, str]] = {"max_retries": "5", "retry_timeout": "30s", "connect_timeout": "10s"}
@@ -49,7 +49,6 @@ _UNCHECKED: Final = frozenset(
      "timestampNtz", "v2Checkpoint")
 )  # fmt: skip
 _GONE: Final = "gone"
-_LOG: Final = "_delta_log"
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -125,12 +124,6 @@ class DeltaStore:
                 return directories(self._root)
             infos = self._file_system(self._root).get_file_info(fs.FileSelector("", allow_not_found=True))
             return sorted(info.base_name for info in infos if info.type == fs.FileType.Directory)
-
-    def drop(self, name: str) -> None:
-        """Remove the table of a name with its files: see LakeStore. The log, which makes a table of them, goes last."""
-        if self.open(name) is not None:
-            with _answering(uri := self.uri(name)):
-                remove_files(self._file_system(uri), last=_LOG)
 
     def uri(self, name: str) -> str:
         """Where the table of a name is."""
@@ -395,7 +388,8 @@ def _answering(uri: str) -> Iterator[None]:
         raise TableRefusedError(f"{uri}: {_said(error)}") from error
     except (DeltaError, OSError) as error:
         reason = _said(error)
-        refused = isinstance(error, DeltaError) and any(words in reason for words in _OF_THE_TABLE)
+        of_table = isinstance(error, DeltaError) and any(words in reason for words in _OF_THE_TABLE)
+        refused = of_table or is_of_a_name(error)
         raise (TableRefusedError if refused else ServiceError)(f"{uri}: {reason}") from error
 
 

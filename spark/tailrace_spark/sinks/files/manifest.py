@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
-from urllib.parse import quote
 
-from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import RecordKey
 
 Ends = dict[tuple[str, int], int]
 """The offset behind the last committed record, by topic and partition."""
-
-
-def directory_of(table: Table) -> str:
-    """Where the files of a table are, below the root: `<keyspace>.<table>`, each a component of a URL."""
-    return f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import uuid4
 
+from tailrace_common.sections.template import directory_name
 from tailrace_schemas.change import record_times
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
@@ -16,9 +17,8 @@ from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json,
 from tailrace_spark.sinks.changelog.days import day_of
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.files.commits import Commits, is_new
-from tailrace_spark.sinks.files.dropping import drop_files
 from tailrace_spark.sinks.files.formats import FormatWriter, JsonLines, Parquet
-from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends, directory_of
+from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, answering, hidden
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
@@ -115,12 +115,6 @@ class FilesOutlet:
         """The name of a definition below the root."""
         return self._commits.name_of(table)
 
-    def drop(self, tables: Iterable[Table], prefix: str) -> list[str]:
-        """As `drop_files`; a stream that still writes here ends at its next batch."""
-        self.claim()
-        self.forget()
-        return drop_files(self.store, self._commits, tables, prefix)
-
     def close(self) -> None:
         """Nothing is kept open between batches."""
 
@@ -193,7 +187,8 @@ class FilesBatch(Batch):
             oldest = next(iter(self._open))
             self._end(self._open.pop(oldest))
         suffix = {"parquet": ".parquet", "jsonl": ".jsonl.gz" if self._settings.compress else ".jsonl"}
-        path = f"{directory_of(table)}/day={day}/{self._name}-{self._files}{suffix[self._settings.format]}"
+        directory = f"{directory_name(table.keyspace, table.name)}/day={day}"
+        path = f"{directory}/{self._name}-{self._files}{suffix[self._settings.format]}"
         self._files += 1
         stream = self._store.open(hidden(path) if self._store.renames else path)
         try:

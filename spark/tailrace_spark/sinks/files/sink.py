@@ -27,23 +27,16 @@ class FilesSink(ProgressLogSink):
         outlet: ReplayableFilesOutlet,
         imaging: Imaging | None = None,
         *,
-        prefix: str,
         transactions: bool = False,
     ) -> None:
-        """`prefix` is the topics'."""
         super().__init__(outlet, imaging, transactions=transactions)
         self._files = outlet
-        self._prefix = prefix
         self._has_images = imaging is not None
         self._attempt: str | None = None
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, tasks=None if self._has_images else self, droppable=self)
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """As DroppableSink says: their directories. Dead letters, and the database of images, stay."""
-        return self._files.drop(tables, self._prefix)
+        return replace(super().capabilities, tasks=None if self._has_images else self)
 
     def fence(self, stream: str) -> None:
         """As TaskSink says: what a task has written counts by a manifest alone, which one driver writes."""

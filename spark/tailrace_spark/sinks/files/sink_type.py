@@ -16,7 +16,7 @@ def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> Reach
     from tailrace_spark.sinks.images.planning import images_for
 
     outlet, images = ReplayableFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around)
-    return FilesSink(outlet, images.store, prefix=around.prefix, transactions=settings.transactions)
+    return FilesSink(outlet, images.store, transactions=settings.transactions)
 
 
 FILES: Final = SinkType(
@@ -29,5 +29,4 @@ FILES: Final = SinkType(
     document="docs/sinks/files.md",
     open=_open,
     where="path",
-    droppable=True,
 )

@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
+from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
 _S3: Final = "s3://"
 _BLOCK: Final = 1 << 20
@@ -231,7 +232,7 @@ def answering(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise GoneError(f"{path}: {error}") from error
     except OSError as error:
-        raise ServiceError(f"{path}: {error}") from error
+        raise (TableRefusedError if is_of_a_name(error) else ServiceError)(f"{path}: {error}") from error
 
 
 def _s3(settings: FilesSinkSettings) -> Any:

@@ -24,7 +24,7 @@ from pyiceberg.table import Table
 from tailrace_common.secrets import REDACTED, redact
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.table_faults import TableRefusedError
+from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
 CATALOG: Final = "tailrace"
 """What the catalog is called. Tables of a SQL catalog are stored under this name, also those that Spark made."""
@@ -63,10 +63,6 @@ class IcebergCatalog:
             return self.connected.load_table(self.identifier(namespace, name))
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
-
-    def purge(self, namespace: tuple[str, ...], name: str) -> None:
-        """Remove a table, and have its files removed: by the catalog where it has a way, else from here."""
-        self.connected.purge_table(self.identifier(namespace, name))
 
     def names(self, root: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         """Namespace and name of all tables in the namespaces right below `root`."""
@@ -109,7 +105,8 @@ class IcebergCatalog:
         except _OF_THE_TABLE as error:
             raise TableRefusedError(f"{where}: {self._message(error)}") from error
         except Exception as error:  # of the catalog's client or the store's: SQLAlchemy, requests, boto3, thrift
-            raise ServiceError(f"{where}: {self._message(error)}") from error
+            refusal = TableRefusedError if is_of_a_name(error) else ServiceError
+            raise refusal(f"{where}: {self._message(error)}") from error
 
     def _message(self, error: Exception) -> str:
         text = " ".join(f"{type(error).__name__}: {error}".split())

@@ -28,5 +28,4 @@ ICEBERG: Final = SinkType(
     document="docs/sinks/iceberg.md",
     open=_open,
     where="path",
-    droppable=True,
 )

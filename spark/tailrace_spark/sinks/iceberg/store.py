@@ -101,12 +101,6 @@ class IcebergStore:
         with self.catalog.answering(self._path):
             return sorted(f"{keyspace}.{name}" for keyspace, name in self.catalog.names(self._root))
 
-    def drop(self, name: str) -> None:
-        """Remove the table of a name with its files: see LakeStore. The catalog forgets it first."""
-        if self.open(name) is not None:
-            with self.catalog.answering(self.uri(name)):
-                self.catalog.purge(*self.split(name))
-
     def hinted(self) -> list[str]:
         """The names of tables that stand in the directory as Iceberg's Java leaves them without a catalog, sorted."""
         root = "/".join((self._path, *self._root))

@@ -15,6 +15,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from tailrace_common.sections.images import ImagesSection
+from tailrace_common.sections.template import fit
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token as token_of
@@ -24,7 +25,6 @@ from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.images.given import LONGEST_STREAM
 from tailrace_spark.sinks.images.store import ImageStore, Share
-from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.sinks.state_store.fences import PlanTokens, begin_partition
 from tailrace_spark.sinks.worker_cache import WorkerCache

@@ -23,12 +23,11 @@ from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, RowImage
 from tailrace_spark.rowstate.images import ImageOp
 from tailrace_spark.sinks.kafka.record import KafkaRecord
+from tailrace_spark.sinks.kafka.settings import STATIC
 
 CONNECTOR: Final = "tailrace"
-STATIC: Final = ".static"
 _READ: Final = "r"
 """The `op` of a row that was read, not logged."""
-"""Behind the name of a table's topic: that of its static rows, whose key is the partition key alone."""
 _LOGICAL: Final[Mapping[str, tuple[str, str]]] = {
     "timestamp": ("int64", "io.debezium.time.Timestamp"),
     "date": ("int32", "io.debezium.time.Date"),
@@ -288,7 +287,6 @@ def _version() -> str:
 
 __all__ = [
     "CONNECTOR",
-    "STATIC",
     "DebeziumForm",
     "Schema",
     "Write",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +26,7 @@ from tailrace_spark.sinks.kafka.debezium import DebeziumForm, json_writer
 from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, JsonChanges, event_headers
 from tailrace_spark.sinks.kafka.progress import Next, Progress, progress_record
 from tailrace_spark.sinks.kafka.record import KafkaRecord
+from tailrace_spark.sinks.kafka.settings import longest_topic
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 Config = Mapping[str, Scalar]
@@ -83,7 +84,8 @@ class KafkaTarget:
 
     def route(self) -> Route:
         """Of the topic of each change: a value has no dot in it, so it stays one part of the name."""
-        return Route(self.topic, topic_component, {"prefix": self.prefix})
+        longest = longest_topic(debezium=self.debezium)
+        return Route(self.topic, topic_component, {"prefix": self.prefix}, longest=longest)
 
 
 class KafkaOutlet:
@@ -134,19 +136,6 @@ class KafkaOutlet:
         self._topics.partitions()
         if self._registry is not None:
             self._registry.reach()
-
-    def drop(self, tables: Sequence[Table]) -> list[str]:
-        """Delete the topics of tables; those that were there. Raises SettingsError, ServiceError."""
-        if self._route.by_key:
-            raise SettingsError(
-                f"sink.{self.target.name}: topics that values of keys name ({self.target.topic}) are not told from "
-                "those of others; delete them yourself, and keep the target here"
-            )
-        self.abandon()
-        names = sorted({self._route.of_table(table) for table in tables})
-        dropped = [name for name in names if self._topics.delete(name)]
-        self._counts.clear()
-        return dropped
 
     def begin(self) -> Batch:
         """A transaction; the first one fences whoever wrote for this sink before. Raises FencedError, ServiceError."""

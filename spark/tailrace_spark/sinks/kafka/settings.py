@@ -10,10 +10,18 @@ from pydantic import Field, field_validator, model_validator
 from tailrace_common.properties.passthrough import LibrdkafkaSettings, RegistrySettings, Scalar
 from tailrace_common.sections.section import Positive
 from tailrace_common.sections.sink import Dataset, SourceTable, first_server
-from tailrace_common.sections.template import filled_for_table, key_columns, require_route
+from tailrace_common.sections.template import filled_for_table, fit, key_columns, require_route
 from tailrace_common.sections.transactions import TransactionsSection
+from tailrace_schemas.topics import MAX_NAME, topic_component
 
 _MIB: Final = 1 << 20
+STATIC: Final = ".static"
+"""Behind the name of a table's topic: that of Debezium's events of its static rows, whose key is the partition key."""
+
+
+def longest_topic(*, debezium: bool) -> int:
+    """How many characters the name of a table's topic may have, so that what stands behind it fits too."""
+    return MAX_NAME - len(STATIC) if debezium else MAX_NAME
 
 
 class SinkKafkaSettings(LibrdkafkaSettings):
@@ -134,5 +142,7 @@ class KafkaSinkSettings(TransactionsSection):
 
     def dataset(self, table: SourceTable) -> Dataset:
         """The topic; where values of the partition key choose it, the template of them all."""
-        name = filled_for_table(self.topic, prefix=table.prefix, keyspace=table.keyspace, table=table.name)
+        names = {"keyspace": topic_component(table.keyspace), "table": topic_component(table.name)}
+        name = filled_for_table(self.topic, prefix=table.prefix, **names)
+        name = name if key_columns(self.topic) else fit(name, longest_topic(debezium=self.format == "debezium"))
         return Dataset(f"kafka://{first_server(self.kafka.root.get('bootstrap.servers', table.kafka))}", name)

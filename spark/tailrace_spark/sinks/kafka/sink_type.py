@@ -108,5 +108,4 @@ KAFKA: Final = SinkType(
     document="docs/sinks/kafka.md",
     open=_open,
     where="topic",
-    droppable=True,
 )

@@ -185,11 +185,7 @@ class KafkaLogSink(ReplayableLogSink):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, tasks=None if self._opener is None else self, droppable=self)
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """As DroppableSink says: their topics. Dead letters, and the database of images, stay."""
-        return self._planning.drop(tables)
+        return replace(super().capabilities, tasks=None if self._opener is None else self)
 
     def fence(self, stream: str) -> None:
         """As TaskSink says; what tasks have written, the driver leaves out."""

@@ -23,7 +23,6 @@ from tailrace_spark.merge.table_record import define, truncate
 from tailrace_spark.sinks.lake.current_plans import CurrentPlans
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable
 from tailrace_spark.sinks.lake.current_task import CurrentTask
-from tailrace_spark.sinks.lake.dropping import drop_currents
 from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_with, with_names
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
@@ -80,15 +79,11 @@ class LakeCurrent:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, tasks=self, droppable=self, filtering=self)
+        return Capabilities(sweeping=self, tasks=self, filtering=self)
 
     def filter_rows(self, filters: RowFilters) -> None:
         """As RowFilteringSink says."""
         self._followed.filters = filters
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """As DroppableSink says: the tables that follow them, with their states. Dead letters stay."""
-        return drop_currents(self._store, {table.id for table in tables})
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the store does not answer."""

@@ -21,7 +21,6 @@ from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import Batch
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.dropping import drop_histories
 from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory
 from tailrace_spark.sinks.lake.history_table import (
     DEAD_LETTERS,
@@ -105,14 +104,7 @@ class LakeHistorySink(ReplayableLogSink):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, tasks=self, droppable=self)
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """As DroppableSink says: their histories. Dead letters stay."""
-        try:
-            return drop_histories(self._history.store, tables)
-        finally:
-            self._history.forget()
+        return replace(super().capabilities, tasks=self)
 
     def fence(self, stream: str) -> None:
         """As TaskSink says: nothing that a task has staged counts, and no driver commits behind another's commit."""

@@ -8,6 +8,7 @@ from itertools import count
 from typing import TypeVar
 from uuid import UUID
 
+from tailrace_common.sections.template import directory_name
 from tailrace_schemas.change import Op
 from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.table import Table
@@ -18,7 +19,6 @@ from tailrace_spark.merge.partition import mergeable
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.lake.current_table import CurrentTable, state_name
 from tailrace_spark.sinks.lake.fast_rows import Buckets
-from tailrace_spark.sinks.lake.history import table_name
 from tailrace_spark.sinks.lake.state import StateTable, TableEntry
 from tailrace_spark.sinks.lake.state_reader import StateReading, read_now, reading
 from tailrace_spark.sinks.lake.store import LakeStore
@@ -41,7 +41,7 @@ class FollowedTables:
         known_name = self._names.get(table.id)
         if known_name is not None and (followed := self._open(known_name)) is not None:
             return known_name, followed
-        base = table_name(table)
+        base = directory_name(table.keyspace, table.name)
         for suffix in count(1):
             name = base if suffix == 1 else f"{base}-{suffix}"
             followed = self._open(name)

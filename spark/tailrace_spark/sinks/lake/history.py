@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
-from urllib.parse import quote
 
+from tailrace_common.sections.template import directory_name
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
@@ -35,6 +35,7 @@ from tailrace_spark.sinks.table_faults import Refusals, is_of_table, reason_of
 log = logging.getLogger("tailrace_spark")
 
 _GROUP_RECORDS: Final = 2_000
+_SAYS: Final = "Changes of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class LakeHistory:
         return HistoryBatch(self, self.store)
 
     def route(self, table: Table, batch: HistoryBatch) -> Route:
-        """Where the changes of a definition go: the first of NAME, NAME-2, ... whose columns it fits.
+        """Where the changes of a definition go: the first of NAME, NAME-2, ... that is its table's, and that it fits.
 
         Raises TableRefusedError where the store refused that a moment ago.
         """
@@ -86,10 +87,12 @@ class LakeHistory:
 
     def fitting(self, table: Table, batch: HistoryBatch) -> Route:
         """As `route`, by the tables of now."""
-        numbers, name = arrow_schema(table), table_name(table)
+        numbers, name = arrow_schema(table), directory_name(table.keyspace, table.name)
         for suffix in count(1):
             candidate = name if suffix == 1 else f"{name}-{suffix}"
-            schema = batch.schema_of(candidate)
+            schema, says = batch.standing(candidate)
+            if says.startswith(_SAYS) and says != description(table):
+                continue  # the store holds for one name what differs by case, as Iceberg's catalogs in Hive and Glue do
             if schema is not None and DAY not in schema.names:
                 raise SettingsError(f"{candidate} is a table of another kind: give this sink another path")
             labels = distinct(numbers, {} if schema is None else names_of(schema))
@@ -130,12 +133,7 @@ class LakeHistory:
 
 def description(table: Table) -> str:
     """What a history says of itself: whose changes it has."""
-    return f"Changes of {table}"
-
-
-def table_name(table: Table) -> str:
-    """The name of a source table's directory below the path."""
-    return f"{quote(table.keyspace, safe='')}.{quote(table.name, safe='')}"
+    return f"{_SAYS}{table}"
 
 
 @dataclass(slots=True)
@@ -158,13 +156,16 @@ class HistoryBatch(Batch):
         self._letters: list[DeadLetter] = []
         self._left_out = 0
 
-    def schema_of(self, name: str) -> Any | None:
-        """The columns of a table, with those that this batch adds; None where there is no such table yet."""
+    def standing(self, name: str) -> tuple[Any | None, str]:
+        """The columns of a table, with those that this batch adds, and what it says of itself.
+
+        None where there is no such table yet.
+        """
         writing = self._tables.get(name)
         if writing is not None:
-            return writing.spool.schema
+            return writing.spool.schema, writing.says
         stored = self._store.open(name)
-        return None if stored is None else stored.schema
+        return (None, "") if stored is None else (stored.schema, stored.says)
 
     def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
         """As Batch says."""

@@ -21,7 +21,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult
 from tailrace_spark.sinks.arrow.types import DAY, grown
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
-from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory
+from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory, description
 from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS, LETTERS, REPLAYS, HistoryTable, Route
 from tailrace_spark.sinks.lake.opened_tables import OpenedTables
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
@@ -113,7 +113,7 @@ class HistoryPlans:
         if stored is not None and grown(stored.schema, route.schema) == stored.schema:
             return
         try:
-            self._add_columns(route.name, stored, route.schema, f"Changes of {route.table}", DAY)
+            self._add_columns(route.name, stored, route.schema, description(route.table), DAY)
         except BaseException as error:
             if not is_of_table(error):
                 raise
@@ -171,7 +171,7 @@ class _PlannedHistory(LakeHistory):
     def fitting(self, table: Table, batch: HistoryBatch) -> Route:
         """As LakeHistory has it. Raises UnpreparedError where the table or some of its columns are not there."""
         route = super().fitting(table, batch)
-        schema = batch.schema_of(route.name)
+        schema, _ = batch.standing(route.name)
         if schema is None or grown(schema, route.schema) != schema:
             self.refusals.check(route.name)
             raise UnpreparedError(str(table))

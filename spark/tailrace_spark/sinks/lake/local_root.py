@@ -29,16 +29,3 @@ def directories(path: str) -> list[str]:
 def local_files(path: str) -> fs.SubTreeFileSystem:
     """The pyarrow FileSystem of a directory on this machine."""
     return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
-
-
-def remove_files(files: fs.FileSystem, last: str) -> None:
-    """Remove all that a file system has; what is below the directory `last` behind all else, its last name first.
-
-    Raises OSError.
-    """
-    infos = files.get_file_info(fs.FileSelector("", recursive=True, allow_not_found=True))
-    paths = [info.path for info in infos if info.type == fs.FileType.File]
-    for path in sorted(paths, key=lambda path: (not path.startswith(f"{last}/"), path), reverse=True):
-        files.delete_file(path)
-    if isinstance(files, fs.SubTreeFileSystem):  # elsewhere a directory is a prefix of names
-        files.base_fs.delete_dir(files.base_path)

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tailrace_common.sections.template import fit
 from tailrace_schemas.avro.names import BOUND_FIELDS, avro_name, cql_name
-from tailrace_spark.sinks.naming import fit
 
 Names = Mapping[str, Any]
 """The fields of a struct by name, and likewise those of what is in them, also in lists; of all else nothing."""

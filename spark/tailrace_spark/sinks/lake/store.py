@@ -128,12 +128,6 @@ class LakeStore(Protocol):
     def uri(self, name: str) -> str:
         """Where the table of a name is, for people."""
 
-    def drop(self, name: str) -> None:
-        """Remove the table of a name with its files; nothing where there is none.
-
-        What was begun is gone on with by another call, as long as `open` gives the table.
-        """
-
     @property
     def directory(self) -> str | None:
         """The directory on local disks that the tables are below; None: all machines reach them."""

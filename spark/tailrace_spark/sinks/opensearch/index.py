@@ -17,7 +17,6 @@ from uuid import UUID
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.naming import fit
 from tailrace_spark.sinks.opensearch.bulk import Op, Version
 from tailrace_spark.sinks.opensearch.client import SearchClient, name
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Documents, count_fields, covers
@@ -31,7 +30,6 @@ _META: Final = "tailrace"
 _WRITE: Final = "-write"
 _LEAST_FIELDS, _LEAST_NESTED = 1000, 50  # the servers' own limits
 _ROOM: Final = 200
-_LONGEST_NAME: Final = 230  # bytes; 255 with what stands behind it
 
 
 class StaleError(Exception):
@@ -115,15 +113,6 @@ def _limits(documents: Documents) -> tuple[dict[str, int], dict[str, int]]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StandingIndex:
-    """An index under one of the names that a table's may have; `table_id` is None where it is not ours."""
-
-    alias: str
-    index: str
-    table_id: str | None
-
-
 class Indexes:
     """The indexes of a sink's tables."""
 
@@ -171,22 +160,6 @@ class Indexes:
         self._known[table.id] = index
         return index
 
-    def standing(self, table: Table) -> Iterator[StandingIndex]:
-        """What stands under the names NAME, NAME-2 and so on, until there is nothing."""
-        for alias in self._aliases(table):
-            indexes = self._client.get(f"/_alias/{name(alias)}")
-            if indexes is None:
-                return
-            for index in indexes:
-                owner = self._owner(index)
-                yield StandingIndex(alias, index, None if owner is None else owner[0])
-
-    def delete(self, index: StandingIndex) -> None:
-        """Delete an index with its aliases, and what one who died has made of its successor."""
-        self._client.delete(f"/{name(_next_index(index.index))}")
-        self._client.delete(f"/{name(index.index)}")
-        self._known.clear()
-
     def successor(self, old: TableIndex, documents: Documents) -> TableIndex:
         """A new, empty index that no reader sees yet, in which a table is to be rebuilt."""
         index = _next_index(old.index)
@@ -229,8 +202,7 @@ class Indexes:
         raise AssertionError
 
     def _aliases(self, table: Table) -> Iterator[str]:
-        named = self._settings.index.format(keyspace=table.keyspace.lower(), table=table.name.lower())
-        base = fit(named.lstrip("-_+"), _LONGEST_NAME)
+        base = self._settings.index_of(table.keyspace, table.name)
         yield base
         for suffix in count(2):
             yield f"{base}-{suffix}"

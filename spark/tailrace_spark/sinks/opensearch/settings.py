@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -11,7 +11,11 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from tailrace_common.secrets import carries_user, origin
 from tailrace_common.sections.section import DAY_SECONDS, MergeHorizon, Positive, Seconds
 from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
-from tailrace_common.sections.template import require_template
+from tailrace_common.sections.template import fit, require_template
+
+_LONGEST_INDEX: Final = 230  # bytes; 255 with what stands behind it
+_SHORTEST_TABLE: Final = 20
+_NAMELESS: Final = "table"
 
 
 class OpensearchSinkSettings(SinkSettings):
@@ -104,10 +108,20 @@ class OpensearchSinkSettings(SinkSettings):
         """What tells one cluster from another; not to be shown."""
         return self.url
 
+    def index_of(self, keyspace: str, table: str) -> str:
+        """The name of a table's index where it is free.
+
+        The table's name alone is cut, as all indexes are found by the rest of the template. To Cassandra `_` is a name,
+        and no index begins with it.
+        """
+        rest = len(self.index.format(keyspace=keyspace, table=""))
+        room = (_LONGEST_INDEX - rest) // self.index.count("{table}")
+        named = self.index.format(keyspace=keyspace.lower(), table=fit(table.lower(), max(room, _SHORTEST_TABLE)))
+        return fit(named.lstrip("-_+") or _NAMELESS, _LONGEST_INDEX)
+
     def dataset(self, table: SourceTable) -> Dataset:
         """The index. OpenLineage has no scheme of its own for it."""
-        parts = urlsplit(self.url)
-        name = self.index.format(keyspace=table.keyspace, table=table.name).lower()
+        parts, name = urlsplit(self.url), self.index_of(table.keyspace, table.name)
         return Dataset(f"opensearch://{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}", name)
 
 

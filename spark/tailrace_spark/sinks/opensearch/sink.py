@@ -29,7 +29,6 @@ from tailrace_spark.sinks.changelog.log_task import letters_of
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.dead_letters import OpensearchDeadLetters
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
-from tailrace_spark.sinks.opensearch.dropping import drop_indexes
 from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableIndex, widens
 from tailrace_spark.sinks.opensearch.merge import DocumentMerge
 from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter, shown_documents
@@ -84,7 +83,7 @@ class OpensearchSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, dead_letters=self, tasks=self, droppable=self, filtering=self)
+        return Capabilities(sweeping=self, dead_letters=self, tasks=self, filtering=self)
 
     def filter_rows(self, filters: RowFilters) -> None:
         """As RowFilteringSink says."""
@@ -104,10 +103,6 @@ class OpensearchSink:
         summary = self._write(pieces, set_aside)
         self._letters.remove(accepted(letters, set_aside))
         return summary
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """As DroppableSink says: their indexes. Dead letters stay."""
-        return drop_indexes(self._indexes, tables)
 
     def fence(self, stream: str) -> None:
         """As TaskSink says, of what searches find: what tasks still write is merged with what is written meanwhile.

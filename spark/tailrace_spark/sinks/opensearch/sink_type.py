@@ -27,5 +27,4 @@ OPENSEARCH: Final = SinkType(
     document="docs/sinks/opensearch.md",
     open=_open,
     where="url",
-    droppable=True,
 )

@@ -14,7 +14,7 @@ from tailrace_spark.sinks.changelog.routes import Route as KeyRoute
 from tailrace_spark.sinks.changelog.routes import RouteError
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, key_of
 
-_LONGEST_KEY: Final = 255  # a short string of AMQP 0-9-1, in bytes
+LONGEST_KEY: Final = 255  # a short string of AMQP 0-9-1, in bytes
 _LATEST: Final = 253_402_300_799  # the end of the year 9999, beyond which clients cannot say a date
 
 Route = tuple[str, str]
@@ -46,7 +46,7 @@ def routing_key(record: OutgoingRecord) -> str | None:
     key = key_of(record, primary=False)
     if key is None:
         return None
-    return key.decode() if len(key) <= _LONGEST_KEY else hashlib.blake2b(key, digest_size=32).hexdigest()
+    return key.decode() if len(key) <= LONGEST_KEY else hashlib.blake2b(key, digest_size=32).hexdigest()
 
 
 def identity(record_id: RecordId) -> str:
@@ -96,8 +96,8 @@ def messages_of(
 
 
 def _required(key: str) -> str:
-    if len(key.encode()) > _LONGEST_KEY:
-        raise RouteError(f"its routing key would have more than {_LONGEST_KEY} bytes")
+    if len(key.encode()) > LONGEST_KEY:
+        raise RouteError(f"its routing key would have more than {LONGEST_KEY} bytes")
     return key
 
 

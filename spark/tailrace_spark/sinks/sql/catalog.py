@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -26,15 +26,14 @@ from tailrace_spark.sinks.sql.layout import (
     lay_out,
     target_of,
 )
-from tailrace_spark.sinks.sql.names import objects, table_name
+from tailrace_spark.sinks.sql.names import LONGEST, closed_name, objects, table_name, wished_name
 from tailrace_spark.sinks.sql.views import Views
-from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL, SQLITE, STATE_BYTES
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
 from tailrace_spark.sinks.state_store.formats import make_tables
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
 log = logging.getLogger("tailrace_spark")
 
-_LONGEST_NAME: Final = {SQLITE: 255, POSTGRESQL: 63, MYSQL: 64}
 _TEXT: Final = sa.Text().with_variant(mysql.LONGTEXT(), MYSQL)
 TABLES: Final = sa.Table(
     "tailrace_tables",
@@ -77,7 +76,7 @@ class Catalog:
         self._dialect = dialect
         self._views = Views(dialect)
         self._template = template
-        self._limit = _LONGEST_NAME[dialect.name]
+        self._limit = LONGEST[dialect.name]
         self._targets: dict[UUID, Target] = {}
         self._seen: dict[int, Table] = {}
 
@@ -176,7 +175,7 @@ class Catalog:
             if taken_over:
                 self._close(connection, holder, taken_names)
             else:
-                name = self._closed_name(name, table.id)
+                name = closed_name(name, table.id, self._limit)
                 taken_names |= objects(holder.name)
         record = TableRecord(table, announced)
         layout = lay_out(record, table_name(name, self._limit, taken_names), self._dialect.name, self._limit)
@@ -217,7 +216,7 @@ class Catalog:
             self._remove(connection, old)
             log.info("%s: deleted its old rows from %s (on_drop = clear)", again, old.name)
             return
-        layout, target = self._rename(connection, old, self._closed_name(old.name, old.definition.id), used)
+        layout, target = self._rename(connection, old, closed_name(old.name, old.definition.id, self._limit), used)
         self._views.create_like(connection, target, old.name)
         log.info("%s: its old rows are kept in %s", again, layout.name)
 
@@ -237,16 +236,6 @@ class Catalog:
         self._views.take(connection, renamed)
         return renamed
 
-    def drop(self, connection: sa.Connection, table_ids: Collection[UUID]) -> list[str]:
-        """Remove all that follows these source tables; the names of the views that were there."""
-        layouts = [_layout_of(row) for row in connection.execute(sa.select(TABLES).order_by(TABLES.c.name))]
-        dropped = [layout for layout in layouts if layout.definition.id in table_ids]
-        for layout in dropped:
-            connection.exec_driver_sql(f"DROP VIEW IF EXISTS {self._quote(layout.name)}")
-            self._remove(connection, layout)
-            log.info("%s: dropped %s, which followed it", layout.definition, layout.name)
-        return [layout.name for layout in dropped]
-
     def _remove(self, connection: sa.Connection, layout: Layout) -> None:
         """What says whose they are goes last: MySQL commits at each step, and whoever comes next goes on from there."""
         for sql_table in reversed(_tables(target_of(layout))):
@@ -263,11 +252,7 @@ class Catalog:
                 raise TakenError(f"Table '{name}' already exists")
 
     def _wished(self, table: Table) -> str:
-        """The name that a source table gets where it is free."""
-        name = self._template.format(keyspace=table.keyspace, table=table.name)
-        if self._dialect.name == SQLITE and name.lower().startswith("sqlite_"):
-            name = "_" + name  # SQLite keeps these to itself
-        return table_name(name, self._limit, ())
+        return wished_name(self._template, table.keyspace, table.name, self._dialect.name)
 
     def _widen(
         self, connection: sa.Connection, existing: Target, table: Table, announced: int
@@ -328,9 +313,6 @@ class Catalog:
         self._targets.pop(layout.definition.id, None)
         used |= objects(layout.name)
         return layout, new_target
-
-    def _closed_name(self, name: str, table_id: UUID) -> str:
-        return f"{name}__dropped_{table_id.hex[:8]}"
 
     def _quote(self, name: str) -> str:
         return self._dialect.identifier_preparer.quote(name)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
+from uuid import UUID
 
+from tailrace_common.sections.template import fit
 from tailrace_spark.sinks.naming import claim
+
+LONGEST: Final[Mapping[str, int]] = {"sqlite": 255, "postgresql": 63, "mysql": 64}
+"""Bytes of UTF-8 that a name has in each dialect; MySQL's are characters. SQLite knows no limit."""
 
 # Ours stand behind the name of a source table.
 SUFFIXES: Final = ("__rows", "__static", "__state", "__by_key", "__by_expiry", "__by_purge", "__heads")
@@ -23,4 +28,22 @@ def objects(name: str) -> frozenset[str]:
 
 def table_name(name: str, limit: int, used: Collection[str]) -> str:
     """A name for a source table whose objects are all free; it leaves room for the suffixes of its tables."""
-    return claim(name, limit - max(map(len, SUFFIXES)), used, objects)
+    return claim(name, _room(limit), used, objects)
+
+
+def closed_name(name: str, table_id: UUID, limit: int) -> str:
+    """The name that a table gets whose source was dropped, as far as it is free: its end says so, however long."""
+    suffix = f"__dropped_{table_id.hex[:8]}"
+    return fit(name, _room(limit) - len(suffix)) + suffix
+
+
+def wished_name(template: str, keyspace: str, table: str, dialect: str) -> str:
+    """The name that a source table gets where it is free."""
+    name = template.format(keyspace=keyspace, table=table)
+    if dialect == "sqlite" and name.lower().startswith("sqlite_"):
+        name = "_" + name  # SQLite keeps these to itself
+    return table_name(name, LONGEST[dialect], ())
+
+
+def _room(limit: int) -> int:
+    return limit - max(map(len, SUFFIXES))

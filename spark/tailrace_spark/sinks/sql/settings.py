@@ -13,6 +13,7 @@ from tailrace_common.secrets import redact, shown_database
 from tailrace_common.sections.section import DAY_SECONDS, MergeHorizon
 from tailrace_common.sections.sink import Dataset, SinkSettings, SourceTable
 from tailrace_common.sections.template import require_template
+from tailrace_spark.sinks.sql.names import wished_name
 
 # OpenLineage's schemes, and the ports that drivers take where none is given.
 _DATABASES: Final[Mapping[str, tuple[str, int]]] = {
@@ -57,9 +58,9 @@ class SqlSinkSettings(SinkSettings):
 
     def dataset(self, table: SourceTable) -> Dataset | None:
         """The table in the database; in PostgreSQL's schema `public`. A file of SQLite is a namespace."""
-        name = self.table.format(keyspace=table.keyspace, table=table.name)
         parts = urlsplit(self.location)
         backend = parts.scheme.partition("+")[0]
+        name = wished_name(self.table, table.keyspace, table.name, "mysql" if backend == "mariadb" else backend)
         if backend not in _DATABASES:
             return Dataset(f"{backend}://{Path(parts.path.removeprefix('/')).absolute()}", name)
         scheme, port = _DATABASES[backend]

@@ -42,7 +42,6 @@ from tailrace_spark.sinks.state_store.dialects import SQLITE
 from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine
 from tailrace_spark.sinks.state_store.fences import PlanTokens
 from tailrace_spark.sinks.state_store.trial import try_out
-from tailrace_spark.sinks.state_store.truncations import forget_truncations
 
 log = logging.getLogger("tailrace_spark")
 
@@ -102,7 +101,6 @@ class SqlSink:
             progress=self,
             tasks=tasks,
             comparable=self,
-            droppable=self,
             filtering=self,
             trial=self,
         )  # fmt: skip
@@ -171,18 +169,6 @@ class SqlSink:
             target = self._followed(connection, table)
             if target is not None:
                 self._merges.of(target).amend(connection, states, to_show, int(self._clock()))
-
-    def drop(self, tables: Sequence[Table]) -> Sequence[str]:
-        """As DroppableSink says: views, tables and what later merges need. Dead letters stay."""
-        ids = {table.id for table in tables}
-        with self._transaction("nothing was dropped, or a part of it (MySQL)") as connection:
-            dropped = self._catalog.drop(connection, ids)
-            for table_id in ids:
-                self._pieces.held.forget(connection, table_id)
-                self._pieces.purges.reset(connection, table_id)
-                forget_truncations(connection, table_id)
-        self._pieces.forget()
-        return dropped
 
     def _followed(self, connection: sa.Connection, table: Table) -> Target | None:
         targets = self._catalog.all(connection)

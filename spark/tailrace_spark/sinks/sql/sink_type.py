@@ -33,5 +33,4 @@ SQL: Final = SinkType(
     document="docs/sinks/sql.md",
     open=_open,
     where="url",
-    droppable=True,
 )

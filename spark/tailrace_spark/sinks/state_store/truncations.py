@@ -50,8 +50,3 @@ class Truncations:
         query = sa.select(TRUNCATIONS.c.state).where(TRUNCATIONS.c.table_id == str(self.table_id))
         row = connection.execute(query).one_or_none()
         self.known = TruncationState() if row is None else decode_truncations(row.state)
-
-
-def forget_truncations(connection: sa.Connection, table_id: UUID) -> None:
-    """What is known of a table's truncations is wanted no more."""
-    connection.execute(TRUNCATIONS.delete().where(TRUNCATIONS.c.table_id == str(table_id)))

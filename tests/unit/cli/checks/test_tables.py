@@ -7,10 +7,11 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace.cli.checks.tables import check_logged, check_tables
+from tailrace.cli.checks.tables import check_logged, check_masked, check_tables
 from tailrace.publish.selection import Selection, coverage, listed
 from tailrace.schema.bypassing import Bypass
 from tailrace_common.settings import load_settings
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tests.unit.tables import table
 
@@ -102,3 +103,39 @@ def test_tables_whose_writes_reach_no_log() -> None:
     assert "shop.items" not in row.detail
     assert "ALTER it" in row.advice
     assert list(check_logged(settings, [items])) == []
+
+
+MASKS = [("shop", "orders", "buyer"), ("shop", "orders", "total"), ("shop", "notes", "text"), ("bank", "cards", "pin")]
+READER = {"TAILRACE_CLUSTER__USERNAME": "reader", "TAILRACE_CLUSTER__PASSWORD": "p"}
+
+
+def masked(release: str = "5.0.9", **environ: str) -> list[tuple[bool, str, str]]:
+    """What the check says of tables without cdc too, of which this role has UNMASK on none."""
+    settings = load_settings(None, {**READER, **environ})
+
+    def answers(statement: str) -> list[tuple[object, ...]]:
+        if "column_masks" in statement:
+            return list(MASKS)
+        if " OF " in statement:
+            return []
+        raise ServiceError("You are not authorized to view everyone's permissions")
+
+    return [(row.ok, row.detail, row.advice) for row in check_masked(settings, SHOP, answers, release)]
+
+
+@pytest.mark.promise("snapshot.masked")
+def test_masked_columns_of_selected_tables_are_named_with_what_to_grant() -> None:
+    [(ok, detail, advice)] = masked(TAILRACE_STREAM__SNAPSHOT="initial")
+    assert not ok
+    assert detail.startswith("Cassandra masks shop.orders.buyer, shop.orders.total for this role: ")
+    assert "GRANT UNMASK ON TABLE shop.orders TO reader" in detail
+    assert "notes" not in detail
+    assert "the log has what is stored" in advice
+    [(ok, _, _)] = masked(TAILRACE_STREAM__SNAPSHOT="never")
+    assert ok
+
+
+def test_masked_columns_fail_nothing_where_they_are_accepted_or_there_are_none() -> None:
+    assert masked(TAILRACE_SNAPSHOT__ALLOW_MASKED_VALUES="true") == []
+    assert masked(release="4.1.10") == []
+    assert masked(TAILRACE_TABLES__INCLUDE="shop.items") == []

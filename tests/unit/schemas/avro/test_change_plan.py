@@ -116,7 +116,7 @@ def test_plain_changes_go_by_the_plan(change: Change) -> None:
 
 @pytest.mark.slow
 @given(row_changes())
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(20))
 def test_it_decodes_as_the_record_does(change: Change) -> None:
     message = ENCODER.value(change)
     planned = PLAN.change(message, body_at(message))
@@ -126,7 +126,7 @@ def test_it_decodes_as_the_record_does(change: Change) -> None:
 
 @pytest.mark.slow
 @given(typed_values())
-@settings(max_examples=examples(50))
+@settings(max_examples=examples(20))
 def test_values_of_all_types_have_the_same_bytes(typed: tuple[CqlType, Any]) -> None:
     cql_type, value = typed
     data = to_bytes(cql_type, value)

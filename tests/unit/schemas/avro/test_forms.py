@@ -100,7 +100,7 @@ def stock(message: bytes, text: str) -> Any:
 
 @pytest.mark.promise("avro-forms.same-values")
 @pytest.mark.slow
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(typed_values(), st.sampled_from(ALL_FORMS))
 def test_fastavro_reads_every_type_in_every_form(case: tuple[CqlType, Any], forms: ValueForms) -> None:
     """Keys, clustering columns, bounds, columns, elements, keys of sets and maps; and ours has the exact bytes."""
@@ -135,7 +135,7 @@ def test_fastavro_reads_every_type_in_every_form(case: tuple[CqlType, Any], form
 
 @pytest.mark.promise("avro-forms.same-values")
 @pytest.mark.slow
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(typed_values(), st.sampled_from(ALL_FORMS))
 def test_readers_of_ours_see_plain_records(case: tuple[CqlType, Any], forms: ValueForms) -> None:
     """One record under all forms, but for what a form cannot hold, which stands in `raw`."""

@@ -95,6 +95,19 @@ def test_words_say_what_is_wrong(served: Served) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_request_does_not_take_is_refused_and_changes_nothing(served: Served) -> None:
+    ask(served, Role.ADMIN, "POST", "/v1/subscriptions?check=false", BODY)
+    for method, path, body, words in (
+        ("DELETE", f"{ONE}?drop_target=true", None, "drop_target: unknown parameter; this request takes none"),
+        ("PUT", "/v1/subscriptions?dryrun=true", BODY, "dryrun: unknown parameter; this request takes dry_run, check"),
+        ("PATCH", ONE, {"spark": {"spark.executor.memory": "2g"}}, "spark: Extra inputs are not permitted"),
+    ):
+        refused = ask(served, Role.ADMIN, method, path, body)
+        assert (refused.status_code, refused.json()["detail"]) == (422, words)
+    assert ask(served, Role.ADMIN, "GET", ONE).json()["state"] == "active"
+
+
+@pytest.mark.slow
 @pytest.mark.promise("subscription.secrets")
 def test_no_file_of_the_server_is_read(served: Served) -> None:
     sink = {"type": "sql", "url_file": "/etc/hostname"}

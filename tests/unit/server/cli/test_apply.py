@@ -26,7 +26,6 @@ name = "warehouse"
 where = "id > 1"
 columns = { email = "mask" }
 start = "latest"
-spark = { spark.executor.memory = "1g" }
 
 [subscription.sink]
 type = "sql"
@@ -74,14 +73,8 @@ def test_what_is_declared_becomes_true(apply: Apply, tmp_path: Path) -> None:
     assert apply(FILE, "--dry-run") == wanted
     assert apply(FILE) == wanted  # which a dry run has not changed
     assert apply(FILE) == []
-    changed = (
-        FILE.replace("id > 1", "id > 2")
-        .replace('email = "mask"', 'name = "drop"')
-        .replace("paused", "active")
-        .replace("1g", "2g")
-    )
+    changed = FILE.replace("id > 1", "id > 2").replace('email = "mask"', 'name = "drop"').replace("paused", "active")
     differences = ["where: id > 1 -> id > 2", "columns.email: mask -> unset", "columns.name: unset -> drop"]
-    differences.append("spark.executor.memory: 1g -> 2g")
     wanted = [
         {"reference": "shop.orders/warehouse", "change": "alter", "differences": differences},
         {"reference": "shop.*/lake", "change": "resume", "differences": []},

@@ -28,31 +28,6 @@ def test_nothing_is_cancelled_where_nobody_can_be_asked(tmp_path: Path, monkeypa
     sink = ["--type", "sql", "-o", "url_file=url"]
     made = CliRunner().invoke(complete(), ["subscribe", "shop.orders", "--name", "w", *sink, "--unchecked"])
     assert made.exit_code == 0, made.output
-    for more in ([], ["--drop-target"]):
-        refused = CliRunner().invoke(complete(), ["cancel", "w", *more])
-        assert (refused.exit_code, "There is no terminal to ask on: give --yes" in refused.output) == (2, True)
+    refused = CliRunner().invoke(complete(), ["cancel", "w"])
+    assert (refused.exit_code, "There is no terminal to ask on: give --yes" in refused.output) == (2, True)
     assert CliRunner().invoke(complete(), ["cancel", "w", "--yes"]).exit_code == 0
-
-
-@pytest.mark.slow
-def test_properties_of_spark_are_set_altered_and_unset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> str:
-        answer = CliRunner().invoke(complete(), [*words])
-        return f"{answer.exit_code} {answer.output}"
-
-    subscribe = ("subscribe", "shop.orders", "--name", "w", "--type", "sql", "--unchecked", "--spark")
-    refused = run(*subscribe, "spark.jars=there.jar")
-    assert refused.startswith("2 ")
-    assert "spark.jars is not for subscriptions to set" in refused
-    assert run(*subscribe, "spark.executor.memory=1g", "--spark", "spark.cores.max=2").startswith("0 ")
-    assert "nothing to alter" in run("alter", "w")
-    alter = ("alter", "w", "--unchecked", "--spark", "spark.executor.memory=2g", "--unset", "spark.cores.max")
-    assert run(*alter).startswith("0 ")
-    details = json.loads(CliRunner().invoke(complete(), ["subscriptions", "w"]).stdout)
-    assert details["spark"] == {"spark.executor.memory": "2g"}
-    shown = run("sql", "SHOW CREATE SUBSCRIPTION w")
-    assert "SPARK (spark.executor.memory = '2g')" in shown
-    assert run("sql", "ALTER SUBSCRIPTION w UNSET SPARK (spark.executor.memory)").startswith("0 ")
-    assert json.loads(CliRunner().invoke(complete(), ["subscriptions", "w"]).stdout)["spark"] == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from tailrace_server.meta.backup import lines_of, restore
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.leases import Leases
-from tailrace_server.meta.mirroring import Outbox
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.errors import ConflictError, LostLeaseError
@@ -29,8 +27,7 @@ WHO = "an operator"
 @pytest.fixture
 def content(subscriptions: Subscriptions, database: MetaDatabase, worker: Callable[..., Leases]) -> str:
     """Two subscriptions, one of them running, a cancelled one and a key: its key as it was shown."""
-    shape = Shape(where="name = 'Straße'", columns={"email": "hash"}, stream={"trigger_seconds": 0.5},
-                  spark={"spark.executor.memory": "2g"})  # fmt: skip
+    shape = Shape(where="name = 'Straße'", columns={"email": "hash"}, stream={"trigger_seconds": 0.5})
     for asked in (request("a", shape=shape), request("b", start=Start("latest")), request("c")):
         subscriptions.subscribe(asked, WHO)
     claim = next(claim for claim in worker("w").claim(3) if claim.subscription.name == "a")
@@ -97,47 +94,3 @@ def test_what_is_no_whole_backup_changes_nothing(database: MetaDatabase) -> None
         with pytest.raises(CorruptError, match=words):
             restore(database, wrong, replace=True)
     assert list(lines_of(database)) == lines
-
-
-@pytest.mark.promise("subscription.mirrored")
-def test_the_outbox_has_what_is_not_published(
-    database: MetaDatabase, subscriptions: Subscriptions, worker: Callable[..., Leases]
-) -> None:
-    outbox = Outbox(database, CLUSTER)
-    first, _ = subscriptions.subscribe(request("a"), WHO)
-    second, _ = subscriptions.subscribe(request("b"), WHO)
-    subscriptions.subscribe(request("a", cluster="other"), WHO)
-    pending = outbox.pending(10)
-    assert [item.identity for item in pending] == [first.id, second.id]
-    assert [len(item.rows) for item in outbox.pending(1)] == [1]
-    subscriptions.change(first.id, "pause", WHO, transitions.paused)  # meanwhile
-    outbox.confirm(pending)
-    assert [item.identity for item in outbox.pending(10)] == [first.id]
-    [again] = outbox.pending(10)
-    assert (again.identity, dict(again.rows)["subscribe"]["state"]) == (first.id, "paused")
-    outbox.confirm([again])
-    [claim] = worker("w").claim(5)
-    assert outbox.pending(10) == []
-    worker("w").save(claim, {("t", 0): PartitionProgress(5)})  # `latest` is an offset by now
-    assert [len(item.rows) for item in outbox.pending(10)] == [2]
-    outbox.confirm(outbox.pending(10))
-    worker("w").save(claim, {("t", 0): PartitionProgress(6)})
-    assert outbox.pending(10) == []
-    outbox.renew()
-    assert [item.identity for item in outbox.pending(10)] == [claim.subscription.id]
-    outbox.renew(all_=True)
-    assert len(outbox.pending(10)) == 2
-    subscriptions.change(second.id, "cancel", WHO, transitions.cancelled)
-    assert [len(item.rows) for item in outbox.pending(10)][1] == 0
-    assert outbox.last_id() > second.id
-
-
-def test_one_server_publishes(database: MetaDatabase) -> None:
-    outbox = Outbox(database, CLUSTER)
-    claim = partial(outbox.claim, seconds=60.0)
-    assert [claim("a"), claim("b"), claim("a")] == [True, False, True]
-    assert Outbox(database, "other").claim("b", 60.0)
-    outbox.release("a")
-    assert [claim("b"), claim("a")] == [True, False]
-    assert outbox.claim("b", -1.0)  # the lease ends at once
-    assert claim("a")

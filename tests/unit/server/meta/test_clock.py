@@ -11,7 +11,6 @@ import sqlalchemy as sa
 
 from tailrace_server.meta.database import MetaDatabase, file_url
 from tailrace_server.meta.leases import Leases
-from tailrace_server.meta.mirroring import Outbox
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.progress import PartitionProgress
@@ -87,17 +86,3 @@ def test_a_worker_counts_for_a_lease_from_its_last_sign_of_life(
     left.renew(0)
     clock.wait(0.001)
     assert left.share(100) == 3
-
-
-@pytest.mark.promise("subscription.mirrored")
-def test_one_server_publishes_the_mirror_until_its_lease_has_ended(database: MetaDatabase, clock: ManualClock) -> None:
-    outbox = Outbox(database, CLUSTER)
-    assert outbox.claim("left", LEASE)
-    clock.wait(LEASE)
-    assert not outbox.claim("right", LEASE)
-    assert outbox.claim("left", LEASE)
-    clock.wait(LEASE)
-    assert not outbox.claim("right", LEASE)
-    clock.wait(0.001)
-    assert outbox.claim("right", LEASE)
-    assert not outbox.claim("left", LEASE)

@@ -60,7 +60,6 @@ def test_the_same_request_again_is_the_same_subscription(subscriptions: Subscrip
         ({"settings": {"table": "{table}"}}, "sink"),
         ({"settings": {"url": "postgresql://u:other@host/d"}}, "sink"),
         ({"shape": Shape(where="id > 1")}, "filter"),
-        ({"shape": Shape(spark={"spark.executor.memory": "2g"})}, "Spark settings"),
         ({"start": Start("latest")}, "start"),
     ],
 )
@@ -88,10 +87,7 @@ def test_names_are_of_a_table_and_letters_count(subscriptions: Subscriptions) ->
 
 
 def test_it_comes_back_as_it_was_asked_for(subscriptions: Subscriptions) -> None:
-    spark = {"spark.executor.memory": "2g", "spark.dynamicAllocation.enabled": True}
-    shape = Shape(
-        where="country = 'DE' -- Straße", columns={"email": "hash"}, stream={"trigger_seconds": 0.5}, spark=spark
-    )
+    shape = Shape(where="country = 'DE' -- Straße", columns={"email": "hash"}, stream={"trigger_seconds": 0.5})
     start = Start.parse("2026-05-01T12:00:00.250Z")
     asked = request("a", shape=shape, start=start)
     subscription, _ = subscriptions.subscribe(asked, WHO)
@@ -412,13 +408,26 @@ def test_tables_of_a_newer_version_are_refused(database: MetaDatabase) -> None:
         database.prepare()
 
 
-def test_a_worker_claims_as_many_applications_as_it_may(
-    subscriptions: Subscriptions, worker: Callable[..., Leases]
+def narrow(connection: sa.Connection, table: str, column: str) -> None:
+    """Make a column as an earlier version had it; SQLite's texts have any length."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"ALTER TABLE {table} ALTER COLUMN {column} TYPE varchar(100)")
+    elif connection.dialect.name != "sqlite":
+        connection.exec_driver_sql(f"ALTER TABLE {table} MODIFY {column} varchar(100) NOT NULL")
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["of now", "of an earlier version"])
+def test_the_longest_names_of_cassandra_s_are_kept(
+    database: MetaDatabase, subscriptions: Subscriptions, earlier: bool
 ) -> None:
-    own = Shape(spark={"spark.executor.instances": 2})
-    kept = [subscriptions.subscribe(request(name, shape=own), WHO)[0].id for name in ("a", "b")]
-    kept += [one.id for one in made(subscriptions, "c", "d")]
-    first, second = worker("first"), worker("second")
-    assert [claim.subscription.id for claim in first.claim(9, applications=1)] == [kept[0], *kept[2:]]
-    assert [claim.subscription.id for claim in second.claim(9, applications=0)] == []
-    assert [claim.subscription.id for claim in second.claim(9)] == [kept[1]]
+    if earlier:
+        with database.transaction() as connection:
+            narrow(connection, "subscribe", "table_name")
+            narrow(connection, "audit", "subject")
+            connection.execute(sa.text("UPDATE alembic_version SET version_num = '0007'"))
+        database.prepare()
+    longest = request("n" * 64, f"{'k' * 48}.{'t' * 222}")
+    kept, _ = subscriptions.subscribe(longest, WHO)
+    assert subscriptions.all(CLUSTER) == [kept]
+    [audited] = subscriptions.audit(kept.reference, 10)
+    assert audited["subject"] == f"{'k' * 48}.{'t' * 222}/{'n' * 64}"

@@ -12,7 +12,9 @@ from tailrace_server.model.sharing import fair_share, pause_seconds
 from tailrace_server.model.subscription import Start, TableName, require_name
 
 
-@pytest.mark.parametrize("text", ["orders", "shop.", ".orders", "shop.or-ders", "a.b.c", "shop orders.x", ""])
+@pytest.mark.parametrize(
+    "text", ["orders", "shop.", ".orders", "shop.or-ders", "a.b.c", "shop orders.x", "", "k." + "t" * 223]
+)
 def test_a_table_has_a_keyspace(text: str) -> None:
     with pytest.raises(RefusedRequestError, match=r"must be KEYSPACE\.TABLE"):
         TableName.parse("c", text)
@@ -21,6 +23,7 @@ def test_a_table_has_a_keyspace(text: str) -> None:
 def test_patterns_are_told() -> None:
     assert [TableName.parse("c", text).pattern for text in ("shop.orders", "shop.*", "?.orders")] == [False, True, True]
     assert str(TableName.parse("c", "shop.Orders")) == "shop.Orders"
+    assert str(TableName.parse("c", longest := f"{'k' * 48}.{'t' * 222}")) == longest
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "a" * 65, "ü"])

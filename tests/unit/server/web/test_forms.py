@@ -83,7 +83,6 @@ def test_tables_are_none_where_kafka_does_not_answer(browser: NewBrowser) -> Non
         ({"columns": "email"}, "columns", "must be NAME = VALUE"),
         ({"columns": "email = paint"}, "columns", "must be &#34;drop&#34;"),
         ({"stream": "trigger = 5"}, "stream", "did you mean trigger_seconds?"),
-        ({"spark": "spark.jars = x.jar"}, "spark", "is not for subscriptions to set"),
         ({"start": "time", "time": "soon"}, "start", "must be earliest, latest, or a time"),
     ],
 )
@@ -98,7 +97,7 @@ def test_an_error_stands_at_its_field_and_nothing_is_kept(
     assert words in fault(answer.text, field), answer.text
     assert SECRET not in answer.text
     for name, value in values.items():
-        if name not in ("start", "columns", "stream", "spark"):
+        if name not in ("start", "columns", "stream"):
             assert f'name="{name}" value="{value}"' in answer.text  # what was written stays
     assert served.operations.all() == []
 
@@ -146,35 +145,31 @@ def test_no_file_of_the_server_is_read(served: Served, browser: NewBrowser) -> N
 @pytest.mark.slow
 def test_alter(served: Served, browser: NewBrowser, tmp_path: Path) -> None:
     sink = {"type": "sql", "url": URL, "table": "{keyspace}.{table}"}
-    stream, spark = {"trigger_seconds": 5}, {"spark.executor.memory": "2g", "spark.executor.instances": 2}
+    stream: dict[str, object] = {"trigger_seconds": 5}
     columns = {"email": "mask"}
-    asked = Asked(table="shop.orders", name="warehouse", sink=sink, columns=columns, stream=stream, spark=spark)
+    asked = Asked(table="shop.orders", name="warehouse", sink=sink, columns=columns, stream=stream)
     identity = served.operations.subscribe(asked)[0]["id"]
     operator = browser(Role.OPERATE)
     text = operator.get(f"{ONE}/alter").text
     assert SECRET not in text
     assert 'value="{keyspace}.{table}"' in text
     assert "trigger_seconds = 5" in text
-    properties = "spark.executor.instances = 2\nspark.executor.memory = 2g"
-    assert properties in text
     unchanged = {"sink.table": "{keyspace}.{table}", "columns": "email = mask", "stream": "trigger_seconds = 5"}
-    unchanged["spark"] = properties
     assert 'id="snapshot-initial" name="snapshot" value="initial" checked' in text
     assert "snapshot = initial" not in text
     operator.post(f"{ONE}/alter", **unchanged, anyway="1")
     assert served.operations.audit(None, 1)[0]["operation"] == "alter"
-    assert served.operations.details("warehouse")["spark"] == spark
     assert served.site.subscriptions.settings(identity)["url"] == URL
     operator.get(f"{ONE}/alter")
     other = f"sqlite:///{tmp_path / 'other.db'}"
     changed = {"sink.table": "", "sink.url": other, "sink.on_drop": "clear", "where": "id > 1", "stream": ""}
-    changed |= {"spark": "spark.executor.memory = 3g", "snapshot": "never"}
+    changed["snapshot"] = "never"
     assert "Altered." in operator.post(f"{ONE}/alter", **changed, columns="email = drop", anyway="1").text
     details = served.operations.details("warehouse")
     assert served.site.subscriptions.settings(identity) == {"type": "sql", "url": other, "on_drop": "clear"}
-    kept = {"snapshot": "never"}  # which the form asks for in words of its own
-    assert (details["where"], details["columns"], details["stream"]) == ("id > 1", {"email": "drop"}, kept)
-    assert details["spark"] == {"spark.executor.memory": "3g"}
+    # The form asks for `snapshot` in words of its own.
+    expected = ("id > 1", {"email": "drop"}, {"snapshot": "never"})
+    assert (details["where"], details["columns"], details["stream"]) == expected
     operator.get(f"{ONE}/alter")
     wrong = operator.post(f"{ONE}/alter", **{"sink.on_drop": "burn", "anyway": "1"})
     assert (wrong.status_code, fault(wrong.text, "sink.on_drop") != "") == (422, True)

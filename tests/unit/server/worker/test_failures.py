@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace_common.unreachable import problem_and_remedy, unreachable
-from tailrace_server.worker.failures import Failure, ended, waiting
+from tailrace_server.worker.failures import Failure, ended, uncopied, waiting
 from tailrace_spark.job.progress import Trouble
 from tests.unit.server.requests import subscription
 
@@ -18,6 +18,12 @@ def test_a_kafka_that_hangs_is_a_failure_with_a_reason() -> None:
         f"Kafka does not answer: {SILENCE}",
         "Start Kafka or fix kafka.bootstrap.servers. The worker must reach it.",
     )
+
+
+def test_tables_that_are_not_copied_are_named_with_what_begins_them_again() -> None:
+    failure = uncopied(subscription(), "shop.people: Cassandra masks shop.people.name for this role")
+    assert failure.reason.startswith("existing rows are not copied of shop.people: Cassandra masks")
+    assert f"`tailrace reset {subscription().reference} --snapshot`" in failure.action
 
 
 def test_what_its_batch_failed_of_comes_first() -> None:

@@ -97,3 +97,27 @@ def test_which_topics_are_read(table: str, read: list[str], left: list[str]) -> 
     assert [name for name in left if re.fullmatch(pattern, topic(name))] == []
     assert not re.fullmatch(pattern, "axb.c.shop.orders")
     assert not re.fullmatch(pattern, "a-b.c.schemas")
+
+
+CUT = [("k" * 48, "t" * 222), ("k" * 48, "t" * 218 + "_log"), ("K" * 48, "t" * 222), ("k" * 48, "u" * 222)]
+
+
+@pytest.mark.parametrize(
+    ("keyspace", "table", "read"),
+    [
+        ("k" * 48, "t" * 222, [0, 1]),
+        ("k" * 48, "t" * 221 + "?", [0, 1]),
+        ("k" * 48, "*_log", [0, 1, 3]),
+        ("k" * 48, "*", [0, 1, 3]),
+        ("?" * 48, "u*", [3]),
+        ("*", "u" * 222, [3]),
+        ("*", "t" * 100, []),
+        ("k" * 48, "t" * 100, []),
+    ],
+)
+def test_topics_whose_names_are_cut_are_read_too(keyspace: str, table: str, read: list[int]) -> None:
+    """With those of tables that begin alike: what is published says which table each of them is of."""
+    topics = [table_topic("a-b.c", *names, UUID(int=1)) for names in CUT]
+    wanted = subscription(table=TableName("a-b.c", keyspace, table))
+    matched = [number for number, topic in enumerate(topics) if re.fullmatch(topics_pattern(wanted), topic)]
+    assert matched == read

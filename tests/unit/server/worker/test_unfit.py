@@ -55,6 +55,11 @@ def test_a_table_without_the_column_that_routes_is_left_out() -> None:
     assert "url names {key.day}, which is not in its partition key" in unfit.reasons["shop.orders"]
 
 
+def test_tables_of_other_names_are_not_read_where_topics_begin_alike() -> None:
+    unfit = unfit_tables(None, SINK, [entry(ORDERS, 1), entry(DAYS, 2)], PATTERN, "shop.o*")
+    assert unfit == Unfit({}, frozenset({"tailrace.shop.days"}))
+
+
 @pytest.mark.slow
 @given(topics=st.sets(st.from_regex(r"[a-z.\-_]{1,6}", fullmatch=True), max_size=5), data=st.data())
 def test_a_pattern_without_topics_matches_all_others(topics: set[str], data: st.DataObject) -> None:

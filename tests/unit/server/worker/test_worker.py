@@ -66,7 +66,7 @@ class Site:
             return runs[-1]
 
         leases = Leases(self.database, CLUSTER, owner, LEASE)
-        pace = Pace(lease=LEASE, longest_pause=300, most=most, applications=1)
+        pace = Pace(lease=LEASE, longest_pause=300, most=most)
         return Worker(leases, start, pace, clock=lambda: self.now, random=lambda: 0.0)
 
     def subscribe(self, *names: str) -> list[int]:
@@ -306,7 +306,7 @@ def test_a_last_batch_that_takes_long_holds_up_no_other_subscription(site: Site)
         heir.beat()
         owners.append([site.state(identity)[1] for identity in ids])
 
-    pace = Pace(lease=LEASE, longest_pause=300, most=9, applications=1)
+    pace = Pace(lease=LEASE, longest_pause=300, most=9)
     leases = Leases(site.database, CLUSTER, "leaving", LEASE)
     worker = Worker(leases, lambda claim: Finishing(claim, look), pace, clock=lambda: site.now, random=lambda: 0.0)
     worker.beat()
@@ -358,7 +358,7 @@ def test_without_the_database_everything_ends_with_the_lease(
         return runs[-1]
 
     leases = Unreachable(site.database, CLUSTER, "w", LEASE)
-    pace = Pace(lease=LEASE, longest_pause=300, most=9, applications=1)
+    pace = Pace(lease=LEASE, longest_pause=300, most=9)
     worker = Worker(leases, start, pace, clock=lambda: site.now, random=lambda: 0.0)
     leases.late = lambda: setattr(site, "now", answered)
     worker.beat()

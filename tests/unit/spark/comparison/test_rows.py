@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, ColumnDeletion, Deletion, Marker
-from tailrace_spark.comparison.rows import ComparedRow, Kind, RowDigests, differences, removal, row_digest
+from tailrace_spark.comparison.rows import ComparedRow, Kind, RowDigests, differences, removal, repair_of, row_digest
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.rowstate.row import RowState, merge, state_of
 from tailrace_spark.rowstate.visible import visible
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import OF_ANY_BYTES, row_changes
 from tests.unit.spark.rowstate import counters
+from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
 
 TABLE = table({"id": "int"}, {"c": "int"}, {"s": "text"}, {"v": "text", "w": "int", "m": "map<text, int>"})
@@ -138,3 +139,12 @@ def test_each_kind_of_difference_is_told_with_its_columns() -> None:
     statics = {(b"k", STATIC): ComparedRow((b"a",), 7, ())}, {(b"k", STATIC): ComparedRow((b"b",), 7, ())}
     [item] = differences(TABLE, *statics).values()
     assert (item.static, item.columns) == (True, ("s",))
+
+
+def test_a_repair_s_changes_have_places_that_every_store_of_dead_letters_takes() -> None:
+    """MySQL's has 255 characters for a topic."""
+    places = {
+        change.record_id.key for of in LONG_NAMES for change in repair_of(of, [Log(of).delete((1,), (), 5)]).changes
+    }
+    assert len(places) == len(LONG_NAMES)
+    assert max(len(topic) for topic, _, _ in places) == 249

@@ -236,5 +236,27 @@ def test_sinks_name_what_they_write_by_the_conventions(
     assert SECRET not in str(dataset)
 
 
+@pytest.mark.parametrize(
+    ("section", "before", "longest"),
+    [
+        ({"type": "sql", "url": "postgresql://db/shop"}, "shop.public.", 63),
+        ({"type": "sql", "url": "mariadb://db/shop"}, "shop.", 64),
+        ({"type": "kafka"}, "", 249),
+        ({"type": "delta", "path": "s3://bucket/lake"}, "lake/", 255),
+        ({"type": "files", "path": "/data"}, "/data/", 255),
+        ({"type": "iceberg", "path": "/data"}, f"/data/{'k' * 48}/", 255),
+        ({"type": "log-tables", "contact_points": ["10.0.0.1"]}, f"{'k' * 48}.", 48),
+        ({"type": "cassandra", "contact_points": ["10.0.0.1"], "keyspace": "{keyspace}_copy"}, "", 48 + 1 + 222),
+        ({"type": "opensearch", "url": "https://search"}, "", 255),
+    ],
+)
+def test_the_longest_names_are_cut_as_sinks_cut_them(section: dict[str, Any], before: str, longest: int) -> None:
+    sink = Settings.model_validate({"sink": {"x": section}}).sink["x"]
+    datasets = [sink.dataset(SourceTable("k" * 48, "t" * 221 + last, "pre", "k:9")) for last in "ab"]
+    names = {dataset.name.removeprefix(before) for dataset in datasets if dataset is not None}
+    assert len(names) == 2
+    assert max(map(len, names)) <= longest
+
+
 def test_every_type_of_sink_is_looked_at() -> None:
     assert {section["type"] for section, _ in SINKS} == SINK_TYPES.keys()

@@ -12,6 +12,7 @@ from tailrace_schemas.change import Change, Deletion
 from tailrace_spark.rowstate.images import Image, Images, Values
 from tailrace_spark.rowstate.partition import Clustering, Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
+from tests.properties import examples
 from tests.unit.spark.cassandra import Log, clustering_of
 from tests.unit.spark.changes import OF_ANY_BYTES, deletions, partition_changes
 from tests.unit.tables import table
@@ -127,7 +128,7 @@ def follow(rows: Rows, images: list[Image]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(updates, st.lists(st.integers(8, 12), min_size=6, max_size=6), hidings)
 def test_images_in_a_row_end_in_what_is_visible(
     history: list[list[Change]], clock: list[int], truncations: list[Deletion | None]
@@ -148,7 +149,7 @@ def test_images_in_a_row_end_in_what_is_visible(
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(updates, st.randoms(use_true_random=False))
 def test_the_order_of_updates_does_not_show_in_the_end(history: list[list[Change]], random: Random) -> None:
     ends = []

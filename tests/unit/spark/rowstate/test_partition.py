@@ -14,6 +14,7 @@ from tailrace_schemas.clustering import clustering_key
 from tailrace_spark.rowstate.deletions import NOTHING_DELETED, merge_partitions
 from tailrace_spark.rowstate.partition import ClusteringBytes, Partition, PartitionRow, deletions_of
 from tailrace_spark.rowstate.row import RowState, state_of
+from tests.properties import examples
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import PLAIN, deletions, partition_changes
 from tests.unit.spark.rowstate import counters
@@ -51,7 +52,7 @@ def model(changes: list[Change]) -> Partition:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(histories, st.randoms(use_true_random=False))
 def test_any_order_gives_what_all_changes_together_say(changes: list[Change], random: Random) -> None:
     shuffled = changes + changes[: len(changes) // 2]
@@ -60,7 +61,7 @@ def test_any_order_gives_what_all_changes_together_say(changes: list[Change], ra
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(st.lists(counters.changes, max_size=6), st.lists(deletions, max_size=2), st.randoms(use_true_random=False))
 def test_counters_and_deletions_of_partitions_in_any_order(
     changes: list[Change], whole: list[Deletion], random: Random
@@ -75,7 +76,7 @@ def test_counters_and_deletions_of_partitions_in_any_order(
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(histories, histories)
 def test_exactly_what_a_change_touches_is_told(known: list[Change], changes: list[Change]) -> None:
     partition = absorbed(known)
@@ -89,7 +90,7 @@ def test_exactly_what_a_change_touches_is_told(known: list[Change], changes: lis
         assert partition.absorb(change) == []
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(histories, deletions)
 def test_a_truncation_takes_what_it_covers(known: list[Change], truncated: Deletion) -> None:
     partition, whole = absorbed(known), absorbed(known)

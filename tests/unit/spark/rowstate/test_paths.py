@@ -95,7 +95,7 @@ edits = st.builds(change, st.just("s"), decimals, st.integers(0, 3), st.sampled_
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(st.lists(edits, max_size=6), st.randoms(use_true_random=False))
 def test_any_order_gives_one_state(changes: list[Change], random: Random) -> None:
     state = RowState()

@@ -26,10 +26,11 @@ from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.held import Record, hold
+from tests.properties import examples
 from tests.support.shop import ORDERS, one_change
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, broken
-from tests.unit.spark.sinks.hostile import FIELDS, NAMES, TYPES, WRITE_TIMES, extremes, row
+from tests.unit.spark.sinks.hostile import FIELDS, LONG_NAMES, NAMES, TYPES, WRITE_TIMES, extremes, row
 from tests.unit.tables import table
 
 PLAIN = table({"id": "int"}, regular={"v": "text", "w": "int"}, keyspace="shop", name="plain", table_id=UUID(int=7))
@@ -231,6 +232,15 @@ class ChangeLogContract:
             place_of(record): forms.of(tables[record["table"]]).read(record) for record in records
         }
 
+    @pytest.mark.promise("sinks.one-table-alone")
+    def test_the_longest_names_fit_and_are_told_apart(self, stores: Callable[[], Outside]) -> None:
+        outside, tables, forms = stores(), {str(of): of for of in (*LONG_NAMES, PLAIN)}, ChangeForms()
+        piece = Topic().piece(*[Log(of).insert((1,), (), 1, v=of.name[-1]) for of in tables.values()])
+        assert deliver(outside, piece) == Summary(3, 3, 0)
+        records = once(outside.records())
+        found = {place_of(record): forms.of(tables[record["table"]]).read(record) for record in records}
+        assert found == delivered_by(piece)
+
     @pytest.mark.promise("sinks.extreme-values")
     def test_write_times_at_the_ends_go_out(self, stores: Callable[[], Outside]) -> None:
         outside, topic, log = stores(), Topic(), Log(PLAIN)
@@ -372,7 +382,8 @@ class ChangeLogContract:
 
     @pytest.mark.slow
     @settings(
-        max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+        max_examples=examples(4),
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )
     @given(st.lists(one_change, min_size=1, max_size=12), st.integers(0, 11), st.booleans())
     def test_what_goes_out_replayed_is_the_row_state(

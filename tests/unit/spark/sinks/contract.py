@@ -57,6 +57,14 @@ class Database:
         inspector = sa.inspect(self.engine)
         return {*inspector.get_table_names(), *inspector.get_view_names()}
 
+    def clear(self) -> None:
+        """Drop every view and table."""
+        inspector, quote = sa.inspect(self.engine), self.engine.dialect.identifier_preparer.quote
+        with self.engine.begin() as connection:
+            for kind, names in (("VIEW", inspector.get_view_names()), ("TABLE", inspector.get_table_names())):
+                for name in names:
+                    connection.exec_driver_sql(f"DROP {kind} {quote(name)}")
+
     def everything(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every row of every table and view, as bytes and text."""
         quote = self.engine.dialect.identifier_preparer.quote

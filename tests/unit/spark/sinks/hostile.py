@@ -169,6 +169,15 @@ WRITE_TIMES: Final = (-(2**63) + 1, -(2**53) - 1, -1, 0, 2**53 + 1, 2**63 - 1)
 """Of USING TIMESTAMP: the first and the last that Cassandra takes, and what a floating-point number cannot hold."""
 
 
+LONG_NAMES: Final = tuple(
+    table(
+        {"id": "int"}, regular={"v": "text"}, keyspace="k" * 48, name="t" * 221 + last, table_id=UUID(int=200 + number)
+    )
+    for number, last in enumerate("ab")
+)
+"""Tables with the longest names that Cassandra has, which differ in their last letter."""
+
+
 def extremes() -> list[Change]:
     """Rows in which each column of TYPES has each value of EXTREMES once at least, alone and in collections."""
     columns = {one.name: one for one in TYPES.regular}

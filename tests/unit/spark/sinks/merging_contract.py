@@ -27,11 +27,12 @@ from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.held import Record, hold
+from tests.properties import examples
 from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import broken, delivered, piece
-from tests.unit.spark.sinks.hostile import TYPES, WRITE_TIMES, extremes
+from tests.unit.spark.sinks.hostile import LONG_NAMES, TYPES, WRITE_TIMES, extremes
 from tests.unit.tables import table
 
 WIDE = table(
@@ -209,7 +210,7 @@ class MergingContract:
 
     @pytest.mark.slow
     @settings(
-        max_examples=15, deadline=None,
+        max_examples=examples(6), deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )  # fmt: skip
     @given(
@@ -293,6 +294,12 @@ class MergingContract:
         assert (done.changes + done.dead_letters, done.deferred) == (len(changes) + 1, 0)
         assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
         assert len(followed.rows(TYPES, "id")) == len(changes) - followed.dead_letters() >= 1
+
+    @pytest.mark.promise("sinks.one-table-alone")
+    def test_the_longest_names_fit_and_are_told_apart(self, followed: Followed) -> None:
+        changes = [Log(of).insert((1,), (), 1, v=of.name[-1]) for of in LONG_NAMES]
+        assert write(followed, *changes, Log(PLAIN).insert((1,), (), 1, v="c")) == Summary(3, 3, 0)
+        assert [followed.rows(of, "id", "v") for of in (*LONG_NAMES, PLAIN)] == [[(1, letter)] for letter in "abc"]
 
     @pytest.mark.promise("sinks.extreme-values")
     def test_write_times_at_the_ends_merge_as_all_others(self, followed: Followed) -> None:

@@ -144,7 +144,7 @@ class RowFilterContract:
     @pytest.mark.promise("shaping.row-filter")
     @pytest.mark.slow
     @settings(
-        max_examples=examples(12), deadline=None,
+        max_examples=examples(4), deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
     )  # fmt: skip
     @given(

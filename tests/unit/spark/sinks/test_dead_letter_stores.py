@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 
+from tailrace_schemas.topics import table_topic
 from tailrace_spark.batch.dead_letters import DeadLetterStore
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
@@ -15,6 +17,8 @@ from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.state_store.tables import CATALOG
 from tests.unit.spark.sinks.cassandra.log.cluster import Cluster
+
+LONG = "k" * 48
 
 
 def letter(partition: int, offset: int, reason: str = "why", message: bytes = b"\x00\xffa") -> DeadLetter:
@@ -30,7 +34,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DeadLetter
     if request.param == "file":
         yield DeadLetterFile(tmp_path / "letters.jsonl")
     elif request.param == "cassandra":
-        yield CassandraDeadLetters(Cluster(), "t", lambda keyspace: keyspace)
+        yield CassandraDeadLetters(Cluster(frozenset({"shop", LONG})), "t", lambda keyspace: keyspace)
     else:
         engine = sa.create_engine("sqlite://")
         with engine.begin() as connection:
@@ -49,6 +53,14 @@ def test_they_are_listed_by_place_whatever_the_order_they_came_in(store: DeadLet
     assert [(one.message, one.record_id.schema_id) for one in listed] == [
         (one.message, one.record_id.schema_id) for one in IN_ORDER
     ]
+
+
+def test_those_of_the_longest_names_are_kept(store: DeadLetterStore) -> None:
+    """Kafka has no topic of such a name, so its end is cut off."""
+    topic = table_topic("t", LONG, "t" * 222, UUID(int=1))
+    letters = [DeadLetter(RecordId(topic, 0, 7, b"\1"), "why", b"a")]
+    store.put(letters)
+    assert list(store.list(None, 9)) == letters
 
 
 def test_the_log_says_how_many_where_the_first_is_and_what_to_do(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from errno import ENAMETOOLONG
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
 from tailrace_schemas.errors import (
@@ -12,6 +16,10 @@ from tailrace_schemas.errors import (
     ServiceError,
     SettingsError,
 )
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.delta.store import DeltaStore
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
+from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.table_faults import (
     REMEMBERED_SECONDS,
     Refusals,
@@ -33,7 +41,8 @@ class PanicException(BaseException):
     [
         KeyError("x"), TypeError("x"), ValueError("x"), OverflowError("x"), RecursionError("x"), Exception("x"),
         RuntimeError("x"), UnicodeDecodeError("utf-8", b"", 0, 1, "x"), DecodeError("x"), CorruptError("x"),
-        TableRefusedError("x"), SchemaRefusedError("x"), PanicException("x"),
+        TableRefusedError("x"), SchemaRefusedError("x"), PanicException("x"), OSError(ENAMETOOLONG, "x"),
+        OSError("Error: Os { code: 36, kind: InvalidFilename, message: \"File name too long\" }"),
     ],
     ids=lambda error: type(error).__name__,
 )  # fmt: skip
@@ -51,6 +60,16 @@ def test_an_exception_of_any_type_is_its_table_s(error: BaseException) -> None:
 )  # fmt: skip
 def test_what_says_that_the_store_does_not_answer_is_not(error: BaseException) -> None:
     assert not is_of_table(error)
+
+
+def test_a_name_that_a_directory_cannot_have_is_its_table_s(tmp_path: Path) -> None:
+    """Whatever each library says of it; none of them may hold the others up for ever."""
+    name, lake = "n" * 256, DeltaStore(DeltaSinkSettings(path=str(tmp_path / "delta")))
+    files = FileStore.of(FilesSinkSettings(path=str(tmp_path / "files")))
+    rows = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int32())]), [])
+    for use in (lambda: lake.append(name, None, rows, {}), lambda: files.open(f"{name}/a.parquet")):
+        with pytest.raises(TableRefusedError, match="File name too long"):
+            use()
 
 
 @pytest.mark.parametrize(

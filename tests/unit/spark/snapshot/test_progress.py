@@ -141,6 +141,19 @@ def test_requests_are_taken_once_and_concern_their_table_alone() -> None:
     assert started.active
 
 
+@pytest.mark.promise("snapshot.unreadable")
+def test_one_that_waits_lets_the_others_go_first_and_says_why_until_it_goes_on() -> None:
+    snapshots = Snapshots().with_initial(["shop.orders", "shop.lines"], iter(["a", "b"]).__next__, 1.0)
+    snapshots = snapshots.put(snapshots.tables[0].begun("x", 2.0, {}, 0).planned([WHOLE]))
+    waits = snapshots_from_json(snapshots.waiting("a", "no page in time").to_json())
+    assert waits.current() == waits.find("b")
+    assert status_row(waits.find("a"))["reason"] == "no page in time"
+    assert waits.waiting("a", "no page in time") == waits
+    alone = waits.put(waits.find("b").over(State.DONE, 3.0))
+    assert alone.current() == alone.find("a")
+    assert status_row(alone.find("a").written(1, 1, 1.0, 1))["reason"] is None
+
+
 @pytest.mark.slow
 @pytest.mark.promise("snapshots.read-back")
 def test_which_tables_were_read_is_known_after_many_more_snapshots() -> None:

@@ -11,7 +11,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.snapshot.pace import Fault, Patience, RowRate
 from tailrace_spark.snapshot.page_size import PageSize
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
-from tailrace_spark.snapshot.reading import Clock, Page, PageError, RangeReader
+from tailrace_spark.snapshot.reading import Clock, Page, PageError, RangeReader, UnreadableError
 from tests.unit.spark.snapshot.pages import columns_page
 
 PIECES = [Piece(TokenRange(0, 100), ("a", "b")), Piece(TokenRange(100, 200), ("b",))]
@@ -57,10 +57,16 @@ class Request:
 
 @dataclass
 class Cluster:
-    """Has a row for each number; `faults` happen to the requests that come next, None lets one pass."""
+    """Has a row for each number; `faults` happen to the requests that come next, None lets one pass.
+
+    Of rows behind `marked` a page of more than `most_rows` fails, at all nodes or at those that are `damaged`.
+    """
 
     faults: list[Fault | None] = field(default_factory=list)
     down: set[str | None] = field(default_factory=set)
+    marked: int = 1 << 30
+    most_rows: int = 1 << 30
+    damaged: set[str | None] | None = None
     row_octets: int = 100
     requests: list[Request] = field(default_factory=list)
     pending: int = 0
@@ -80,6 +86,9 @@ class Cluster:
         fault = self.faults.pop(0) if self.faults else None
         if request.host in self.down:
             fault = Fault.UNREACHABLE
+        hurt = self.damaged is None or request.host in self.damaged
+        if hurt and request.rows > self.most_rows and request.begin + request.rows > self.marked:
+            raise PageError(Fault.FAILED, "1 failures: READ_TOO_MANY_TOMBSTONES from /127.0.0.1:7000")
         if fault is not None:
             raise PageError(fault, "in vain")
 
@@ -94,7 +103,7 @@ def reader(
     stays: bool = False,
 ) -> RangeReader:
     size, pace, patience = PageSize(rows, octets), RowRate(rate, time.seconds), Patience(4, 1.0, 5.0)
-    return RangeReader(cluster, "SELECT", size, pace, patience, time.clock(), stays=stays)
+    return RangeReader(cluster, "shop.orders", "SELECT", size, pace, patience, time.clock(), stays=stays)
 
 
 def numbers(pages: Iterable[Page]) -> list[int]:
@@ -127,7 +136,37 @@ def test_a_timeout_halves_the_page_and_asks_for_the_same_one_again() -> None:
         (80, 40),
         (80, 20),
     ]
-    assert time.waits == [1.0, 2.0]
+    assert time.waits == [1.0, 1.0]
+
+
+@pytest.mark.promise("snapshot.unreadable")
+@pytest.mark.parametrize("most_rows", [1, 4, 7])
+def test_rows_between_tombstones_come_by_pages_that_are_small_enough(most_rows: int) -> None:
+    """Pages of ten fail, and those of four do not: more tombstones than a node passes over stand between the rows."""
+    cluster = Cluster(marked=50, most_rows=most_rows)
+    assert numbers(reader(cluster, Time(), rows=80).pages(PIECES)) == list(range(200))
+    assert any(request.rows == 80 for request in cluster.requests)
+
+
+@pytest.mark.promise("snapshot.unreadable")
+def test_a_row_that_no_page_has_ends_the_read_with_its_table_and_what_to_do() -> None:
+    cluster, time = Cluster(marked=50, most_rows=0), Time()
+    with pytest.raises(UnreadableError) as refused:
+        numbers(reader(cluster, time, rows=80).pages(PIECES))
+    words = str(refused.value)
+    assert "tokens (0, 100] of shop.orders cannot be read, not even a row at a time: " in words
+    assert "READ_TOO_MANY_TOMBSTONES from /127.0.0.1:7000" in words
+    assert "raise that, or compact the table" in words
+    sizes = [request.rows for request in cluster.requests]
+    assert sizes[-4:] == [1, 1, 1, 1]  # as often as `attempts` says, and no more
+    assert len(sizes) < 30
+
+
+@pytest.mark.promise("snapshot.unreadable")
+def test_what_one_replica_fails_at_is_asked_of_the_next_one() -> None:
+    cluster = Cluster(marked=50, most_rows=0, damaged={"a"})
+    assert numbers(reader(cluster, Time()).pages(PIECES[:1])) == list(range(100))
+    assert {request.host for request in cluster.requests if request.begin > 50} == {"b"}
 
 
 @pytest.mark.promise("snapshot.limits")
@@ -148,10 +187,13 @@ def test_a_range_of_a_dead_node_is_read_at_the_next_replica_and_in_the_end_anywh
 
 
 def test_after_all_attempts_the_task_fails_and_names_the_range() -> None:
-    cluster, time = Cluster([None, *[Fault.TIMEOUT] * 4]), Time()
-    with pytest.raises(ServiceError, match=r"tokens \(0, 100\] cannot be read after 4 attempts: in vain"):
+    cluster, time = Cluster([None, *[Fault.TIMEOUT] * 7]), Time()
+    with pytest.raises(
+        ServiceError, match=r"tokens \(0, 100\] of shop.orders cannot be read after 4 attempts: in vain"
+    ):
         numbers(reader(cluster, time).pages(PIECES))
-    assert time.waits == [1.0, 2.0, 4.0]
+    assert [request.rows for request in cluster.requests[1:]] == [10, 5, 2, 1, 1, 1, 1]
+    assert time.waits == [1.0, 1.0, 1.0, 1.0, 2.0, 4.0]
 
 
 @pytest.mark.promise("snapshot.limits")
@@ -169,7 +211,7 @@ def test_pages_have_few_bytes_whatever_their_rows_have() -> None:
     assert {request.rows for request in cluster.requests[1:]} == {20}
 
 
-def size_after(*events: Callable[[PageSize], None]) -> int:
+def size_after(*events: Callable[[PageSize], object]) -> int:
     size = PageSize(5000, 1 << 20)
     for event in events:
         event(size)
@@ -181,8 +223,8 @@ def test_pages_grow_fourfold_up_to_what_was_asked_for() -> None:
         size.took(size.rows, size.rows * 10)
 
     assert [size_after(*[page] * count) for count in range(5)] == [200, 800, 3200, 5000, 5000]
-    assert size_after(*[PageSize.timed_out] * 9) == 10
-    assert size_after(*[PageSize.timed_out] * 9, page) == 40
+    assert size_after(*[PageSize.halve] * 9) == 1
+    assert size_after(*[PageSize.halve] * 9, page) == 4
 
 
 def test_a_reader_that_stays_asks_no_other_node_for_one_that_is_down() -> None:

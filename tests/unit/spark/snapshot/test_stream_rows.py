@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tailrace_spark.snapshot.stream_rows
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.tokens import partition
 from tailrace_spark.snapshot.page_records import ROW_BITS
-from tailrace_spark.snapshot.stream_rows import RoundPosition, distinct_offsets
+from tailrace_spark.snapshot.reading import UnreadableError
+from tailrace_spark.snapshot.settings import SnapshotSettings
+from tailrace_spark.snapshot.stream_rows import RoundPosition, RoundReader, distinct_offsets
+from tests.unit.tables import table
 
 
 def test_rounds_have_offsets_of_their_own_and_records_the_partition_of_their_slot_or_token() -> None:
@@ -20,6 +28,25 @@ def test_rounds_have_offsets_of_their_own_and_records_the_partition_of_their_slo
     assert RoundPosition("t", 0, 5).partition(2**62, 3) == partition(2**62, 5)
 
 
+@pytest.mark.promise("snapshot.unreadable")
+@pytest.mark.parametrize(
+    ("error", "final"), [(ServiceError("no page in time"), False), (UnreadableError("too many tombstones"), True)]
+)
+def test_a_slot_that_cannot_be_read_says_why_and_whether_it_ever_will_be(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, final: bool
+) -> None:
+    def reader(*_: object, **__: object) -> object:
+        raise error
+
+    monkeypatch.setattr(tailrace_spark.snapshot.stream_rows, "range_reader", reader)
+    definition = json.dumps(table_to_json(table({"id": "int"}, name="orders", keyspace="shop")))
+    settings = SnapshotSettings(table="shop.orders", rows="changes")
+    rounds = RoundReader(settings, definition, (5, 0), "dc1", ((), ()), RoundPosition("t", 0, None), ((0, 1),))
+    batches = list(rounds.rows([pa.record_batch({"id": [0]})]))
+    rows = [row for batch in batches for row in batch.select(["slot", "problem", "final"]).to_pylist()]
+    assert rows == [{"slot": slot, "problem": str(error), "final": final} for slot in (0, 1)]
+
+
 places = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=40)
 
 
@@ -27,14 +54,14 @@ places = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=40)
 @given(places, st.integers(1, 7))
 def test_rows_of_one_offset_get_the_next_ones_in_order(rows: list[tuple[int, int]], size: int) -> None:
     ordered = sorted(rows)
-    table = pa.table(
+    records = pa.table(
         {
             "partition": pa.array([row[0] for row in ordered], pa.int32()),
             "offset": pa.array([row[1] for row in ordered], pa.int64()),
             "row": pa.array(range(len(ordered)), pa.int32()),
         }
     )
-    result = [row for batch in distinct_offsets(table.to_batches(max_chunksize=size)) for row in batch.to_pylist()]
+    result = [row for batch in distinct_offsets(records.to_batches(max_chunksize=size)) for row in batch.to_pylist()]
     taken: dict[int, int] = {}
     expected = []
     for number, (of, offset) in enumerate(ordered):

@@ -50,7 +50,7 @@ def _assign(table: StreamTable, rows: list[tuple[int, int]]) -> AssignmentColumn
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(
     generations(),
     st.none() | st.integers(-6_000, 6_000),

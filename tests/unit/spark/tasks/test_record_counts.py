@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace_schemas.topics import table_topic
 from tailrace_spark.tasks.outcome import RecordCounts
-from tailrace_spark.tasks.record_counts import all_owned, owners
+from tailrace_spark.tasks.record_counts import all_owned, owners, tables_of
 
 TOKENS = st.integers(-(1 << 63), (1 << 63) - 1)
 
@@ -30,6 +33,17 @@ def test_keys_of_a_partition_that_the_topic_had_before_it_grew_are_not_its_alone
     assert not all_owned(records((low, "insert"), (high, "delete")), 0, 2)
     assert all_owned(records((high, "truncate"), (low, "insert")), 0, 2)
     assert all_owned(records((None, None)), 7, 8)
+
+
+def test_changes_are_counted_by_table_or_by_the_topic_that_does_not_say_which_it_is() -> None:
+    """A topic's name is cut where it is too long; a snapshot's is marked."""
+    cut = table_topic("p", "k" * 48, "t" * 222, UUID(int=1))
+    rows = [
+        ("ks", "a", "p.ks.a", 5), ("ks", "a", "p.ks.a@s1", 7), ("ks", "b", "p.ks.b", 1), (None, None, cut, 3),
+        (None, None, f"{cut}@s1", 2), (None, None, "p.other", None),
+    ]  # fmt: skip
+    columns = dict(zip(("keyspace", "table", "topic", "written"), zip(*rows, strict=True), strict=True))
+    assert tables_of(pa.table(columns)) == {"ks.a": (2, 7), "ks.b": (1, 1), cut: (2, 3)}
 
 
 def test_counts_add_up() -> None:

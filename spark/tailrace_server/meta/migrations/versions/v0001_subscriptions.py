@@ -37,7 +37,7 @@ def upgrade() -> None:
         sa.Column("changed", sa.BigInteger, nullable=False),
         sa.Column("who", exact(200), nullable=False),
         sa.Column("operation", exact(32), nullable=False),
-        sa.Column("subject", exact(300), nullable=False),
+        sa.Column("subject", exact(400), nullable=False),
         sa.Column("before_json", long_text()),
         sa.Column("after_json", long_text()),
     )
@@ -49,7 +49,7 @@ def _subscribe() -> None:
         sa.Column("id", sa.Integer, primary_key=True),
         sa.Column("cluster", exact(100), nullable=False),
         sa.Column("keyspace_name", exact(100), nullable=False),
-        sa.Column("table_name", exact(100), nullable=False),
+        sa.Column("table_name", exact(222), nullable=False),
         sa.Column("name", exact(64), nullable=False),
         sa.Column("ended", sa.Integer, nullable=False),
         sa.Column("sink_type", exact(64), nullable=False),

@@ -8,7 +8,7 @@ from tailrace_server.meta.migrations.alterations import add_column
 from tailrace_server.meta.tables import long_text
 
 revision = "0005"
-down_revision = "0004"
+down_revision = "0003"
 
 
 def upgrade() -> None:

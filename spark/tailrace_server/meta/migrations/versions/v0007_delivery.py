@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from tailrace_server.meta.migrations.alterations import create_table
 
 revision = "0007"
-down_revision = "0006"
+down_revision = "0005"
 
 
 def upgrade() -> None:

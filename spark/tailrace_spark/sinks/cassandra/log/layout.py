@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace_common.sections.template import fit
 from tailrace_schemas.cql.types import CqlType, freeze, quote_identifier
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import VIEW, Column, Table
@@ -76,16 +76,12 @@ def log_table(table: Table, keyspace: str) -> LogTable:
             columns[deleted(column)] = _BOOLEAN
         if column.type.multicell:
             columns[deleted_elements(column)] = CqlType("set", (path_type(column.type),), frozen=True)
-    return LogTable(keyspace, log_name(table), table, columns)
+    return LogTable(keyspace, log_name(table.name), table, columns)
 
 
-def log_name(table: Table) -> str:
-    """`<table>_scylla_cdc_log`; where that is too long for Cassandra, cut, and told apart by the table id."""
-    name = table.name + SUFFIX
-    if len(name) <= _LONGEST_NAME:
-        return name
-    digest = "_" + hashlib.sha256(table.id.bytes).hexdigest()[:6]
-    return table.name[: _LONGEST_NAME - len(SUFFIX) - len(digest)] + digest + SUFFIX
+def log_name(table: str) -> str:
+    """`<table>_scylla_cdc_log`; a table's name that is too long for that is cut, and has a hash."""
+    return fit(table, _LONGEST_NAME - len(SUFFIX)) + SUFFIX
 
 
 def deleted(column: Column) -> str:

@@ -33,7 +33,7 @@ from tailrace_spark.sinks.cassandra.log.layout import (
 from tailrace_spark.sinks.cassandra.log.rows import log_rows, write_times
 from tailrace_spark.sinks.cassandra.log.updates import Target, Update, batches_of, updates_of, was_streamed
 from tailrace_spark.sinks.cassandra.log.watermarks import Watermarks
-from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
+from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings, keyspace_name
 from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, Targets, taken
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener, WorkerStore
@@ -129,7 +129,7 @@ class LogTablesSink(CassandraSink):
                 self._targets.of(watermark.table)
             except (UnsupportedError, NoKeyspaceError):
                 continue
-            log = self._keyspace_of(watermark.table.keyspace), log_name(watermark.table)
+            log = self._keyspace_of(watermark.table.keyspace), log_name(watermark.table.name)
             rows.append((log, watermark.complete_until, watermark.waits_for))
         try:
             self._watermarks.write(rows)
@@ -269,21 +269,14 @@ class LogTablesSink(CassandraSink):
         return {name: (announced, json.dumps(table_to_json(table))) for name, (announced, table) in self._known.items()}
 
     def _target_name(self, table: Table) -> TargetName:
-        return self._keyspace_of(table.keyspace), log_name(table)
-
-    def _has_made(self, table: Table, comment: str) -> bool:
-        return base_of(comment) == str(table)
-
-    def _before_drop(self, target: TargetName) -> None:
-        self._watermarks.make(target[0])
-        self._watermarks.forget(target)
+        return self._keyspace_of(table.keyspace), log_name(table.name)
 
     def _forget(self) -> None:
         super()._forget()
         self._watermarks.look_again()
 
     def _keyspace_of(self, keyspace: str) -> str:
-        return self._keyspace.format(keyspace=keyspace)
+        return keyspace_name(self._keyspace, keyspace)
 
 
 @dataclass(frozen=True, slots=True)

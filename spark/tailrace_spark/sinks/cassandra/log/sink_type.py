@@ -27,5 +27,4 @@ LOG_TABLES: Final = SinkType(
     packages=("cassandra",),
     document="docs/log-tables.md",
     open=_open,
-    droppable=True,
 )

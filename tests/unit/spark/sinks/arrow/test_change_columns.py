@@ -30,6 +30,7 @@ from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
 from tailrace_spark.sinks.lake.history_table import Route, rows_of
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
+from tests.properties import examples
 from tests.support.every_type import COLUMNS, TABLE, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.arrow.whole_changes import (
@@ -73,14 +74,14 @@ def same_rows(changes: Sequence[Change]) -> list[Delivered]:
 
 @pytest.mark.promise("delta.values")
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(16))
 @given(st.lists(row_changes(), min_size=1, max_size=6))
 def test_columns_say_what_records_say_whatever_the_bytes(changes: list[Change]) -> None:
     same_rows(changes)
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(24))
 @given(st.lists(whole_changes(), min_size=1, max_size=6))
 def test_columns_say_what_records_say_of_any_values(changes: list[Change]) -> None:
     same_rows(changes)

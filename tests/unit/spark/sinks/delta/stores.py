@@ -24,7 +24,7 @@ from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
-from tailrace_spark.sinks.lake.store import LakeStore
+from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import DeadLetterSink, Sink, SweepingSink
 from tests import s3
@@ -132,8 +132,8 @@ class DeltaStored(DeltaLake):
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         names = self._names or [name for name in self.store.names() if name != DEAD_LETTERS]
-        found = [(name, self.rows(name)) for name in names]
-        return [record for name, rows in found if rows is not None for record in change_records(name, rows)]
+        found = [(whose(self.store.open(name)), self.rows(name)) for name in names]
+        return [record for table, rows in found if rows is not None for record in change_records(table, rows)]
 
     def dead_letters(self) -> Sequence[Mapping[str, Any]]:
         rows = self.rows(DEAD_LETTERS)
@@ -145,6 +145,11 @@ class DeltaInTasks(DeltaStored):
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         return LogInTasks(LakeHistorySink(ReplayableHistory(self.opened(dies_after, revives=revives))))
+
+
+def whose(history: LakeTable | None) -> str:
+    """The source table whose changes a history says that it has; no name of a directory tells for certain."""
+    return "" if history is None else history.says.removeprefix("Changes of ")
 
 
 class Following:

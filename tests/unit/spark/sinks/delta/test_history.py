@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from uuid import UUID
@@ -20,11 +21,14 @@ from tailrace_schemas.change_json import ChangeJson
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.arrow.date_range import LAST_MOMENT
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.lake.history import HistoryLimits
+from tailrace_spark.sinks.delta.store import DeltaStore
+from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
+from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
@@ -119,6 +123,25 @@ def test_what_is_there_is_told_behind_many_commits(tmp_path: Path) -> None:
     assert len(stored.records()) == 12
 
 
+class CaseFolding(DeltaStore):
+    """Holds `A` and `a` for one name, as Iceberg's catalogs in Hive and Glue do, and file systems of other machines."""
+
+    def uri(self, name: str) -> str:
+        return super().uri(name.lower())
+
+
+@pytest.mark.promise("lake.names")
+def test_tables_that_differ_by_case_have_histories_of_their_own_where_names_have_none(tmp_path: Path) -> None:
+    stored = local(tmp_path)
+    lower, upper = (replace(PLAIN, name=name, id=UUID(int=at)) for at, name in enumerate(("plain", "Plain")))
+    pieces = [Topic(f"t.{of}").piece(Log(of).insert((1,), (), 1, v=of.name)) for of in (lower, upper)]
+    with closing(ChangeLogSink(LakeHistory(CaseFolding(section(tmp_path))))) as sink:
+        for piece in (*pieces, *pieces):
+            sink.write([piece])
+    assert [record["table"] for record in stored.records()] == ["shop.plain", "shop.Plain"]
+    assert changes_of(stored.records(), PLAIN).keys() == delivered_by(*pieces).keys()
+
+
 @pytest.mark.promise("delta.values")
 def test_a_column_that_two_definitions_of_a_batch_add_with_other_types(tmp_path: Path) -> None:
     """As of a table that was altered, dropped and made again while the stream stood still."""
@@ -173,7 +196,7 @@ def _microseconds(stored: DeltaStored) -> list[dict[str, object]]:
 
 @pytest.mark.promise("delta.values")
 @pytest.mark.slow
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_changes())
 def test_every_value_of_every_type_is_kept(tmp_path: Path, change: Change) -> None:
     wanted = decode(ENCODER.value(change), SCHEMAS)

@@ -190,7 +190,7 @@ class StoredInTasks(Stored):
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         outlet = ReplayableFilesOutlet(self.opened(dies_after, revives=revives), self.settings)
-        return LogInTasks(FilesSink(outlet, prefix="t"))
+        return LogInTasks(FilesSink(outlet))
 
 
 def local(root: Path, **more: object) -> Stored:

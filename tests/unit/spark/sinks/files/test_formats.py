@@ -31,7 +31,7 @@ def records_of(changes: Sequence[Change]) -> list[OutgoingRecord]:
 
 @pytest.mark.slow
 @given(st.lists(whole_changes() | row_changes(), min_size=1, max_size=6))
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(24))
 def test_rows_are_those_of_the_records_in_their_order(changes: list[Change]) -> None:
     records = records_of(changes)
     rows = parquet_rows(records, TABLE, SCHEMA, delta_schema(SCHEMA))

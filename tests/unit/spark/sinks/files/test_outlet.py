@@ -30,6 +30,7 @@ from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, GoneError, hidden
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
+from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, ChangeLogContract, Topic, deliver, delivered_by
@@ -179,7 +180,7 @@ def test_more_days_than_files_may_be_open(tmp_path: Path) -> None:
 
 @pytest.mark.promise("files.values")
 @pytest.mark.slow
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row_changes())
 def test_parquet_keeps_every_value_of_every_type(tmp_path: Path, change: Change) -> None:
     wanted = decode(ENCODER.value(change), SCHEMAS)

@@ -20,7 +20,6 @@ from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
 from tests.unit.spark.sinks.files.compacting_contract import CompactingContract
-from tests.unit.spark.sinks.files.dropping_contract import DroppingContract
 from tests.unit.spark.sinks.files.stores import Stored, close_abandoned
 
 pytestmark = pytest.mark.integration
@@ -57,12 +56,6 @@ class TestFilesOnS3(ChangeLogContract):
     @pytest.fixture
     def server(self) -> str:
         return f"{package('pyarrow')}, S3 of {package('moto')}"
-
-
-@pytest.mark.promise("subscription.target-dropped")
-@pytest.mark.long
-class TestDroppingOnS3(DroppingContract):
-    pass
 
 
 @pytest.mark.promise("files.compaction")

@@ -34,7 +34,7 @@ def stored(tmp_path: Path) -> StoredInTasks:
 
 def sink_of(stored: StoredInTasks) -> FilesSink:
     """That of a driver of its own."""
-    return FilesSink(ReplayableFilesOutlet(stored.store, stored.settings), prefix="t")
+    return FilesSink(ReplayableFilesOutlet(stored.store, stored.settings))
 
 
 def planned(sink: FilesSink, number: int = 0) -> FilesTask:

@@ -20,7 +20,7 @@ _numbers = numbers()
 @pytest.mark.slow
 @pytest.mark.promise("transactions.together")
 @given(topics(), st.lists(st.integers(1, 40), max_size=4), st.lists(st.integers(0, 12), min_size=1, max_size=4))
-@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_each_mutation_is_committed_whole_and_once(
     tmp_path: Path, log: Sequence[Delivered], cuts: list[int], steps: list[int]
 ) -> None:

@@ -46,7 +46,7 @@ def refuses(request: Request) -> Answer:
 @pytest.mark.slow
 @pytest.mark.promise("transactions.together")
 @given(topics(poison=True), st.integers(0, 40), st.integers(1, 6))
-@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(16), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_requests_and_dead_letters_have_mutations_whole(
     tmp_path: Path, log: Sequence[Delivered], end: int, size: int
 ) -> None:

@@ -22,7 +22,7 @@ from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
 from tailrace_spark.sinks.protocol import DeadLetterSink, Sink, SweepingSink
-from tests.unit.spark.sinks.delta.stores import Dying, Following
+from tests.unit.spark.sinks.delta.stores import Dying, Following, whose
 from tests.unit.spark.sinks.in_tasks import InTasks, LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
@@ -80,7 +80,8 @@ class IcebergHistory(Lake):
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         names = [name for name in self.store.names() if name != DEAD_LETTERS]
-        return [record for name in names for record in change_records(name, self.rows(name))]
+        found = [(whose(self.store.open(name)), self.rows(name)) for name in names]
+        return [record for table, rows in found for record in change_records(table, rows)]
 
     def dead_letters(self) -> Sequence[Mapping[str, Any]]:
         return [{**row, "message": row["message"].hex()} for row in self.dead_letter_rows()]

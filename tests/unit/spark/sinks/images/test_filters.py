@@ -105,7 +105,7 @@ def expected(all_images: dict[int, Imaged], matches: Matches) -> dict[int, objec
 @pytest.mark.promise("shaping.row-filter")
 @pytest.mark.parametrize(("where", "matches"), CONDITIONS.items(), ids=CONDITIONS)
 @given(batches=st.lists(st.lists(one_change, min_size=1, max_size=6), min_size=1, max_size=4))
-@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_images_are_those_of_all_rows_filtered_by_what_the_rows_show(
     tmp_path: Path, where: str, matches: Matches, batches: list[list[Change]]
 ) -> None:

@@ -31,6 +31,7 @@ from tailrace_spark.sinks.images.state import LONGEST_CLUSTERING, LONGEST_KEY
 from tailrace_spark.sinks.images.store import TABLES, ImageStore
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.state_store.formats import FORMATS
+from tests.properties import examples
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
 from tests.unit.spark.sinks.contract import Database, broken, piece
@@ -456,7 +457,7 @@ def files(tmp_path: Path) -> Iterator[str]:
 
 
 FOR_ALL = settings(
-    max_examples=25,
+    max_examples=examples(10),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
 )

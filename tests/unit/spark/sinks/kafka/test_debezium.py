@@ -18,10 +18,12 @@ from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.batch.row_image import Imaged, ImageMaker, images_of_text, images_text
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, connect_type
+from tailrace_spark.sinks.kafka.outlet import KafkaTarget
 from tailrace_spark.sinks.kafka.record import KafkaRecord
-from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
+from tailrace_spark.sinks.kafka.settings import STATIC, KafkaSinkSettings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import column
+from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
 
 TOPIC = "changes.shop.cart"
@@ -299,3 +301,12 @@ def test_settings_that_do_not_go_together() -> None:
         KafkaSinkSettings.model_validate({"format": "debezium"})
     with pytest.raises(ValueError, match="cloudevents is for"):
         KafkaSinkSettings.model_validate({"format": "debezium", "images": "sqlite://", "cloudevents": "binary"})
+
+
+@pytest.mark.promise("sinks.one-table-alone")
+def test_the_longest_names_leave_room_for_the_topic_of_static_rows() -> None:
+    route = KafkaTarget(
+        name="k", prefix="p", topic="changes.{keyspace}.{table}", dead_letters="d", debezium=True
+    ).route()
+    topics = {route.of_table(of) + STATIC for of in LONG_NAMES}
+    assert (len(topics), max(map(len, topics))) == (2, 249)

@@ -136,7 +136,7 @@ def merge_as_plain(found: BatchChanges, states: State, shown: State) -> int:
 
 @pytest.mark.promise("delta.current")
 @pytest.mark.slow
-@settings(max_examples=examples(50), report_multiple_bugs=False)
+@settings(max_examples=examples(20), report_multiple_bugs=False)
 @given(batches)
 def test_states_and_rows_are_those_of_objects(arriving: list[list[tuple[Change, int | None]]]) -> None:
     """Also deletions, what expires, columns that are gone or back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -38,6 +39,7 @@ from tests.support.shop import ORDERS, PLAIN
 from tests.unit.spark.cassandra import clustering_of, key_of
 from tests.unit.spark.merge.old_records import OLD_OPENSEARCH
 from tests.unit.spark.sinks.half_configured import require_refused
+from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
 
 optional = st.none() | st.binary(max_size=300)
@@ -70,6 +72,31 @@ def test_half_configured_it_is_refused(tmp_path: Path, given: dict[str, object],
     section = {"url": "https://search:9200", **given}
     lines = [f"{name} = {value if isinstance(value, int) else repr(value)}" for name, value in section.items()]
     require_refused(tmp_path, "opensearch", "\n".join(lines), words)
+
+
+@pytest.mark.promise("sinks.one-table-alone")
+@pytest.mark.parametrize(
+    ("template", "keyspace", "table", "index"),
+    [
+        ("{keyspace}.{table}", "Shop", "Orders", "shop.orders"),
+        ("{keyspace}.{table}", "_shop", "orders", "shop.orders"),
+        ("{table}", "shop", "_orders", "orders"),
+        ("{table}", "shop", "_", "table"),
+    ],
+)
+def test_an_index_has_a_name_that_servers_take(template: str, keyspace: str, table: str, index: str) -> None:
+    """Without a name, requests would be about all indexes."""
+    assert settings(index=template).index_of(keyspace, table) == index
+
+
+@pytest.mark.promise("sinks.one-table-alone")
+@pytest.mark.parametrize("template", ["{keyspace}.{table}", "a.{table}.{keyspace}.z", "{table}-{table}"])
+def test_the_longest_names_are_found_again_and_told_apart(template: str) -> None:
+    """What expires is looked for in all indexes, by a pattern of the template."""
+    indexes = {settings(index=template).index_of(of.keyspace, of.name) for of in LONG_NAMES}
+    assert len(indexes) == 2
+    assert max(map(len, indexes)) <= 230
+    assert all(fnmatchcase(index, template.format(keyspace="*", table="*")) for index in indexes)
 
 
 def test_secrets_are_in_no_repr_and_read_from_files(tmp_path: Path) -> None:

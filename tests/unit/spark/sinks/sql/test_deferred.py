@@ -18,6 +18,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.sql.deferred import deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.properties import examples
 from tests.support.expiry import Time
 from tests.support.shop import PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
@@ -148,7 +149,7 @@ def test_a_truncation_of_a_table_that_waits(database: Database, upto: Position |
 
 
 @pytest.mark.slow
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(one_change, assignments), min_size=1, max_size=6))
 def test_what_is_kept_is_what_was_said(changes: list[tuple[Change, Assignment | None]]) -> None:
     all_of_them = [delivered(change, assignment) for change, assignment in changes]

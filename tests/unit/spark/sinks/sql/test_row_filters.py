@@ -85,7 +85,7 @@ def filtered(sink: SqlSink, where: str) -> SqlSink:
 
 @pytest.mark.slow
 @pytest.mark.promise("shaping.row-filter")
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(one_change, min_size=1, max_size=5), min_size=1, max_size=6), st.sampled_from(CONDITIONS))
 def test_the_table_is_what_where_finds_in_one_of_all_rows(
     database: Database, batches: list[list[Change]], condition: tuple[str, str]
@@ -96,7 +96,7 @@ def test_the_table_is_what_where_finds_in_one_of_all_rows(
 
 @pytest.mark.slow
 @pytest.mark.promise("shaping.row-filter")
-@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(one_change, min_size=1, max_size=5), min_size=1, max_size=4), st.sampled_from(CONDITIONS))
 def test_tasks_filter_the_same_rows(
     server_database: Database, batches: list[list[Change]], condition: tuple[str, str]
@@ -106,10 +106,9 @@ def test_tasks_filter_the_same_rows(
 
 def _agree(database: Database, batches: list[list[Change]], condition: tuple[str, str], *, by_tasks: bool) -> None:
     now = [10]
+    database.clear()
     part, whole = (SqlSink(database.url, f"{name}_{{table}}", clock=lambda: now[0]) for name in ("part", "whole"))
     with closing(filtered(part, condition[0])), closing(whole):
-        part.drop([ORDERS])
-        whole.drop([WHOLE])
         writing: SweepingSink = InTasks(part) if by_tasks else part
         for second, batch in enumerate(batches):
             now[0] = 10 + 10 * second

@@ -18,11 +18,14 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
+from tailrace_spark.sinks.sql.names import SUFFIXES
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tests.properties import examples
 from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import assignments
 from tests.unit.spark.sinks.contract import Database, delivered, piece
+from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.spark.sinks.sql.writing import write
 from tests.unit.tables import table
 
@@ -168,7 +171,7 @@ def test_a_large_partition_is_deleted_and_its_newer_rows_stay(database: Database
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(one_change, assignments), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_every_order_and_every_cut_into_batches_converges(
     database: Database, changes: list[tuple[Change, Assignment | None]], random: object
@@ -359,6 +362,18 @@ def test_a_table_made_again_keeps_the_old_rows_aside(database: Database, keeping
     follow(keeping, Log(PLAIN).insert((3,), (), 1, v="late"), 3)
     assert database.select("SELECT id FROM shop_plain") == [(2,)]
     assert database.select("SELECT id FROM shop_plain__dropped_2be43760") == [(1,), (3,)]
+
+
+@pytest.mark.promise("sql.names")
+def test_the_longest_name_says_too_that_its_table_was_dropped(database: Database, keeping: SqlSink) -> None:
+    first, other = LONG_NAMES
+    again = replace(first, id=AGAIN.id)
+    for announced, of in enumerate((first, other, again)):
+        follow(keeping, Log(of).insert((announced,), (), 1, v="a"), announced)
+    views = [name for name in database.names() if name.startswith("kkk") and not name.endswith(SUFFIXES)]
+    [dropped] = [name for name in views if name.endswith(f"__dropped_{first.id.hex[:8]}")]
+    assert len(views) == 3
+    assert database.select(f"SELECT id FROM {dropped}") == [(0,)]
 
 
 def test_an_earlier_table_that_is_seen_later_does_not_take_the_name(database: Database, keeping: SqlSink) -> None:

@@ -80,9 +80,6 @@ class Cluster:
         elif dropped := re.fullmatch(r"ALTER TABLE (\S+) DROP \((.*)\)", statement):
             for name in dropped[2].split(", "):
                 del self.tables[dropped[1]][name.strip('"')]
-        elif dropped_table := re.fullmatch(r"DROP TABLE IF EXISTS (\S+)", statement):
-            for stored in (self.tables, self.comments, self.rows):
-                stored.pop(dropped_table[1].replace('"', ""), None)
         elif made := re.fullmatch(r"CREATE TYPE IF NOT EXISTS (\S+) \((.*)\)", statement):
             self.types[made[1]] = _typed(made[2])
         elif added := re.fullmatch(r"ALTER TYPE (\S+) ADD (\S+) (.*)", statement):

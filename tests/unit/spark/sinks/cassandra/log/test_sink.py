@@ -13,6 +13,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.sinks.cassandra.cluster import Batch
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.protocol import Watermark
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.cluster import (
@@ -24,6 +25,7 @@ from tests.unit.spark.sinks.cassandra.log.cluster import (
     Cluster,
     piece,
 )
+from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
 
 
@@ -215,6 +217,18 @@ def test_another_keyspace_and_a_user_type_that_has_grown() -> None:
         assert older.types == {"shop_log.addr": other}, "values have their fields by place, as bytes"
 
 
+@pytest.mark.promise("sinks.one-table-alone")
+def test_the_longest_names_have_a_keyspace_and_logs_that_cassandra_takes() -> None:
+    """A keyspace that nobody can make would hold up all tables for ever."""
+    keyspace = keyspace_name("{keyspace}_log", LONG_NAMES[0].keyspace)
+    assert len(keyspace) == 48
+    cluster = Cluster(keyspaces=frozenset({keyspace}))
+    sink = LogTablesSink(cluster, "t", keyspace="{keyspace}_log")
+    assert sink.write([piece([Log(of).insert((1,), (), 5)]) for of in LONG_NAMES]) == Summary(2, 2, 0)
+    assert len(cluster.logs()) == 2
+    assert max(len(name) for log in cluster.logs() for name in log.split(".")) == 48
+
+
 def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
     cluster = Cluster(keyspaces=frozenset())
     sink = LogTablesSink(cluster, "t")
@@ -329,27 +343,3 @@ def test_batches_are_of_one_stream_and_small() -> None:
     assert {(row[-2], row[-1]) for batch in batches for row in batch.rows} == {
         ((5).to_bytes(8, "big"), (86_400).to_bytes(4, "big"))
     }
-
-
-@pytest.mark.promise("subscription.target-dropped")
-def test_log_tables_are_dropped_with_their_watermarks_and_those_of_others_stay() -> None:
-    cluster, other = Cluster(), replace(ORDERS, name="other", id=UUID(int=9))
-    sink = LogTablesSink(cluster, "t")
-    sink.announce([(1, ORDERS), (2, other)])
-    sink.complete([Watermark(ORDERS, 5_000, ""), Watermark(other, 5_000, "")])
-    cluster.tables["shop.foreign_scylla_cdc_log"] = {"v": "int"}
-    cluster.comments["shop.foreign_scylla_cdc_log"] = "somebody's own"
-    droppable = sink.capabilities.droppable
-    assert droppable is not None
-    foreign = replace(ORDERS, name="foreign", id=UUID(int=10))
-    assert list(droppable.drop([ORDERS, replace(ORDERS, id=UUID(int=11)), foreign])) == [ORDERS_LOG]
-    assert {name for name in cluster.tables if name.endswith("_scylla_cdc_log")} == {
-        "shop.foreign_scylla_cdc_log",
-        "shop.other_scylla_cdc_log",
-    }
-    assert [row["table_name"] for row in cluster.rows["shop.tailrace_log_watermarks"].values()] == [
-        b"other_scylla_cdc_log"
-    ]
-    assert list(droppable.drop([ORDERS])) == []
-    sink.announce([(3, ORDERS)])
-    assert ORDERS_LOG in cluster.tables

@@ -1,0 +1,321 @@
+"""Cassandra's driver as snapshots use it: how it connects, what a failed request means, and pages of rows for tasks.
+
+The one module of this package that imports cassandra-driver. A worker process keeps its connections for later tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from cassandra import ConsistencyLevel, OperationTimedOut, ReadFailure, ReadTimeout, Unavailable
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.connection import ConnectionException
+from cassandra.policies import (
+    ConstantReconnectionPolicy,
+    DCAwareRoundRobinPolicy,
+    FallthroughRetryPolicy,
+    NoSpeculativeExecutionPolicy,
+)
+from cassandra.protocol import (
+    IsBootstrappingErrorMessage,
+    OverloadedErrorMessage,
+    ResultMessage,
+    _ProtocolHandler,
+)
+from cassandra.query import BoundStatement, PreparedStatement, dict_factory
+
+from tailrace_common.column_masks import SINCE, Rows, masked_columns, masked_words
+from tailrace_common.secrets import redact
+from tailrace_common.unreachable import unreachable
+from tailrace_schemas.errors import ServiceError
+from tailrace_spark.sinks.worker_cache import WorkerCache
+from tailrace_spark.snapshot.pace import Fault
+from tailrace_spark.snapshot.page import PageColumns
+from tailrace_spark.snapshot.ranges import TokenRange
+from tailrace_spark.snapshot.reading import Page, PageError, PageStateError, UnreadableError
+from tailrace_spark.snapshot.settings import SnapshotSettings
+
+_TIMEOUTS: Final = (OperationTimedOut, ReadTimeout)
+_UNREACHABLE: Final = (NoHostAvailable, Unavailable, ConnectionException, IsBootstrappingErrorMessage)
+
+
+class PendingPage:
+    """A page that is asked for by `send`, which gives the driver's future, until `believes` its node and the time."""
+
+    def __init__(self, send: Callable[[], Any], believes: Callable[[Any, int], bool]) -> None:
+        self._send = send
+        self._believes = believes
+        self._request()
+
+    def _request(self) -> None:
+        self._requested_at = _now()
+        try:
+            self._future = self._send()
+        except Exception as error:
+            raise page_error(error) from error
+
+    def get(self) -> Page:
+        """Wait for it. Raises PageError where asking again may help, ServiceError where it does not."""
+        try:
+            [page] = self._future.result().current_rows
+            while not self._believes(self._future.coordinator_host, self._requested_at):
+                self._request()
+                [page] = self._future.result().current_rows
+        except Exception as error:
+            raise page_error(error) from error
+        paging_state = self._future._paging_state  # noqa: SLF001 - ResultSet has it under a longer way
+        return Page(page, len(page.data), paging_state, self._requested_at)
+
+
+class _Columns(ResultMessage):  # type: ignore[misc]  # the driver has no types
+    """Rows as the node sent them: nothing of the driver decodes a value."""
+
+    def recv_results_rows(
+        self, f: Any, protocol_version: int, user_type_map: Any, result_metadata: Any, policy: Any = None
+    ) -> None:
+        """Take the rows of a page as they are; `parsed_rows` has one item, their columns."""
+        del protocol_version, policy
+        self.recv_results_metadata(f, user_type_map)
+        columns = self.column_metadata or result_metadata
+        self.column_names = [column[2] for column in columns]
+        self.column_types = [column[3] for column in columns]
+        data = f.read()
+        self.parsed_rows = [PageColumns(bytes(data), len(columns))]
+
+
+class _ColumnsHandler(_ProtocolHandler):  # type: ignore[misc]  # the driver has no types
+    message_types_by_opcode: Final = {**_ProtocolHandler.message_types_by_opcode, ResultMessage.opcode: _Columns}
+
+
+class PageSource:
+    """A worker process's connection to a cluster, which gives pages. Tasks of a process use it one after the other."""
+
+    def __init__(self, settings: SnapshotSettings) -> None:
+        self._settings = settings
+        self._cluster = driver_of(settings, metadata=False)
+        self._session = connected(self._cluster, settings)
+        self._session.client_protocol_handler = _ColumnsHandler
+        self._session.default_fetch_size = None
+        self._prepared: dict[str, PreparedStatement] = {}
+        self._unmasked_since: dict[tuple[str, Any], int] = {}
+        """Since when a node was seen to give what is stored, by statement and node, in microseconds."""
+
+    def close(self) -> None:
+        """End the driver's threads and connections."""
+        self._cluster.shutdown()
+
+    def request(
+        self, statement: str, token_range: TokenRange, rows: int, paging_state: bytes | None, host: str | None
+    ) -> PendingPage:
+        """Ask for a page: of the node with this host id, or for None, or where it is not known, of any."""
+        tokens = [token.to_bytes(8, "big", signed=True) for token in (token_range.start, token_range.end)]
+        return self.select(statement, tokens, rows, paging_state, host)
+
+    def select(
+        self,
+        statement: str,
+        values: Sequence[bytes | None],
+        rows: int,
+        paging_state: bytes | None = None,
+        host: str | None = None,
+    ) -> PendingPage:
+        """Ask for a page of any SELECT; `values` are the bytes of what is bound. Raises as `PendingPage.get`."""
+        prepared = self._prepare(statement)
+        bound = BoundStatement(prepared, fetch_size=rows)
+        bound.values = list(values)
+        send = partial(self._session.execute_async, bound, paging_state=paging_state, host=self._node(host))
+        return PendingPage(send, partial(self._believes, prepared))
+
+    def _believes(self, prepared: PreparedStatement, node: Any, requested_at: int) -> bool:
+        """Whether a page that has come from a node is what is stored: masks and rights are looked at around it.
+
+        Behind it, for a mask or a lost right may have come meanwhile; before it, for a grant may have.
+        """
+        if not may_mask(self._settings, node):
+            return True
+        key = (prepared.query_string, node.host_id)
+        since = self._unmasked_since.pop(key, None)
+        require_unmasked(self._settings, prepared, node, partial(self._texts, node))
+        self._unmasked_since[key] = since or _now()
+        return since is not None and since <= requested_at
+
+    def _texts(self, node: Any, query: str) -> list[tuple[str, ...]]:
+        """The rows of a query all of whose columns are texts, by one node. Raises as `PendingPage.get`."""
+        try:
+            pages = self._session.execute(query, host=node).current_rows
+        except Exception as error:
+            raise page_error(error) from error
+        return [
+            tuple([(value or b"").decode() for value in row]) for page in pages for row in zip(*page.all(), strict=True)
+        ]
+
+    def _node(self, host: str | None) -> Any:
+        hosts = self._cluster.metadata.all_hosts() if host is not None else ()
+        return next((node for node in hosts if str(node.host_id) == host), None)
+
+    def _prepare(self, statement: str) -> PreparedStatement:
+        prepared = self._prepared.get(statement)
+        if prepared is None:
+            try:
+                prepared = self._prepared[statement] = self._session.prepare(statement)
+            except Exception as error:
+                raise page_error(error) from error
+        return prepared
+
+
+@dataclass(frozen=True, slots=True)
+class _Contact:
+    """What a connection is opened from: those settings that make it another one."""
+
+    names: tuple[object, ...]
+    settings: SnapshotSettings = field(compare=False, repr=False)
+
+
+_SOURCES: Final = WorkerCache[_Contact, PageSource](lambda contact: PageSource(contact.settings))
+
+
+def page_source(settings: SnapshotSettings) -> AbstractContextManager[PageSource]:
+    """This process's connection to a cluster, opened when it is first asked for. Raises ServiceError."""
+    return _SOURCES.borrowed(_Contact(_contact(settings), settings))
+
+
+def _contact(settings: SnapshotSettings) -> tuple[object, ...]:
+    """What makes a connection another one."""
+    names = (
+        "contact_points", "port", "username", "password", "protocol_version", "connect_timeout_seconds",
+        "request_timeout_seconds", "tls", "tls_ca_file", "tls_certificate_file", "tls_key_file", "tls_key_password",
+        "tls_verify_host", "datacenter", "consistency", "allow_masked_values",
+    )  # fmt: skip
+    return tuple([getattr(settings, name) for name in names])
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def address_of(settings: SnapshotSettings) -> str:
+    """Where a cluster is, for people."""
+    return f"{settings.contact_points[0]}:{settings.port}"
+
+
+def failed(settings: SnapshotSettings, error: Exception) -> ServiceError:
+    """What a failure of the driver means that is about no page."""
+    node, words = f"Cassandra at {address_of(settings)}", words_of(error)
+    return unreachable(node, words, "Cassandra", "cluster.contact_points") or ServiceError(f"{node}: {words}")
+
+
+def connected(cluster: Cluster, settings: SnapshotSettings) -> Session:
+    """A session of a cluster. Raises ServiceError, and the cluster is shut down then."""
+    try:
+        return cluster.connect()
+    except Exception as error:
+        cluster.shutdown()
+        raise failed(settings, error) from error
+
+
+def driver_of(settings: SnapshotSettings, *, metadata: bool) -> Cluster:
+    """The driver, not connected yet; `metadata`: it knows ring and schema, and rows are dictionaries."""
+    profile = ExecutionProfile(
+        load_balancing_policy=DCAwareRoundRobinPolicy(local_dc=settings.datacenter or ""),
+        consistency_level=ConsistencyLevel.name_to_value[settings.consistency],
+        request_timeout=settings.request_timeout_seconds,
+        # Whether, where and with how many rows a page is asked for again is decided in `reading`.
+        retry_policy=FallthroughRetryPolicy(),
+        speculative_execution_policy=NoSpeculativeExecutionPolicy(),
+        row_factory=dict_factory if metadata else _unchanged,
+    )
+    auth = None
+    if settings.username is not None and settings.password is not None:
+        auth = PlainTextAuthProvider(settings.username, settings.password.get_secret_value())
+    protocol = {} if settings.protocol_version is None else {"protocol_version": settings.protocol_version}
+    logging.getLogger("cassandra.cluster").addFilter(_not_downgrading)
+    return Cluster(
+        list(settings.contact_points),
+        port=settings.port,
+        auth_provider=auth,
+        ssl_context=settings.tls_context("tailrace-snapshot"),
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        reconnection_policy=ConstantReconnectionPolicy(1.0, max_attempts=None),
+        connect_timeout=settings.connect_timeout_seconds,
+        # Of the driver's own questions about the cluster: two seconds by default, less than a busy node needs.
+        control_connection_timeout=settings.request_timeout_seconds,
+        schema_metadata_enabled=metadata,
+        token_metadata_enabled=metadata,
+        **protocol,
+    )
+
+
+def may_mask(settings: SnapshotSettings, node: Any) -> bool:
+    """Whether a node may give masked values, and nobody wants them."""
+    return not settings.allow_masked_values and release_of(node) >= SINCE
+
+
+def require_unmasked(settings: SnapshotSettings, prepared: PreparedStatement, node: Any, rows: Rows) -> None:
+    """Raise UnreadableError where a node gives masked values of what a statement selects."""
+    selected = prepared.result_metadata or ()
+    if not selected or not may_mask(settings, node):
+        return
+    keyspace, table = selected[0][:2]
+    masked = set(masked_columns(rows, keyspace, table))
+    columns = [name for _, _, name, _ in selected if name in masked]
+    words = masked_words(rows, keyspace, table, columns, settings.username) if columns else None
+    if words is not None:
+        raise UnreadableError(words)
+
+
+def release_of(host: Any) -> tuple[int, int]:
+    """The release of a node, such as (5, 0)."""
+    major, minor = str(host.release_version).split("-")[0].split(".")[:2]
+    return int(major), int(minor)
+
+
+def _unchanged(names: Sequence[str], rows: Any) -> Any:
+    del names
+    return rows
+
+
+def page_error(error: Exception) -> Exception:
+    """PageError where asking again may help, PageStateError where it begins elsewhere, else ServiceError."""
+    if isinstance(error, ServiceError | PageError):
+        return error
+    fault = _fault_of(error)
+    if fault is not None:
+        return PageError(fault, words_of(error))
+    if "paging state" in str(error).lower():
+        return PageStateError(words_of(error))
+    advice = "; allow_filtering = true adds it" if "ALLOW FILTERING" in str(error) else ""
+    return ServiceError(f"Cassandra refuses to read: {words_of(error)}{advice}")
+
+
+def service_error(error: Exception) -> ServiceError:
+    """As `page_error`, where nobody asks for a page again."""
+    explained = page_error(error)
+    return explained if isinstance(explained, ServiceError) else ServiceError(str(explained))
+
+
+def _fault_of(error: Exception) -> Fault | None:
+    """What a failed request says of the next one; None: it would fail again."""
+    if isinstance(error, _TIMEOUTS):
+        return Fault.TIMEOUT
+    if isinstance(error, ReadFailure):
+        return Fault.FAILED
+    if isinstance(error, OverloadedErrorMessage):
+        return Fault.OVERLOADED
+    return Fault.UNREACHABLE if isinstance(error, (*_UNREACHABLE, OSError)) else None
+
+
+def words_of(error: Exception) -> str:
+    """In one line, without secrets."""
+    return redact(" ".join(str(error).split()) or type(error).__name__)[:500]
+
+
+def _not_downgrading(record: logging.LogRecord) -> bool:
+    """The driver warns of each protocol version that it tries in vain: that is how it negotiates."""
+    return not str(record.msg).startswith("Downgrading core protocol version")

@@ -1,0 +1,31 @@
+"""`tailrace server-meta`: a backup of one meta database fills another, which has to be empty."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tailrace.cli.main import complete
+
+
+@pytest.mark.slow
+@pytest.mark.promise("subscription.backup")
+def test_a_backup_fills_another_meta_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other.toml").write_text('[server]\nurl = "sqlite:///other.db"\n')
+    sink = ("--type", "delta", "-o", "path=lake", "--unchecked")
+    for words in (
+        ("subscribe", "shop.orders", "--name", "w", *sink),
+        ("server-meta", "backup", "meta.jsonl"),
+        ("server-meta", "restore", "meta.jsonl", "-c", "other.toml"),
+    ):
+        answer = CliRunner().invoke(complete(), words)
+        assert answer.exit_code == 0, answer.output
+    listed = CliRunner().invoke(complete(), ["subscriptions", "-c", "other.toml"])
+    assert [json.loads(line)["name"] for line in listed.stdout.splitlines()] == ["w"]
+    refused = CliRunner().invoke(complete(), words)
+    assert refused.exit_code != 0
+    assert "is not empty: restore into a new one" in refused.output

@@ -1,0 +1,189 @@
+"""Snapshots of several tables of a stream: what one of them lacks stops no other, and is said."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tailrace_spark.job.snapshot_run
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
+from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.snapshot_reading import ReadRound
+from tailrace_spark.job.snapshot_run import SnapshotRun
+from tailrace_spark.snapshot.progress import Snapshots, State
+from tailrace_spark.snapshot.ranges import Estimates, Limits, TokenRange
+from tailrace_spark.snapshot.reading import UnreadableError
+from tailrace_spark.snapshot.rounds import Concurrency
+from tailrace_spark.snapshot.session import Ring
+from tests.unit.tables import table
+
+NAMES = ("people", "orders", "lines")
+RING = Ring(((TokenRange(), ("a",)),), Estimates(), "dc1")
+
+
+class MemoryNotes:
+    """Notes that are kept here."""
+
+    def __init__(self) -> None:
+        self.value = Snapshots(copies=True)
+        self.writes = 0
+
+    def read(self) -> Snapshots:
+        return self.value
+
+    def write(self, value: Snapshots) -> None:
+        self.value, self.writes = value, self.writes + 1
+
+    def requested(self) -> list[Any]:
+        return []
+
+    def take(self, name: str) -> None:
+        raise AssertionError(name)
+
+
+class Cluster:
+    """Tables in one range each; `masked` are refused before they are read, `faults` are raised when they are."""
+
+    first_least = 1
+    concurrency = Concurrency(1)
+
+    def __init__(self) -> None:
+        self.masked: dict[str, Exception] = {}
+        self.faults: dict[str, Exception] = {}
+        self.read: list[str] = []
+        self._tables = {f"shop.{name}": table({"id": "int"}, name=name, keyspace="shop") for name in NAMES}
+
+    def tables(self) -> list[Table]:
+        return list(self._tables.values())
+
+    def find(self, name: str) -> Table | None:
+        return self._tables.get(name)
+
+    def require_readable(self, table: Table, where: str | None) -> None:
+        del where
+        if str(table) in self.masked:
+            raise self.masked[str(table)]
+
+    def ring(self, table: Table) -> Ring:
+        del table
+        return RING
+
+    def limits(self, least: int) -> Limits:
+        return Limits(1 << 20, least)
+
+    def schemas(self) -> dict[bytes, Any]:
+        return {}
+
+    def topic_of(self, table: Table, schemas: Any) -> str:
+        del schemas
+        return f"t.{table}"
+
+    def generations(self) -> Any:
+        return SimpleNamespace(newest=0, table=None)
+
+    def log_ends(self, topics: Any) -> dict[str, dict[str, int]]:
+        del topics
+        return {}
+
+    def partitions_of(self, topic: str) -> int:
+        del topic
+        return 1
+
+    def entry(self, table: Table, topic: str, schemas: Any) -> Any:
+        del table, topic, schemas
+        return SimpleNamespace(schema_id=b"")
+
+    def reader(self, table: Table, *arguments: Any, **options: Any) -> str:
+        del arguments, options
+        return str(table)
+
+    @contextmanager
+    def reading(self, spark: Any, name: str) -> Iterator[ReadRound]:
+        """As `read_round`."""
+        del spark
+        if name in self.faults:
+            raise self.faults[name]
+        self.read.append(name)
+        yield ReadRound(None, 1, 10, 10)  # type: ignore[arg-type]  # nobody writes it
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+    monkeypatch.setattr(tailrace_spark.job.snapshot_run, "read_round", cluster.reading)
+    return cluster
+
+
+def run_of(cluster: Cluster, notes: MemoryNotes) -> SnapshotRun:
+    writer: Any = SimpleNamespace(write=lambda *_: Summary())
+    planned: Any = SimpleNamespace(committed=lambda: 0, offsets_after=lambda _: {})
+    context: Any = cluster
+    spark: Any = None
+    return SnapshotRun(
+        spark, notes, context, writer, planned, own_notes=True, refuses=None, logs_changes=False, reads_back=None,
+        counters=False, alone=threading.Lock(), metrics=StreamMetrics(), clock=lambda: 1.0,
+    )  # fmt: skip
+
+
+def states(notes: MemoryNotes) -> dict[str, tuple[State, str]]:
+    return {snapshot.table.partition(".")[2]: (snapshot.state, snapshot.reason) for snapshot in notes.value.tables}
+
+
+DONE = (State.DONE, "")
+UNREADABLE = "tokens (1, 2] of shop.people cannot be read: READ_TOO_MANY_TOMBSTONES"
+
+
+@pytest.mark.promise("snapshot.unreadable")
+def test_a_table_that_cassandra_does_not_give_ends_alone_with_its_reason(cluster: Cluster) -> None:
+    cluster.faults["shop.people"] = UnreadableError(UNREADABLE)
+    notes = MemoryNotes()
+    run = run_of(cluster, notes)
+    while run.step():
+        pass
+    assert states(notes) == {
+        "people": (State.REFUSED, UNREADABLE),
+        "orders": DONE,
+        "lines": DONE,
+    }
+
+
+@pytest.mark.promise("snapshot.masked")
+def test_a_table_with_masked_columns_is_refused_before_anything_of_it_is_read(cluster: Cluster) -> None:
+    cluster.masked["shop.orders"] = UnreadableError("Cassandra masks shop.orders.id for this role")
+    notes = MemoryNotes()
+    run = run_of(cluster, notes)
+    while run.step():
+        pass
+    refused = (State.REFUSED, "Cassandra masks shop.orders.id for this role")
+    assert states(notes) == {"people": DONE, "orders": refused, "lines": DONE}
+    assert "shop.orders" not in cluster.read
+    assert "shop.orders" not in notes.value.tables_read
+
+
+@pytest.mark.promise("snapshot.unreadable")
+def test_a_table_that_cannot_be_read_now_lets_others_go_first_and_says_why_it_waits(cluster: Cluster) -> None:
+    cluster.faults["shop.people"] = ServiceError("tokens (1, 2] of shop.people cannot be read after 8 attempts")
+    notes = MemoryNotes()
+    run = run_of(cluster, notes)
+    with pytest.raises(ServiceError):
+        run.step()
+    assert states(notes)["people"] == (State.READING, str(cluster.faults["shop.people"]))
+    while states(notes)["lines"] != DONE:
+        assert run.step()
+    assert set(cluster.read) == {"shop.orders", "shop.lines"}
+    noted = notes.writes
+    for _ in range(3):  # the same reason is noted once
+        with pytest.raises(ServiceError):
+            run.step()
+    assert notes.writes == noted
+    cluster.faults.clear()
+    while run.step():
+        pass
+    assert states(notes) == dict.fromkeys(NAMES, DONE)

@@ -1,0 +1,52 @@
+"""A task's ranges on their way into a topic: which errors end the task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tailrace_schemas.avro import SchemaIds
+from tailrace_schemas.errors import FencedError, ServiceError, TailraceError
+from tailrace_spark.snapshot.publishing import Destination, NumberedPiece, PublishTask, RangeOutcome
+from tailrace_spark.snapshot.ranges import Piece, TokenRange
+from tailrace_spark.snapshot.reading import UnreadableError
+from tailrace_spark.snapshot.settings import SnapshotSettings
+
+
+class Publisher:
+    """Publishes all ranges but the second one."""
+
+    def __init__(self, error: TailraceError) -> None:
+        self._error = error
+
+    def publish(self, numbered: NumberedPiece) -> None:
+        if numbered.index == 1:
+            raise self._error
+
+
+@pytest.mark.promise("snapshot.unreadable")
+@pytest.mark.parametrize(
+    ("error", "published"),
+    [
+        (UnreadableError("too many tombstones"), [0, 2, 3]),
+        (ServiceError("Kafka is away"), [0]),
+        (FencedError("2"), [0]),
+    ],
+)
+def test_a_range_that_cassandra_does_not_give_leaves_the_others_to_be_published(
+    monkeypatch: pytest.MonkeyPatch, error: TailraceError, published: list[int]
+) -> None:
+    @contextmanager
+    def publisher(_: PublishTask) -> Iterator[Publisher]:
+        yield Publisher(error)
+
+    monkeypatch.setattr(PublishTask, "publisher", publisher)
+    destination = Destination({}, "t", "t.shop.orders", 1, SchemaIds(b"", b""))
+    task = PublishTask(SnapshotSettings(table="shop.orders"), "{}", (5, 0), "dc1", destination, "s1", 1)
+    pieces = [NumberedPiece(index, Piece(TokenRange(index, index + 1), ())) for index in range(4)]
+    outcomes = list(task([pieces]))  # type: ignore[arg-type]  # any iterator does
+    assert [outcome.index for outcome in outcomes if outcome.error is None] == published
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    assert failed == [RangeOutcome(1, str(error), isinstance(error, FencedError))]
