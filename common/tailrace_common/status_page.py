@@ -14,7 +14,7 @@ _STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#222}"
     "table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{text-align:left;padding:.2rem 1rem .2rem 0;"
     "border-bottom:1px solid #ddd;vertical-align:top;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}"
-    "th{min-width:9rem}.good{color:#176b2c}.bad{color:#a01818}svg{width:100%;height:auto}"
+    "th{min-width:9rem}.good{color:#176b2c}.bad{color:#a01818}"
 )
 _OTHERS: Final = "For programs: /status as JSON, /metrics for Prometheus, /health/live and /health/ready for probes."
 
@@ -24,12 +24,11 @@ Rows = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class StatusPage:
-    """The state in a few words, whether it is good, and rows under headings. `below` is HTML that follows them."""
+    """The state in a few words, whether it is good, and rows under headings."""
 
     state: str
     good: bool
     sections: Sequence[tuple[str, Rows]]
-    below: str = ""
 
     def text(self) -> str:
         """For terminals."""
@@ -49,7 +48,7 @@ class StatusPage:
         ]
         for heading, rows in self.sections:
             parts += [f"<h2>{escape(heading)}</h2>", _table(rows)]
-        return "\n".join([*parts, self.below, f"<p>{_OTHERS}</p></html>"])
+        return "\n".join([*parts, f"<p>{_OTHERS}</p></html>"])
 
     def answer(self, accepts: str) -> Answer:
         """HTML for a browser, by what the request accepts; plain text for others."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+import pytest
 from cassandra.cluster import Session
 from cassandra.query import BatchStatement, BatchType
 
@@ -87,6 +88,7 @@ class Sample:
     changes: int
 
 
+@pytest.mark.timeout(1200 + 60 * ROUNDS)
 def test_ddl_and_writes_of_all_kinds_beside_an_agent(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     """Each change once, never degraded, no segment released twice, and a log that grows with the DDL alone."""
     with LocalCassandra(tmp_path / "node", FLUSHING) as node, cql(node) as session:
