@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -24,6 +23,7 @@ from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, T
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace_schemas.avro import decode, entry_from_record
 from tailrace_spark.snapshot import change_schemas, register, table_reading
+from tailrace_spark.snapshot.reading import Clock
 from tailrace_spark.snapshot.source import SnapshotSource
 from tests.integration.agents import cql, create_keyspace
 from tests.services.choice import Means
@@ -271,7 +271,7 @@ def test_a_wide_partition_comes_in_many_pages_and_estimates_cut_what_is_flushed(
 @pytest.mark.promise("snapshot.limits")
 def test_no_more_rows_a_second_are_read_than_asked_for(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    monkeypatch.setattr(table_reading, "time", SimpleNamespace(monotonic=clock, sleep=clock.wait))
+    monkeypatch.setattr(table_reading, "_CLOCK", Clock(clock, clock.wait))
     source.run("CREATE TABLE KS.r (k int PRIMARY KEY)")
     insert = source.session.prepare(f"INSERT INTO {source.keyspace}.r (k) VALUES (?)")
     for future in [source.session.execute_async(insert, (number,)) for number in range(3000)]:
