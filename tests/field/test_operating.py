@@ -26,7 +26,8 @@ from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, p
 from tests.support.waiting import until
 
 ROUNDS: Final = int(os.environ.get("TAILRACE_TEST_ROUNDS", "6"))
-FLUSHING: Final = CassandraSettings(yaml={"memtable_heap_space": "16MiB"})
+PATIENT: Final = {f"{kind}_request_timeout": "60s" for kind in ("read", "write", "truncate")}
+FLUSHING: Final = CassandraSettings(yaml={"memtable_heap_space": "16MiB", **PATIENT})
 FILLERS: Final = 3_000
 LINES_AT_REST: Final = 5
 """What an agent may log while it looks fifty times and finds nothing."""

@@ -158,7 +158,7 @@ def test_one_sink_alone(tmp_path: Path) -> None:
     path.write_text(f'[sink.a]\nurl = "sqlite:////none/a.db"\n[sink.b]\nurl = "sqlite:///{tmp_path}/b.db"\n')
     answer = CliRunner().invoke(complete(), ["check", "-c", str(path), "--only", "stream", "--sink", "b"])
     names = [json.loads(line)["name"] for line in answer.stdout.splitlines()]
-    assert (answer.exit_code, names) == (0, ["java", "sink b", "checkpoint"])
+    assert (answer.exit_code, names) == (0, ["java", "sink b", "checkpoint", "existing rows"])
     answer = CliRunner().invoke(complete(), ["check", "-c", str(path), "--sink", "c"])
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr == "tailrace: --sink c: there is no [sink.c]; the sinks are: a, b\n"
