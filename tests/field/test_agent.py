@@ -71,7 +71,7 @@ def test_tables_of_accord_are_named_as_they_reach_no_log(kafka: LocalKafka, pref
         with AgentProcess(tmp_path, settings_for(node, kafka, prefix, "shop")) as agent:
             agent.until_ready()
             assert agent.status()["degraded"] == {}
-            modes = {"full": "'full'", "mixed": "'mixed_reads'", "back": "'full'"}
+            modes = {"whole": "'full'", "mixed": "'mixed_reads'", "back": "'full'"}
             for name, mode in modes.items():
                 options = f"cdc = true AND transactional_mode = {mode}"
                 session.execute(f"CREATE TABLE shop.{name} (id int PRIMARY KEY, v text) WITH {options}")
@@ -83,7 +83,7 @@ def test_tables_of_accord_are_named_as_they_reach_no_log(kafka: LocalKafka, pref
             session.execute("INSERT INTO shop.plain (id, v) VALUES (1, 'a')")
             agent.until(lambda: agent.count("changes") == 1)
             words = agent.status()["degraded"]["bypassing"]
-            assert "shop.full (transactional_mode = 'full')" in words
+            assert "shop.whole (transactional_mode = 'full')" in words
             assert "shop.mixed (transactional_mode = 'mixed_reads')" in words
             assert "shop.back (its migration from transactional_mode = 'full' is not finished)" in words
             rows = {row["name"]: row for row in map(json.loads, agent.command("check", code=1).splitlines())}
