@@ -15,14 +15,18 @@ from tailrace_schemas.errors import ServiceError
 Rows = Callable[[str], Sequence[Sequence[object]]]
 """Runs a statement and gives the values of its rows. Raises ServiceError, with Cassandra's words where it refuses."""
 
-SINCE: Final = (5, 0)
-"""The first release that masks."""
+_FIRST_MAJOR: Final = 5
 ALL_MASKS: Final = "SELECT keyspace_name, table_name, column_name FROM system_schema.column_masks"
 # AllowAllAuthorizer keeps no rights: everybody has all of them (ClientState.hasTablePermission), nobody's are listed.
 _OPEN: Final = ("not anonymous", "not supported by AllowAllAuthorizer")
 _OTHERS: Final = "not authorized to view everyone's permissions"
 _UNTOLD: Final = ("not authorized to view", "doesn't exist", "not supported by")
 _STILL_MASKED: Final = "no UNMASK nor SELECT_MASKED"
+
+
+def can_mask(release: str) -> bool:
+    """Whether nodes of a release, such as 5.0.9, mask columns."""
+    return int(release.split(".")[0]) >= _FIRST_MAJOR
 
 
 def masked_columns(rows: Rows, keyspace: str, table: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from tailrace.driver import (
     RingListener,
     Session,
     driver,
-    unreachable,
+    failure_of,
 )
 from tailrace.gossip import ring_of
 from tailrace.history.objects import NodeState, metadata_epoch_of
@@ -91,7 +91,7 @@ class LiveCluster:
             self._session: Session = self._cluster.connect()
         except Exception as error:
             self._cluster.shutdown()
-            raise unreachable(self._where, error) from error
+            raise failure_of(self._where, error) from error
 
     def check(self) -> LocalNode:
         """Who the node is; compares its tokens with ours. Raises SettingsError when they cannot agree."""
@@ -200,7 +200,7 @@ class LiveCluster:
             bound.consistency_level = ConsistencyLevel.QUORUM
             return list(self._session.execute(bound))
         except Exception as error:
-            raise unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+            raise failure_of(self._where, self._reason(error), _OUR_TABLES) from error
 
     def write(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         """Run a statement for each row, all of one partition and as a whole, on a majority. Raises ServiceError."""
@@ -211,14 +211,14 @@ class LiveCluster:
                 batch.add(prepared, values)
             self._session.execute(batch)
         except Exception as error:
-            raise unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+            raise failure_of(self._where, self._reason(error), _OUR_TABLES) from error
 
     def define(self, statement: str) -> None:
         """Run DDL for a table of ours. Raises ServiceError."""
         try:
             self._session.execute(statement)
         except Exception as error:
-            raise unreachable(self._where, self._reason(error), _OUR_TABLES) from error
+            raise failure_of(self._where, self._reason(error), _OUR_TABLES) from error
 
     def close(self) -> None:
         """End the driver's threads and connections."""
@@ -228,7 +228,7 @@ class LiveCluster:
         try:
             return list(self._session.execute(query))
         except Exception as error:
-            raise unreachable(self._where, self._reason(error)) from error
+            raise failure_of(self._where, self._reason(error)) from error
 
     def _reason(self, error: Exception) -> Exception:
         """Why the driver has no connection to ask through: it says that only of connections that it tries just then."""

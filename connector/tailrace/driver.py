@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tailrace.errors import ForbiddenError
 from tailrace_common.secrets import redact
-from tailrace_common.unreachable import UnreachableError, connection_fault, start_or_fix
+from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 
 
@@ -192,14 +192,14 @@ def driver(contact: Contact, listener: Callable[[str], None], ring_listener: Rin
     return cluster
 
 
-def unreachable(where: str, error: Exception, unauthorized: str = _SYSTEM_TABLES) -> ServiceError:
+def failure_of(where: str, error: Exception, unauthorized: str = _SYSTEM_TABLES) -> ServiceError:
     """What a failure of the driver means, and what to do. `unauthorized`: where it is the role's."""
     reasons: Iterable[object] = [error]
     if isinstance(error, NoHostAvailable) and error.errors:
         reasons = error.errors.values() if isinstance(error.errors, Mapping) else error.errors
     text = redact("; ".join(str(reason) or type(reason).__name__ for reason in reasons))
-    if (fault := connection_fault(text)) is not None:
-        return UnreachableError(f"Cassandra at {where}", fault, start_or_fix("the node", "cluster.contact_points"))
+    if (no_connection := unreachable(f"Cassandra at {where}", text, "the node", "cluster.contact_points")) is not None:
+        return no_connection
     if isinstance(error, OperationTimedOut):
         advice = "is the node overloaded? cluster.request_timeout_seconds says how long it may take"
     elif isinstance(error, Unauthorized):

@@ -74,7 +74,7 @@ BREAKAGES: Final = {
     ),
     "cassandras-reason-is-lost": breakage(
         "health says what Cassandra refused",
-        "tailrace.driver:unreachable",
+        "tailrace.driver:failure_of",
         drop("str(reason)"),
         Red(SECURITY, "test_cassandra_refuses[wrong0-incorrect]", r"assert re\.search\(says"),
         Red(SECURITY, "test_cassandra_refuses[wrong2-CERTIFICATE_VERIFY_FAILED]", r"assert re\.search\(says"),

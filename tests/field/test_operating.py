@@ -41,14 +41,18 @@ class Operator:
     written: dict[str, Counter[int]] = field(default_factory=dict)
     next_key: int = 0
 
-    def ddl(self, *statements: str) -> None:
+    def run(self, *statements: str) -> None:
         for statement in statements:
             self.session.execute(statement)
 
+    def new_keys(self, number: int) -> list[int]:
+        """Keys that no row has yet."""
+        self.next_key += number
+        return list(range(self.next_key - number, self.next_key))
+
     def insert(self, table: str, number: int, *, logged: bool, using: str = "") -> list[int]:
         """So many rows of (id, v) with new keys; their keys. `logged`: the table has cdc now."""
-        keys = list(range(self.next_key, self.next_key + number))
-        self.next_key += number
+        keys = self.new_keys(number)
         for key in keys:
             self.session.execute(f"INSERT INTO {table} (id, v) VALUES ({key}, 'v{key}') {using}")
         if logged:
@@ -124,49 +128,48 @@ def test_ddl_and_writes_of_all_kinds_beside_an_agent(kafka: LocalKafka, prefix: 
 def one_round(operator: Operator, number: int) -> None:
     """Tables come, change and go, each written to at once behind its DDL."""
     plain, dark, wide = f"shop.plain{number}", f"shop.dark{number}", f"shop.wide{number}"
-    operator.ddl(f"CREATE TABLE {dark} (id int PRIMARY KEY, v text)")
+    operator.run(f"CREATE TABLE {dark} (id int PRIMARY KEY, v text)")
     operator.fill(dark)
-    operator.ddl(f"CREATE TABLE {plain} (id int PRIMARY KEY, v text) WITH cdc = true")
+    operator.run(f"CREATE TABLE {plain} (id int PRIMARY KEY, v text) WITH cdc = true")
     operator.insert(plain, 50, logged=True)
     operator.insert(plain, 10, logged=True, using="USING TTL 3600")
     operator.insert(plain, 10, logged=True, using="USING TIMESTAMP 1700000000000000")
-    operator.ddl(f"ALTER TABLE {plain} ADD extra int")
+    operator.run(f"ALTER TABLE {plain} ADD extra int")
     for key in operator.insert(plain, 10, logged=True):
         operator.change(plain, key, "UPDATE {table} SET extra = 1 WHERE id = {key}")
         operator.change(plain, key, "DELETE FROM {table} WHERE id = {key}")
 
-    operator.ddl(f"ALTER TABLE {plain} DROP extra", f"ALTER TABLE {plain} WITH cdc = false")
+    operator.run(f"ALTER TABLE {plain} DROP extra", f"ALTER TABLE {plain} WITH cdc = false")
     operator.insert(plain, 50, logged=False)
-    operator.ddl(f"ALTER TABLE {plain} WITH cdc = true")
+    operator.run(f"ALTER TABLE {plain} WITH cdc = true")
     operator.insert(plain, 50, logged=True)
 
     edits(operator, wide)
     counters = f"shop.counters{number}"
-    operator.ddl(f"CREATE TABLE {counters} (id int PRIMARY KEY, hits counter)")
+    operator.run(f"CREATE TABLE {counters} (id int PRIMARY KEY, hits counter)")
     for key in range(20):
-        operator.ddl(f"UPDATE {counters} SET hits = hits + 1 WHERE id = {key}")
+        operator.run(f"UPDATE {counters} SET hits = hits + 1 WHERE id = {key}")
 
-    first, second = operator.next_key, operator.next_key + 1
-    operator.next_key += 2
+    first, second = operator.new_keys(2)
     rows = [f"INSERT INTO {plain} (id, v) VALUES ({key}, 'b')" for key in (first, second)]
-    operator.ddl(f"BEGIN BATCH {'; '.join(rows)}; APPLY BATCH")
+    operator.run(f"BEGIN BATCH {'; '.join(rows)}; APPLY BATCH")
     operator.count(plain, (first, second))
     operator.change(plain, first, "UPDATE {table} SET v = 'c' WHERE id = {key} IF v = 'b'")
 
-    operator.ddl("CREATE KEYSPACE side WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
-    operator.ddl("CREATE TABLE side.t (id int PRIMARY KEY, v text) WITH cdc = true")
+    operator.run("CREATE KEYSPACE side WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    operator.run("CREATE TABLE side.t (id int PRIMARY KEY, v text) WITH cdc = true")
     operator.insert("side.t", 50, logged=True)
-    operator.ddl("DROP KEYSPACE side")
+    operator.run("DROP KEYSPACE side")
     operator.fill(dark)
-    operator.ddl(f"TRUNCATE {dark}", f"DROP TABLE {dark}", f"DROP TABLE {counters}")
+    operator.run(f"TRUNCATE {dark}", f"DROP TABLE {dark}", f"DROP TABLE {counters}")
     if number:
-        operator.ddl(f"DROP TABLE shop.plain{number - 1}", f"DROP TABLE shop.wide{number - 1}")
+        operator.run(f"DROP TABLE shop.plain{number - 1}", f"DROP TABLE shop.wide{number - 1}")
 
 
 def edits(operator: Operator, wide: str) -> None:
     """Static columns, collections, user types, removals of cells, ranges and partitions; a key that is renamed."""
     columns = "id int, c int, s text STATIC, tags set<text>, notes map<int, text>, steps list<int>, home frozen<place>"
-    operator.ddl(f"CREATE TABLE {wide} ({columns}, PRIMARY KEY (id, c)) WITH cdc = true")
+    operator.run(f"CREATE TABLE {wide} ({columns}, PRIMARY KEY (id, c)) WITH cdc = true")
     of_row = (
         "UPDATE {table} SET tags = tags + {{'a'}}, notes[1] = 'n', steps = steps + [1, 2] WHERE id = {key} AND c = 1",
         "UPDATE {table} SET home = {{street: 'High', number: 3}} WHERE id = {key} AND c = 1",
@@ -174,14 +177,12 @@ def edits(operator: Operator, wide: str) -> None:
         "DELETE notes[1] FROM {table} WHERE id = {key} AND c = 1",
         "DELETE FROM {table} WHERE id = {key} AND c > 3 AND c < 9",
     )
-    for _ in range(10):
-        key = operator.next_key = operator.next_key + 1
+    for key in operator.new_keys(10):
         for statement in of_row:
             operator.change(wide, key, statement)
-    operator.ddl(f"ALTER TABLE {wide} RENAME c TO place")
+    operator.run(f"ALTER TABLE {wide} RENAME c TO place")
     operator.change(wide, key, "DELETE FROM {table} WHERE id = {key} AND place = 1")
     operator.change(wide, key, "DELETE FROM {table} WHERE id = {key}")
-    operator.next_key += 1
 
 
 def sample(agent: AgentProcess) -> Sample:

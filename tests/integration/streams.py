@@ -132,11 +132,6 @@ def _parents() -> Iterator[tuple[int, int]]:
                     yield int(entry.name), int(parent)
 
 
-def processes_of(parent: int, words: bytes) -> list[int]:
-    """The ids of the processes that one has started whose command line has these words."""
-    return [pid for pid, of in _parents() if of == parent and _has_words(pid, words)]
-
-
 def descendants_of(ancestor: int, words: bytes) -> list[int]:
     """The same of all that it has started, and that those have: by their ids."""
     parents = dict(_parents())

@@ -31,7 +31,7 @@ from cassandra.protocol import (
 )
 from cassandra.query import BoundStatement, PreparedStatement, dict_factory
 
-from tailrace_common.column_masks import SINCE, Rows, masked_columns, masked_words
+from tailrace_common.column_masks import Rows, can_mask, masked_columns, masked_words
 from tailrace_common.secrets import redact
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
@@ -254,7 +254,7 @@ def driver_of(settings: SnapshotSettings, *, metadata: bool) -> Cluster:
 
 def may_mask(settings: SnapshotSettings, node: Any) -> bool:
     """Whether a node may give masked values, and nobody wants them."""
-    return not settings.allow_masked_values and release_of(node) >= SINCE
+    return not settings.allow_masked_values and can_mask(str(node.release_version))
 
 
 def require_unmasked(settings: SnapshotSettings, prepared: PreparedStatement, node: Any, rows: Rows) -> None:

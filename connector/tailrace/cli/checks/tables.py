@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tailrace.publish.selection import Coverage, Selection, coverage, listed
 from tailrace.schema.bypassing import Bypass, bypass_words
 from tailrace_common.cli.checks import Check
-from tailrace_common.column_masks import ALL_MASKS, SINCE, Rows, masked_words
+from tailrace_common.column_masks import ALL_MASKS, Rows, can_mask, masked_words
 from tailrace_common.settings import Settings
 from tailrace_schemas.table import Table
 
@@ -44,7 +44,7 @@ def check_logged(settings: Settings, bypassing: Iterable[Bypass]) -> Iterator[Ch
 
 def check_masked(settings: Settings, tables: Iterable[Table], rows: Rows, release: str) -> Iterator[Check]:
     """Selected tables of which SELECT gives this role masked values; a row where there are. Raises ServiceError."""
-    if settings.snapshot.allow_masked_values or int(release.split(".")[0]) < SINCE[0]:
+    if settings.snapshot.allow_masked_values or not can_mask(release):
         return
     columns: dict[tuple[object, object], list[str]] = {}
     for keyspace, name, column in rows(ALL_MASKS):
