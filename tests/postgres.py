@@ -129,14 +129,20 @@ def port() -> int:
 def _lead(listening: socket.socket, to: str) -> None:
     while True:
         near, _ = listening.accept()
-        far = socket.socket(socket.AF_UNIX)
+        threading.Thread(target=_join, args=(near, to), daemon=True).start()
+
+
+def _join(near: socket.socket, to: str) -> None:
+    """Until both sides have ended; a client may have been killed. Whoever opened a connection here closes both."""
+    with near, socket.socket(socket.AF_UNIX) as far, suppress(OSError):
         far.connect(to)
-        for one, other in ((near, far), (far, near)):
-            threading.Thread(target=_pass_on, args=(one, other), daemon=True).start()
+        back = threading.Thread(target=_pass_on, args=(far, near), daemon=True)
+        back.start()
+        _pass_on(near, far)
+        back.join()
 
 
 def _pass_on(one: socket.socket, other: socket.socket) -> None:
-    """Until one of them ends; a client may have been killed."""
     with suppress(OSError):
         with one.makefile("rb", buffering=0) as source, other.makefile("wb", buffering=0) as target:
             shutil.copyfileobj(source, target)
