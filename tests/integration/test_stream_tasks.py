@@ -146,25 +146,6 @@ def test_changes_are_filtered_and_masked_in_tasks(feed: Feed, follow: Follower, 
     assert len(database.select("SELECT * FROM shop_others")) == 30
 
 
-@pytest.mark.promise("shaping.unfit")
-def test_a_condition_that_fails_of_a_change_is_asked_by_the_driver(
-    feed: Feed, follow: Follower, database: Database, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Which finds the change; no task fails of it, so that no log has values. Later batches are by tasks again."""
-    where = {"shop.people": "CAST(email AS INT) > 0 OR id > 0"}
-    texts = table({"email": "text", "id": "int"}, {}, {}, {"age": "int"}, keyspace="shop", name="people")
-    log = Log(texts)
-    feed.publish([log.insert((email, 1), (), WRITTEN, age=1) for email in ("7", "8", "secret")])
-    [batch] = follow(database, where=where)
-    assert (batch.execution, batch.summary.rows, batch.summary.dead_letters) == ("driver", 2, 1)
-    feed.publish([log.insert(("9", 1), (), WRITTEN, age=1)])
-    [batch] = follow(database, where=where)
-    assert (batch.execution, batch.summary.rows) == ("executors", 1)
-    [[reason]] = database.select("SELECT reason FROM tailrace_dead_letters")
-    assert "CAST_INVALID_INPUT, SQLSTATE 22018" in reason
-    assert "secret" not in capfd.readouterr().err
-
-
 @pytest.mark.spine
 @pytest.mark.promise("shaping.filtered-table")
 def test_a_definition_that_changes_in_the_middle_of_a_batch_names_the_columns_of_all_of_it(

@@ -71,7 +71,7 @@ class StreamSettings(Section):
     )
     where: dict[str, str] = Field(
         default={},
-        description='Which changes sinks are given, by "keyspace.table" with * and ?: a condition in Spark SQL over '
+        description='Which changes sinks are given, by "keyspace.table" with * and ?: a condition over '
         "the columns of the primary key and `change`. The first pattern that matches counts. Not for log tables. "
         "docs/shaping.md",
     )

@@ -23,7 +23,7 @@ class SubscribeBody(Body):
         examples=[{"type": "sql", "url": "postgresql://user:password@host/database"}],
         repr=False,
     )
-    where: str | None = Field(default=None, description="Which changes the sink is given: a condition in Spark SQL")
+    where: str | None = Field(default=None, description="Which changes the sink is given (docs/shaping.md)")
     columns: dict[str, str] = Field(default={}, description="What the sink sees of columns, by name")
     stream: dict[str, Any] = Field(default={}, description="Settings of [stream] for this one")
     start: str = Field(default="earliest", description="Where to begin: earliest, latest, or a time (ISO 8601)")

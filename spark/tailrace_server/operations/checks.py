@@ -17,12 +17,11 @@ from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_server.model.subscription import Request
-from tailrace_server.operations.conditions import ConditionError, names_of, require_columns
 from tailrace_server.operations.operations import IN_PART, SOURCE
 from tailrace_server.operations.sections import section_of
 from tailrace_spark.cli.check import check_sink
 from tailrace_spark.merge.row_filter import RowFilters, predicate_of
-from tailrace_spark.shaping import NO_WHOLE_ROWS, masks_of, newest, split_conditions
+from tailrace_spark.shaping import NO_WHOLE_ROWS, Filters, masks_of, newest, split_conditions
 from tailrace_spark.sinks.changelog.routes import require_key_columns
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.registry import sink_of
@@ -103,14 +102,13 @@ def shapes_checked(
     if request.shape.where is not None:
         try:
             row_filters, conditions = split_conditions({str(request.table): request.shape.where}, WHERE)
-            names = [name for condition in conditions.values() for name in names_of(condition)]
-        except (ConditionError, SettingsError) as error:
+        except SettingsError as error:
             yield Check(WHERE, False, str(error), "")
             return
         if row_filters and not rows:
             yield Check(WHERE, False, NO_WHOLE_ROWS.format(WHERE), "")
             return
-        yield from _fit(WHERE, matches, lambda table: require_columns(names, table, written=written))
+        yield from _fit(WHERE, matches, lambda table: Filters(conditions, written=written).check(table))
         yield from _fit(WHERE, matches, partial(_require_rows, row_filters, masks))
     if masks is not None:
         yield from _fit("columns", matches, masks.check)
@@ -139,7 +137,7 @@ def _fit(setting: str, matches: Sequence[Table], require: Callable[[Table], None
     for table in matches:
         try:
             require(table)
-        except (ConditionError, SettingsError) as error:
+        except SettingsError as error:
             refusals[str(table)] = str(error)
     if not refusals:
         return

@@ -60,8 +60,8 @@ class LetterBox:
         """Write all again; the worker may write meanwhile. Raises ConflictError, SettingsError, ServiceError."""
         if not _replayable(subscription):
             raise ConflictError(
-                f"{subscription.reference}: with a filter, and for log tables, letters are not replayed here: that "
-                f"needs Spark. `tailrace subscriptions {subscription.reference} --letters --replay` does it"
+                f"{subscription.reference}: letters of log tables are not replayed here; "
+                f"`tailrace subscriptions {subscription.reference} --letters --replay` does it"
             )
         counted = self._counted(subscription)
         with (
@@ -70,7 +70,7 @@ class LetterBox:
             RecordFetcher(settings.kafka.reveal()) as records,
         ):
             decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
-            shape = shape_of(settings.stream, sink, None)
+            shape = shape_of(settings.stream, sink)
             shaped = decoded if shape is None else lambda batch: shape.shaped(decoded(batch))
 
             def fetch(record_id: RecordId) -> bytes | None:
@@ -105,4 +105,4 @@ class LetterBox:
 
 
 def _replayable(subscription: Subscription) -> bool:
-    return subscription.shape.where is None and subscription.sink.type != "log-tables"
+    return subscription.sink.type != "log-tables"

@@ -233,7 +233,7 @@ class StreamRun:
         with closing(sink_of(settings, name)) as sink:
             sink.reach()
             spark = self._session()
-            settings = self._fitting(settings, sink, spark)
+            settings = self._fitting(settings, sink)
             self._begin(settings)
             checkpoints = files_in(spark, folder)
             remove_earlier(checkpoints, self._claim.token)
@@ -326,7 +326,7 @@ class StreamRun:
         self._standing = standing.at_fault(now)
         return Handover({**handover.topic_ids, **joined.reading.topic_ids}, member.kept)
 
-    def _fitting(self, settings: Settings, sink: Sink, spark: SparkSession) -> Settings:
+    def _fitting(self, settings: Settings, sink: Sink) -> Settings:
         """The settings without those tables of a pattern that filter or masks do not fit, which is kept for people.
 
         Their progress stays, so that they go on from there once they fit. Nor has it tables of other names.
@@ -335,7 +335,7 @@ class StreamRun:
         if subscription.table.pattern or reads_cut_names(subscription.table):
             with SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas:
                 schemas.refresh()
-                shape = shape_of(settings.stream, sink, spark)
+                shape = shape_of(settings.stream, sink)
                 section, topics = settings.sink[subscription.sink_name], topics_pattern(subscription)
                 unfit = unfit_tables(shape, section, schemas.values(), topics, str(subscription.table))
             for words in unfit.reasons.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Annotated
 
@@ -19,7 +19,6 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters, replay_whole_updates
-from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.shaping import shape_of
 from tailrace_spark.sinks.protocol import DeadLetterSink
 from tailrace_spark.sinks.registry import sink_of
@@ -61,7 +60,7 @@ def print_letters(name: str, settings: Settings) -> int:
                 "reason": letter.reason,
             }
 
-    with _opened(name, settings) as (sink, _):
+    with _opened(name, settings) as sink:
         print_rows(rows(sink), empty=f"the sink {name} has no dead letters")
     return count
 
@@ -84,12 +83,12 @@ def replay_all(name: str, settings: Settings) -> ReplayCounts:
     """Write the letters of a sink of these settings again, and say what becomes of them."""
     done = ReplayCounts()
     with (
-        _opened(name, settings) as (sink, spark),
+        _opened(name, settings) as sink,
         SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas,
         RecordFetcher(settings.kafka.reveal()) as records,
     ):
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
-        shape = shape_of(settings.stream, sink, spark() if settings.stream.where else None)
+        shape = shape_of(settings.stream, sink)
         shaped = decoded if shape is None else lambda letters: shape.shaped(decoded(letters))
 
         def fetch(record_id: RecordId) -> bytes | None:
@@ -123,21 +122,16 @@ def _left(done: ReplayCounts) -> str:
 
 
 @contextmanager
-def _opened(name: str, settings: Settings) -> Iterator[tuple[DeadLetterSink, SparkOnce]]:
-    """The sink, and the session of Spark that it may need, as filters do."""
+def _opened(name: str, settings: Settings) -> Iterator[DeadLetterSink]:
     section = settings.sink.get(name)
     if section is None:
         raise SettingsError(f"there is no [sink.{name}]; set: {', '.join(settings.sink) or 'none'}")
-    with SparkOnce(settings.stream.spark.reveal()) as spark:
-        sink = sink_of(settings, name)
-        try:
-            dead_letters = sink.capabilities.dead_letters
-            if dead_letters is None:
-                raise SettingsError(
-                    f"sink.{name}: of the type {section.type} no dead letters can be read back; where they are:"
-                    f" docs/sinks/{section.type}.md"
-                )
-            sink.reach()
-            yield dead_letters, spark
-        finally:
-            sink.close()
+    with closing(sink_of(settings, name)) as sink:
+        dead_letters = sink.capabilities.dead_letters
+        if dead_letters is None:
+            raise SettingsError(
+                f"sink.{name}: of the type {section.type} no dead letters can be read back; where they are:"
+                f" docs/sinks/{section.type}.md"
+            )
+        sink.reach()
+        yield dead_letters

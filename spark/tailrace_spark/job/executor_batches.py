@@ -99,9 +99,8 @@ class ExecutorBatches:
         schemas = dict(self._schemas) if records is None else records.schemas
 
         def run(task: PartitionTask, finished: frozenset[KafkaPartition]) -> Sequence[Outcome]:
-            filters = None if self._shape is None else self._shape.task_filters(schemas, partitions)
             try:
-                return runner.run(frame, task, table, schemas, partitions, finished, filters, read_back)
+                return runner.run(frame, task, table, schemas, partitions, finished, read_back)
             except PythonException as error:
                 raise missing_packages(error) from error
 

@@ -91,7 +91,7 @@ class Member:
         self._begun = False
         self._taken = 0.0
         self._summary = Summary()
-        self._shape = shape_of(settings.stream, sink, spark)
+        self._shape = shape_of(settings.stream, sink)
         self._check: SinkCheck | None = None
         stops = settings.stream.fail_on_data_loss
         if (progress := sink.capabilities.progress) is not None:

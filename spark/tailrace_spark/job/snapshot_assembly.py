@@ -59,11 +59,16 @@ def snapshot_run(
     if refuses is not None and stream.chooses_snapshot and stream.snapshot != "never":
         raise SettingsError(f'stream.snapshot = "{stream.snapshot}" is not for this sink: {refuses}')
     # Filters count what they leave out of a batch, so a snapshot has some of its own.
-    shape = shape_of(stream, sink, spark) if refuses is None else None
+    shape = shape_of(stream, sink) if refuses is None else None
     runner = None
     if capabilities.tasks is not None:
         task_settings = TaskSettings(
-            settings.topics.prefix, masks_of(stream), stream.accept_early, mixed=False, sorted=True
+            settings.topics.prefix,
+            masks_of(stream),
+            stream.accept_early,
+            mixed=False,
+            sorted=True,
+            filters=None if shape is None else shape.task_filters,
         )
         runner = TaskRunner(spark, task_settings)
     folder = f"{stream.checkpoint.rstrip('/')}/tailrace/{REQUESTS}"

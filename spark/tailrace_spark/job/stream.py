@@ -119,7 +119,7 @@ class Stream:
         self._leave = leave
         self._left = self._claimed = False
         self._on_parts = on_parts
-        self._shape = shape_of(settings.stream, sink, spark)
+        self._shape = shape_of(settings.stream, sink)
         self._transactions = sink.capabilities.transactions
         require_whole(settings.stream, sink.capabilities)
         self._writing = threading.Lock()
@@ -184,7 +184,10 @@ class Stream:
             return None
         updates = update_reading(sink.capabilities, self._settings.kafka.reveal())
         prefix, mixed = self._settings.topics.prefix, stream.one_copy_seconds is not None
-        task_settings = TaskSettings(prefix, masks_of(stream), stream.accept_early, mixed=mixed, updates=updates)
+        filters = None if shape is None else shape.task_filters
+        task_settings = TaskSettings(
+            prefix, masks_of(stream), stream.accept_early, mixed=mixed, updates=updates, filters=filters
+        )
         runner = TaskRunner(self._spark, task_settings)
         return ExecutorBatches(tasks, runner, self._schemas, shape, self._files, lambda: self._snapshots.read_back())
 

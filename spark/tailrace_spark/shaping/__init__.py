@@ -1,12 +1,13 @@
 """Filters and masks of a stream's changes, before any sink (docs/shaping.md, docs/masks.md)."""
 
+from tailrace_spark.shaping.change_filters import Filters, TaskFilters
+from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.shaping.masks import masks_of
-from tailrace_spark.shaping.row_conditions import split_conditions
 from tailrace_spark.shaping.shape import NO_WHOLE_ROWS, Shape, newest, newest_entries, shape_of
-from tailrace_spark.shaping.task_filters import TaskFilters
 
 __all__ = [
     "NO_WHOLE_ROWS",
+    "Filters",
     "Shape",
     "TaskFilters",
     "masks_of",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
-
-from pyspark.sql import SparkSession
 
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_schemas.avro import SchemaEntry
@@ -15,10 +13,9 @@ from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.merge.row_filter import RowFilters, predicate_of
-from tailrace_spark.shaping.change_filters import SETTING, Filters
+from tailrace_spark.shaping.change_filters import SETTING, Filters, TaskFilters
+from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.shaping.masks import masked, masks_of
-from tailrace_spark.shaping.row_conditions import split_conditions
-from tailrace_spark.shaping.task_filters import TaskFilters, task_filters
 from tailrace_spark.sinks.protocol import Sink
 
 log = logging.getLogger("tailrace_spark")
@@ -30,7 +27,6 @@ NO_WHOLE_ROWS: Final = (
 )
 """What is wrong where the sink cannot be asked for rows; with the setting."""
 _NOTHING: Final[Mapping[str, int]] = {}
-_Planned = tuple[Mapping[bytes, SchemaEntry], frozenset[str], TaskFilters]
 
 
 class Shape:
@@ -41,7 +37,6 @@ class Shape:
         self._rows = rows
         self._filters = filters
         self._masks = masks
-        self._planned: _Planned | None = None
 
     def check(self, tables: Iterable[tuple[int, Table]]) -> None:
         """Raise SettingsError where a table that is known does not fit the settings.
@@ -64,17 +59,10 @@ class Shape:
         filtered = pieces if self._filters is None else self._filters.filtered(pieces)
         yield from filtered if self._masks is None else masked(filtered, self._masks)
 
-    def task_filters(self, schemas: Mapping[bytes, SchemaEntry], topics: Collection[str]) -> TaskFilters | None:
-        """The filters of the tables in these topics, for tasks; None where none has one.
-
-        `schemas` are all published ones, in a mapping that stays as it is.
-        """
-        if self._filters is None:
-            return None
-        if self._planned is None or not _same(self._planned, schemas, topics):
-            self._planned = schemas, frozenset(topics), task_filters(self._filters, schemas, topics)
-        planned = self._planned[2]
-        return planned if planned.plan.tables or planned.plan.elsewhere else None
+    @property
+    def task_filters(self) -> TaskFilters | None:
+        """The filters, for tasks; None without any."""
+        return None if self._filters is None else TaskFilters(self._filters.conditions, self._filters.written)
 
     def definition(self, table: Table) -> Table | None:
         """The definition that shaped changes of a table have; None for a table that does not fit the masks."""
@@ -87,14 +75,6 @@ class Shape:
     def left_out(self) -> Mapping[str, int]:
         """Counts of the changes that filters left out of the last batch, by "keyspace.table"."""
         return _NOTHING if self._filters is None else self._filters.left_out
-
-
-def _same(planned: _Planned, schemas: Mapping[bytes, SchemaEntry], topics: Collection[str]) -> bool:
-    """Whether filters were planned for these; a schema that was announced again is another."""
-    planned_schemas, planned_topics, _ = planned
-    if planned_schemas.keys() != schemas.keys() or planned_topics != set(topics):
-        return False
-    return all(entry is schemas[schema_id] for schema_id, entry in planned_schemas.items())
 
 
 def newest(entries: Iterable[SchemaEntry]) -> list[tuple[int, Table]]:
@@ -112,11 +92,11 @@ def newest_entries(entries: Iterable[SchemaEntry]) -> list[SchemaEntry]:
     return list(definitions.values())
 
 
-def shape_of(settings: StreamSettings, sink: Sink, spark: SparkSession | None) -> Shape | None:
-    """The filters and masks of the settings; None without any. Filters, `stream.where`, need a session.
+def shape_of(settings: StreamSettings, sink: Sink) -> Shape | None:
+    """The filters and masks of the settings; None without any.
 
-    They may ask for what a change writes where the sink keeps a log of changes, and makes no rows of them. What they
-    ask of rows goes to the sink. Raises SettingsError.
+    Filters, `stream.where`, may ask for what a change writes where the sink keeps a log of changes, and makes no rows
+    of them. What they ask of rows goes to the sink. Raises SettingsError.
     """
     masks, (rows, conditions) = masks_of(settings), split_conditions(settings.where, SETTING)
     if rows:
@@ -124,8 +104,7 @@ def shape_of(settings: StreamSettings, sink: Sink, spark: SparkSession | None) -
         if filtering is None:
             raise SettingsError(NO_WHOLE_ROWS.format(SETTING))
         filtering.filter_rows(rows)
-    if not conditions:
-        return None if masks is None and not rows else Shape(None, masks, rows)
-    if spark is None:
-        raise ValueError(f"{SETTING} needs a session of Spark")
-    return Shape(Filters(spark, conditions, written=sink.capabilities.logs_changes), masks, rows)
+    if masks is None and not rows and not conditions:
+        return None
+    written = sink.capabilities.logs_changes
+    return Shape(Filters(conditions, written=written) if conditions else None, masks, rows)

@@ -15,7 +15,6 @@ from tailrace_spark.shaping import TaskFilters
 from tailrace_spark.sinks.protocol import PartitionTask
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.tasks.filter_values import FilterValues
 from tailrace_spark.tasks.outcome import SCHEMA, Outcome, outcomes_of
 from tailrace_spark.tasks.partition_writer import PartitionWriter
 from tailrace_spark.tasks.schemas import TaskSchemas
@@ -38,6 +37,7 @@ class TaskSettings:
     mixed: bool
     sorted: bool = False
     updates: UpdateReading | None = None
+    filters: TaskFilters | None = None
 
 
 class TaskRunner:
@@ -57,13 +57,12 @@ class TaskRunner:
         schemas: Mapping[bytes, SchemaEntry],
         partitions: Mapping[str, int | None],
         written: frozenset[KafkaPartition],
-        filters: TaskFilters | None = None,
         read_back: ReadBack | None = None,
     ) -> list[Outcome]:
         """The outcomes of all Kafka partitions that a batch of `with_head` has records of, without those `written`.
 
         `partitions` counts those of each topic; None: records stand in any, whatever their tokens. `schemas` is a copy,
-        which stays as it is; `filters` are made of them.
+        which stays as it is.
         Raises what Spark raises where a job fails: what tasks can tell is in the outcomes.
         """
         writer = PartitionWriter(
@@ -77,14 +76,10 @@ class TaskRunner:
             self._settings.early,
             self._settings.updates,
             written,
-            None if filters is None else filters.plan,
+            self._settings.filters,
             read_back,
         )
-        records = self._by_partition(frame)
-        if filters is not None:  # two stages of Python with Spark's own expressions between them, without a shuffle
-            values = FilterValues(filters.plan, writer.schemas, self._settings.early)
-            records = filters.judged(records.mapInArrow(values.added, filters.schema(records)))
-        rows = records.mapInArrow(writer.outcomes, SCHEMA).collect()
+        rows = self._by_partition(frame).mapInArrow(writer.outcomes, SCHEMA).collect()
         return outcomes_of(bytes(row[0]) for row in rows)
 
     def _by_partition(self, frame: DataFrame) -> DataFrame:

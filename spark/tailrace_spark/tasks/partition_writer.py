@@ -12,8 +12,8 @@ from pyspark import Broadcast
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.shaping import Filters, TaskFilters
 from tailrace_spark.shaping.masks import masked
-from tailrace_spark.shaping.task_filter_plan import VERDICT, FilterPlan
 from tailrace_spark.sinks.protocol import PartitionTask
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.decode import pieces
@@ -21,7 +21,6 @@ from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.streams.worker_imports import forget_archives
 from tailrace_spark.tasks.attempt import ForeignKeysError, attempt
-from tailrace_spark.tasks.filtered import passing
 from tailrace_spark.tasks.outcome import RecordCounts, row_of
 from tailrace_spark.tasks.record_counts import all_owned, counts_of, traces_of
 from tailrace_spark.tasks.runs import partition_runs
@@ -35,7 +34,7 @@ class PartitionWriter:
 
     `generations` and `schemas` are complete for the batch; `known_until` is the generations' (StreamTable).
     `partitions` counts those of each topic (TaskRunner.run). `updates`: the sink is given whole table updates.
-    `written` has been written by an earlier attempt at the batch. With `filters` records come with their verdicts.
+    `written` has been written by an earlier attempt at the batch.
     `read_back` adds what the log leaves open.
     """
 
@@ -49,7 +48,7 @@ class PartitionWriter:
     early: bool
     updates: UpdateReading | None
     written: frozenset[KafkaPartition]
-    filters: FilterPlan | None = None
+    filters: TaskFilters | None = None
     read_back: ReadBack | None = None
 
     def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -89,6 +88,10 @@ class _PartitionRecords:
     def _decoded(self, table: StreamTable) -> Iterator[Piece]:
         writer, (topic, partition) = self._writer, self._partition
         schemas = writer.schemas.value
+        filters = None
+        if writer.filters is not None:
+            conditions, written = writer.filters.conditions, writer.filters.written
+            filters = Filters(conditions, written=written, newest=lambda changed, _: schemas.newest(changed))
         for batch in self._batches:
             records = assigned_here(pa.Table.from_batches([batch]), table, writer.prefix)
             self._schema_ids.update(pc.unique(records.column("schema_id")).drop_null().to_pylist())
@@ -97,12 +100,12 @@ class _PartitionRecords:
                 raise ForeignKeysError
             self.counts += replace(counts_of(records), traces=traces_of(batch))
             self._end = pc.max(records.column("offset")).as_py() + 1
-            if writer.filters is not None:
-                records, letters, left_out = passing(records, batch.column(VERDICT), writer.filters, schemas)
-                self.counts += RecordCounts(left_out=left_out)
-                if letters:
-                    yield Piece((), letters)
-            yield from pieces(records, schemas, early=writer.early)
+            decoded = pieces(records, schemas, early=writer.early)
+            if filters is None:
+                yield from decoded
+            else:
+                yield from filters.filtered(decoded)
+                self.counts += RecordCounts(left_out=dict(filters.left_out))
 
     def all_schema_ids(self) -> frozenset[bytes]:
         """As PartitionRecords says."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Self
+from uuid import UUID
 
 from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 
 
@@ -17,6 +20,7 @@ class _Published:
 
     topic: str
     table: str
+    table_id: UUID
     avro: str
     part: Literal["value", "key"]
     announced: int
@@ -35,7 +39,12 @@ class TaskSchemas(Mapping[bytes, SchemaEntry]):
         return cls(
             {
                 schema_id: _Published(
-                    entry.topic, json.dumps(table_to_json(entry.table)), entry.avro, entry.part, entry.announced
+                    entry.topic,
+                    json.dumps(table_to_json(entry.table)),
+                    entry.table.id,
+                    entry.avro,
+                    entry.part,
+                    entry.announced,
                 )
                 for schema_id, entry in entries.items()
             }
@@ -54,6 +63,16 @@ class TaskSchemas(Mapping[bytes, SchemaEntry]):
                 announced=published.announced,
             )
         return entry
+
+    def newest(self, table: Table) -> Table:
+        """The newest definition of a table that has one here."""
+        return self[self._newest[table.id]].table
+
+    @cached_property
+    def _newest(self) -> Mapping[UUID, bytes]:
+        values = [(schema_id, schema) for schema_id, schema in self.published.items() if schema.part == "value"]
+        by_announcement = sorted(values, key=lambda value: value[1].announced)
+        return {schema.table_id: schema_id for schema_id, schema in by_announcement}
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.published)

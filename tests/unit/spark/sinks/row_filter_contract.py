@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.shaping.row_conditions import split_conditions
+from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, truncate

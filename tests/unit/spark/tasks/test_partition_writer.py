@@ -21,6 +21,7 @@ from tailrace_schemas.tokens import first_token
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.shaping import TaskFilters, split_conditions
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import (
@@ -120,6 +121,7 @@ def written_by(
     early: bool = False,
     written: Iterable[KafkaPartition] = (),
     partitions: Mapping[str, int | None] | None = None,
+    where: str | None = None,
 ) -> list[Outcome]:
     """The outcomes of a task, as the driver gets them."""
     writer = PartitionWriter(
@@ -133,6 +135,7 @@ def written_by(
         early,
         None,
         frozenset(written),
+        None if where is None else TaskFilters(split_conditions({"*": where}, "stream.where")[1], written=True),
     )
     return outcomes_of(row.column(COLUMN)[0].as_py() for row in writer.outcomes(batches(rows)))
 
@@ -242,6 +245,22 @@ def test_what_is_no_change_is_a_dead_letter_with_its_bytes() -> None:
     assert letters == [(1, b"rubbish"), (2, b"")]
     assert isinstance(outcome, Written)
     assert (outcome.counts.records, outcome.counts.marks["undecodable"]) == (3, 2)
+
+
+@pytest.mark.promise("shaping.filtered-table")
+def test_filters_leave_changes_out_by_the_newest_names_and_count_them() -> None:
+    """`x` is a column of the wider definition alone, which was announced later: changes of both have it."""
+    low = [*changes_of(0, 4), *changes_of(0, 6, Log(WIDER))[4:]]
+    where = "columns.w IN (0, 1, 2, 5) AND columns.x IS NULL OR columns.v = '9'"
+    [outcome] = written_by(rows_of(0, [*low, b"rubbish"]), where=where)
+    seen, letters = cast(Any, told(outcome).detail)
+    asked_for = {number.to_bytes(4, "big") for number in (0, 1, 2, 5)}
+    wanted = [offset for offset, change in enumerate(low) if change.cells[1].value in asked_for]
+    assert [offset for _, offset, _ in seen] == wanted
+    assert [offset for offset, _ in letters] == [len(low)]
+    assert isinstance(outcome, Written)
+    assert outcome.counts.left_out == {"shop.plain": len(low) - len(wanted)}
+    assert outcome.counts.records == len(low) + 1
 
 
 def test_masks_hold_before_the_sink_sees_anything() -> None:

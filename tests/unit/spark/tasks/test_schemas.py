@@ -23,3 +23,10 @@ def test_an_entry_is_made_once_and_an_unknown_one_is_none() -> None:
     assert schemas.get(b"unheard-") is None
     with pytest.raises(KeyError):
         schemas[b"unheard-"]
+
+
+def test_the_newest_definition_of_a_table_is_known_by_its_id() -> None:
+    schemas = TaskSchemas.of(entries())
+    for entry in schemas.values():
+        ours = [other for other in schemas.values() if other.part == "value" and other.table.id == entry.table.id]
+        assert schemas.newest(entry.table) is max(ours, key=lambda other: other.announced).table

@@ -19,7 +19,7 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import Imaged, RowImage
 from tailrace_spark.rowstate.images import ImageOp
-from tailrace_spark.shaping.row_conditions import split_conditions
+from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.shaping.shape import shape_of
 from tailrace_spark.sinks.console.settings import ConsoleSinkSettings
 from tailrace_spark.sinks.images.store import ImageStore
@@ -194,9 +194,9 @@ def test_a_change_log_with_images_can_be_asked_for_rows_and_one_without_cannot(t
     where = Settings.model_validate({"stream": {"where": {"shop.*": "row.total > 1"}}}).stream
     section = {"format": "json", "images": f"sqlite:///{tmp_path / 'images.db'}"}
     with closing(open_sink("out", ConsoleSinkSettings.model_validate(section), prefix="t")) as sink:
-        assert shape_of(where, sink, None) is not None
+        assert shape_of(where, sink) is not None
     with (
         closing(open_sink("out", ConsoleSinkSettings.model_validate({"format": "json"}), prefix="t")) as sink,
         pytest.raises(SettingsError, match="this sink knows only what a change writes"),
     ):
-        shape_of(where, sink, None)
+        shape_of(where, sink)

@@ -24,7 +24,7 @@ from tailrace_schemas.tokens import token as token_of
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.shaping.row_conditions import split_conditions
+from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings, ImagingTask, images_for
 from tailrace_spark.sinks.images.store import ImageStore

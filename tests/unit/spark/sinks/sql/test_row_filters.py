@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.shaping.row_conditions import split_conditions
+from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.properties import examples

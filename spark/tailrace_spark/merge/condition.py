@@ -1,0 +1,204 @@
+"""Conditions of filters, evaluated of a change or of a row as it is after a merge. Plain data, and pure.
+
+A condition has comparisons with constants, IN, BETWEEN, LIKE and IS NULL, put together by AND, OR and NOT. It has the
+three values of SQL. It can be evaluated of any values: what does not fit a column's type is refused before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isnan
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any, Final
+
+from tailrace_schemas.cql.types import CqlType
+
+Name = tuple[str, ...]
+"""The steps of a column's name."""
+Literal = tuple[str, Any]
+"""Its kind, and its value: number (text), text, bool, bytes, date (days since 1970), timestamp (microseconds)."""
+Node = tuple[Any, ...]
+"""all or any (nodes); not (node); compare (operator, name, literal); in (name, literals); like (name, pattern);
+null (name); always (bool)."""
+Values = Sequence[object]
+Test = Callable[[Values], bool | None]
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {"=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_FLOATS: Final = frozenset({"float", "double"})
+_UNORDERED: Final = frozenset({"uuid", "timeuuid", "inet"})
+COMPARED_AS: Final = {
+    **dict.fromkeys(("tinyint", "smallint", "int", "bigint", "varint", "decimal", "time", *_FLOATS), "number"),
+    **dict.fromkeys(("text", "ascii", *_UNORDERED), "text"),
+    "boolean": "bool",
+    "blob": "bytes",
+    "date": "date",
+    "timestamp": "timestamp",
+}
+"""The kind of the constants that a column of each type is compared with; columns of other types are not compared."""
+_SAYS: Final = {
+    "number": "a number",
+    "text": "a text in quotes",
+    "bool": "true or false",
+    "bytes": "bytes, as X'00FF'",
+    "date": "a date, as DATE'2026-01-31'",
+    "timestamp": "a time with its zone, as TIMESTAMP'2026-01-31 12:00:00Z'",
+}
+
+
+class UnfitError(Exception):
+    """Why a condition does not fit what it is asked of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """What a name stands for: a place among the values, its type, and how errors call it."""
+
+    index: int
+    type: CqlType
+    shown: str
+
+
+OperandOf = Callable[[Name], Operand]
+"""Raises UnfitError for a name that stands for nothing."""
+
+
+def test_of(node: Node, operand_of: OperandOf) -> Test:
+    """The test of values as tailrace_schemas.cql.values has them: true, false, or None for SQL's unknown.
+
+    Raises UnfitError for a name or a constant that does not fit.
+    """
+    kind, *parts = node
+    match kind:
+        case "all":
+            return _all([test_of(child, operand_of) for child in parts[0]])
+        case "any":
+            return _any([test_of(child, operand_of) for child in parts[0]])
+        case "not":
+            return _not(test_of(parts[0], operand_of))
+        case "compare":
+            sign, name, literal = parts
+            return _compare(sign, _scalar(operand_of(name)), literal)
+        case "in":
+            name, literals = parts
+            operand = _scalar(operand_of(name))
+            return _any([_compare("=", operand, literal) for literal in literals])
+        case "like":
+            name, pattern = parts
+            return _like(_scalar(operand_of(name)), pattern)
+        case "null":
+            index = _scalar(operand_of(parts[0])).index
+            return lambda values: values[index] is None
+    always: bool = parts[0]
+    return lambda _: always
+
+
+def names_in(node: Node) -> set[Name]:
+    """All names that a condition asks for."""
+    kind, *parts = node
+    match kind:
+        case "all" | "any":
+            return set().union(*(names_in(child) for child in parts[0]))
+        case "not":
+            return names_in(parts[0])
+        case "compare":
+            return {parts[1]}
+        case "always":
+            return set()
+    return {parts[0]}
+
+
+def _scalar(operand: Operand) -> Operand:
+    if operand.type.multicell or operand.type.kind not in COMPARED_AS:
+        raise UnfitError(f"{operand.shown} is {operand.type}: a filter may ask for {', '.join(sorted(COMPARED_AS))}")
+    return operand
+
+
+def _compare(sign: str, operand: Operand, literal: Literal) -> Test:
+    kind = operand.type.kind
+    if kind in _UNORDERED and sign not in ("=", "<>"):
+        raise UnfitError(f"{operand.shown} is a {kind}, which is equal to another or not: use = or <>")
+    index, compare, read = operand.index, _COMPARE[sign], _reader(operand.type)
+    constant = _constant(operand, literal)
+    return lambda values: None if values[index] is None else compare(read(values[index]), constant)
+
+
+def _like(operand: Operand, pattern: str) -> Test:
+    if operand.type.kind not in ("text", "ascii"):
+        raise UnfitError(f"{operand.shown} is {operand.type}: LIKE is for text")
+    # Spark's LIKE tells letters apart; PostgreSQL's does too, SQLite's and MySQL's do not.
+    index, matches = operand.index, _pattern(pattern).fullmatch
+    return lambda values: None if values[index] is None else matches(str(values[index])) is not None
+
+
+def _constant(operand: Operand, literal: Literal) -> Any:
+    kind, value = literal
+    comparable = COMPARED_AS[operand.type.kind]
+    if kind != comparable:
+        raise UnfitError(f"{operand.shown} is {operand.type}: compare it with {_SAYS[comparable]}")
+    # SQL casts a constant to double beside one, so that 0.1 is the nearest double there too.
+    if operand.type.kind in _FLOATS:
+        return _float_key(float(value))
+    if kind == "number":
+        return Decimal(value)
+    return value.lower() if operand.type.kind in _UNORDERED else value
+
+
+def _all(tests: Sequence[Test]) -> Test:
+    def test(values: Values) -> bool | None:
+        unknown = False
+        for each in tests:
+            result = each(values)
+            # SQL's AND: false beats unknown, and unknown beats true.
+            if result is False:
+                return False
+            unknown = unknown or result is None
+        return None if unknown else True
+
+    return test
+
+
+def _any(tests: Sequence[Test]) -> Test:
+    # De Morgan's law holds for three values too.
+    return _not(_all([_not(each) for each in tests]))
+
+
+def _not(test: Test) -> Test:
+    def negated(values: Values) -> bool | None:
+        result = test(values)
+        return None if result is None else not result
+
+    return negated
+
+
+def _reader(of: CqlType) -> Callable[[Any], Any]:
+    """Makes what is compared of a value that is not null."""
+    if of.kind in _FLOATS:
+        return lambda value: _float_key(float(value))
+    # As text, for no float would keep their digits (tailrace_schemas.cql.values).
+    if of.kind in ("varint", "decimal"):
+        return Decimal
+    # Cassandra's timestamps are milliseconds, SQL's constants have microseconds.
+    if of.kind == "timestamp":
+        return lambda milliseconds: 1000 * milliseconds
+    return (lambda value: str(value).lower()) if of.kind in _UNORDERED else _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _float_key(value: float) -> tuple[bool, float]:
+    """NaN equals itself, and is larger than all others, as in Spark."""
+    return (True, 0.0) if isnan(value) else (False, value)
+
+
+def _pattern(like: str) -> re.Pattern[str]:
+    """A pattern of LIKE: % for any text, _ for a character, and a backslash before what stands for itself."""
+    parts: list[str] = []
+    # Many % in a row are one: each alone would be tried at every place.
+    for escaped, sign in re.findall(r"\\(.)|(.)", re.sub(r"(?<!\\)%+", "%", like), re.DOTALL):
+        parts.append(re.escape(escaped) if escaped else {"%": ".*", "_": "."}.get(sign) or re.escape(sign))
+    return re.compile("".join(parts), re.DOTALL)
