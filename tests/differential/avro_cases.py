@@ -26,9 +26,8 @@ from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Table
 from tailrace_schemas.transcode.primitives import is_ascii, stands_at, write_long
 from tailrace_schemas.transcode.values import write_object, writer_of
-from tests.differential.cases import Case, Family, calls
+from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import WORDS, damaged, hostile_changes, logged_changes, values
-from tests.properties import examples
 from tests.unit.schemas.avro.expected import ALL_FORMS
 
 PREFIX: Final = "app"

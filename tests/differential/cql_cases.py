@@ -33,9 +33,8 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table, columns_by_name, sharing
 from tailrace_schemas.tokens import first_token, partition, sign_extending_hash, token
 from tailrace_schemas.words import word_of
-from tests.differential.cases import Case, Family, calls
+from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import WORDS, damaged, values
-from tests.properties import examples
 from tests.unit.schemas.cql.hostile import USER_TYPES
 from tests.unit.spark.changes import PLAIN
 from tests.unit.spark.sinks.hostile import NAMES

@@ -23,7 +23,7 @@ from tailrace_schemas.table import Column, Table
 from tests.corpus.check import changes_in
 from tests.corpus.corpus import Corpus
 from tests.corpus.keeping import VERSIONS, kept
-from tests.properties import examples
+from tests.differential.cases import examples
 from tests.unit.changes.recorded import changes_in as recorded_changes
 from tests.unit.commitlog.recorded import KINDS
 from tests.unit.schemas.cql.driver import NATIVE

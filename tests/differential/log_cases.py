@@ -32,11 +32,10 @@ from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table
-from tests.differential.cases import Case, Family, calls
+from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import corpora, damaged
 from tests.fuzz.kept import CASES
 from tests.fuzz.layers import result_of, seeds, tables
-from tests.properties import examples
 from tests.support.kafka import Faults, MemoryDestinations, MemoryKafka
 from tests.unit.changes.transcoding import SOURCE
 from tests.unit.commitlog.invented import Inventor

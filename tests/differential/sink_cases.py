@@ -50,10 +50,9 @@ from tailrace_spark.sinks.sql.row_builder import RowBuilder, new_rows
 from tailrace_spark.snapshot.page import PageColumns, read_columns, read_lengths
 from tailrace_spark.snapshot.page_records import PageRecords, row_number, writes_pages_of
 from tests.differential.avro_cases import PREFIX, encoder, messages
-from tests.differential.cases import Case, Family, calls
+from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import WORDS, damaged, some_bytes, values
 from tests.differential.state_cases import MANY, delivered, histories
-from tests.properties import examples
 from tests.unit.spark.snapshot.pages import page_of
 from tests.unit.spark.snapshot.tables import ALONE, EDITS, ROWS, WIDE
 from tests.unit.tables import column

@@ -45,9 +45,8 @@ from tailrace_spark.rowstate.row import RowState, merge, state_of
 from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState, absorb, change_time, truncation_of
 from tailrace_spark.rowstate.visible import VisibleColumns, visible
 from tailrace_spark.sinks.opensearch.documents import Documents
-from tests.differential.cases import Case, Family, calls
+from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import HOSTS, WORDS, damaged, hostile_changes, logged_changes, values
-from tests.properties import examples
 from tests.unit.spark.cassandra import truncate
 
 _STREAM: Final = Assignment(1, bytes(15) + b"\x01")

@@ -23,7 +23,7 @@ from tests.unit.commitlog.recorded import KEYS, KINDS, Recorded, read_until_dama
 
 # Their content is small enough to damage each byte of it.
 SMALL = [kind for kind in KINDS if "rollover" not in kind]
-FEW = ["3.11.17/encrypted", "4.0-beta4/snappy", "5.0.1/uncompressed", "6.0-alpha2/uncompressed"]
+FEW = ["3.11.17/encrypted", "4.0-beta4/snappy", "5.0.1/uncompressed"]
 """For what takes seconds a segment; the long tests take them all."""
 
 

@@ -88,8 +88,11 @@ class TestDeltaCurrentInTasks(LakeCurrentContract, LakeRowFilterContract):
 
 
 @pytest.mark.promise("delta.current")
+@pytest.mark.parametrize(
+    "again",
+    [pytest.param(True, marks=pytest.mark.long, id="it comes again"), pytest.param(False, id="it never comes again")],
+)
 @pytest.mark.slow
-@pytest.mark.parametrize("again", [True, False], ids=["it comes again", "it never comes again"])
 def test_a_crash_between_any_two_steps_heals(tmp_path: Path, again: bool) -> None:
     """Also where the batch does not come again, and another one of the same tables does: of what is in the state."""
     for step in count():

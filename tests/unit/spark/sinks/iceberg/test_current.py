@@ -82,7 +82,7 @@ class TestIcebergCurrentInTasks(LakeCurrentContract, LakeRowFilterContract):
 
 @pytest.mark.promise("iceberg.current")
 @pytest.mark.slow
-@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("step", [pytest.param(step, marks=[pytest.mark.long] * (step != 2)) for step in range(5)])
 def test_a_crash_at_any_step_heals(another: Stores, step: int) -> None:
     """Also where the batch does not come again, and another one does: of what is in the state."""
     log, wider = Log(PLAIN), Log(WIDER)

@@ -78,7 +78,7 @@ class TestCurrentOnS3(MergingContract):
         return lambda: FollowedIceberg(section(mode="current"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tables_on_s3_follow_the_source() -> None:
     _follow(FollowedIceberg(section(mode="current", namespace="raw.lake")))
 

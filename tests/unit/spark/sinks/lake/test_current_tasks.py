@@ -136,7 +136,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(followed: Followed) -> None
 
 @pytest.mark.slow
 @pytest.mark.promise("tasks.attempts")
-@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("step", [pytest.param(step, marks=[pytest.mark.long] * (step != 2)) for step in range(5)])
 def test_a_driver_that_dies_around_its_commits_leaves_what_the_batch_makes_good(followed: Followed, step: int) -> None:
     """Before the state's commit, behind it, before that of what is visible, and behind that."""
     made(followed)

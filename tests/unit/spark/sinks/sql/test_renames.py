@@ -40,7 +40,7 @@ def write(database: Database, *batches: tuple[int, Change]) -> None:
         ([("k", "c"), ("a", "b"), ("x", "y")], ["x", "y", "s", "v"]),
     ],
 )
-@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("at_once", [pytest.param(False, marks=pytest.mark.long), True])
 def test_key_columns(database: Database, history: list[tuple[str, ...]], columns: list[str], at_once: bool) -> None:
     changes = [
         (offset, Log(named(*names)).insert((f"p{offset}",), ("q",), 1, v="x")) for offset, names in enumerate(history)

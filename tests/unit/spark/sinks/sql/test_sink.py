@@ -483,7 +483,7 @@ def named(number: int, name: str, **columns: str) -> Table:
         ("x", "x__state_pkey"), ("x", "x__rows", "x__rows__state"), ("x", "x_2", "x__rows_2", "x__rows"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("turned", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_tables_named_like_those_of_another(database: Database, names: tuple[str, ...], turned: bool) -> None:
     arriving = list(enumerate(names))[:: -1 if turned else 1]
     logs = {name: Log(named(number, name)) for number, name in arriving}
