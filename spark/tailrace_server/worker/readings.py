@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
-from itertools import count
 from typing import Final
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
@@ -46,12 +46,10 @@ class Readings:
         """`session` gives a session of the worker's Spark, `checkpoints` is server.checkpoints."""
         self._session = session
         self._folder = f"{checkpoints.rstrip('/')}/{_FOLDER}"
-        self._own = f"{socket.gethostname()}-{os.getpid()}"
         self._changed = threading.Lock()
         self._interested: Counter[str] = Counter()
         self._readings: dict[str, SharedReading] = {}
         self._ending: list[SharedReading] = []
-        self._numbers = count(1)
 
     def enter(self, key: str) -> None:
         """A subscription that reads so is there."""
@@ -102,11 +100,19 @@ class Readings:
                 self._ending.append(self._readings.pop(key))
 
     def _new(self, key: str, settings: Settings) -> SharedReading:
-        checkpoint = f"{self._folder}/{self._own}-{next(self._numbers)}"
+        checkpoint = f"{self._folder}/{new_checkpoint()}"
         stream = settings.stream.model_copy(update={"checkpoint": checkpoint})
         return SharedReading(
             self._session, settings.model_copy(update={"stream": stream}), f"shared-{key}", source_options
         )
+
+
+def new_checkpoint() -> str:
+    """The name of a reading's checkpoint, which none had before.
+
+    In a container each process has the same id, and so the next one would go on from where a killed one was.
+    """
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex}"
 
 
 class Place:

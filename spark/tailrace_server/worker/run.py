@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.sql import SparkSession
@@ -228,7 +229,7 @@ class StreamRun:
         """Open the sink, begin where the progress is, and run the stream until it is stopped."""
         subscription = self._claim.subscription
         name, folder = subscription.sink_name, self._folder()
-        settings = stream_settings(self._base, subscription, self._secrets(), f"{folder}/{self._claim.token}")
+        settings = stream_settings(self._base, subscription, self._secrets(), folder)
         section = settings.sink[name]
         with closing(sink_of(settings, name)) as sink:
             sink.reach()
@@ -260,17 +261,16 @@ class StreamRun:
     def _in_turns(self, parts: Parts) -> None:
         """With others where there are any, else alone; until it is stopped."""
         if not (self._base.server.share_reading and parts.can_share):
-            self._alone(parts, Handover(), None, 0)
+            self._alone(parts, Handover(), None)
             return
-        key, handover, turn = reading_key(parts.settings), Handover(), 0
+        key, handover = reading_key(parts.settings), Handover()
         self._readings.enter(key)
         try:
             if not parts.reads_tables:
                 self._join(key, parts)
             while not self._stop.is_set():
                 if self._place is None:
-                    handover = self._alone(parts, handover, key, turn)
-                    turn += 1
+                    handover = self._alone(parts, handover, key)
                     if self._place is None:
                         return
                 else:
@@ -294,10 +294,10 @@ class StreamRun:
             self._place.seat.leave("it has ended")
             self._place = None
 
-    def _alone(self, parts: Parts, handover: Handover, key: str | None, turn: int) -> Handover:
+    def _alone(self, parts: Parts, handover: Handover, key: str | None) -> Handover:
         """A stream of its own, until it ends or a seat is taken; what the next one has to know."""
-        spark, token = parts.spark, self._claim.token
-        checkpoint = f"{self._folder()}/{token}{f'-{turn}' if turn else ''}"
+        spark = parts.spark
+        checkpoint = f"{self._folder()}/{new_checkpoint(self._claim.token)}"
         settings = parts.at(checkpoint)
         planned, target = PlannedOffsets(spark, checkpoint), parts.target
         stream = Stream(
@@ -362,6 +362,15 @@ class StreamRun:
     def refresh(self) -> None:
         """As Running says."""
         self._keeper.refresh()
+
+
+def new_checkpoint(token: int) -> str:
+    """The name of a claim's next checkpoint, which none had before.
+
+    Tokens alone come again once the meta database is restored from a backup. A checkpoint that was found under one
+    would say that changes are written which are not.
+    """
+    return f"{token}-{uuid4().hex}"
 
 
 def remove_earlier(checkpoints: Folder, token: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace_server.worker.run import remove_earlier
+from tailrace_server.worker.run import new_checkpoint, remove_earlier
 from tailrace_spark.job.checkpoint_files import Folder, HadoopFiles, LocalFiles
 
 if TYPE_CHECKING:
@@ -21,12 +21,13 @@ def checkpoints(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: P
 
 
 def test_those_of_earlier_claims_are_removed(checkpoints: Folder, tmp_path: Path) -> None:
-    for name in ("2", "9", "10", "11", "notes"):
+    stays = new_checkpoint(10)
+    for name in ("2", "9-1", new_checkpoint(9), stays, "11", "notes"):
         (tmp_path / name / "offsets").mkdir(parents=True)
         (tmp_path / name / "offsets" / "0").write_text("v1")
     remove_earlier(checkpoints, 10)
     remove_earlier(checkpoints, 10)
-    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["10", "11", "notes"]
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == sorted([stays, "11", "notes"])
 
 
 def test_without_any_there_is_nothing_to_remove(spark: SparkSession, tmp_path: Path) -> None:

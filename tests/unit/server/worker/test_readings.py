@@ -9,8 +9,9 @@ import pytest
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.worker import run
 from tailrace_server.worker.ends import SharedEnds
-from tailrace_server.worker.readings import reading_key
+from tailrace_server.worker.readings import new_checkpoint, reading_key
 
 A, B = ("topic", 0), ("topic", 1)
 
@@ -44,6 +45,11 @@ def test_filters_masks_and_sinks_are_a_member_s_own(own: dict[str, object]) -> N
 )
 def test_what_is_read_otherwise_is_read_apart(other: dict[str, object]) -> None:
     assert key(**other) != key()
+
+
+def test_no_checkpoint_has_a_name_that_another_had() -> None:
+    """A process id comes again in a container, and a token once the meta database is restored."""
+    assert len({new_checkpoint() for _ in range(9)} | {run.new_checkpoint(3) for _ in range(9)}) == 18
 
 
 class Kafka:
