@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,12 +111,18 @@ class Desk:
             "bootstrap.servers": f"{self.proxy.address}:{self.proxy.port}"
         }
 
-    def producer(self, topic: str, exactly: bool, clock: Callable[[], float] = time.monotonic) -> KafkaProducer:
+    def producer(
+        self,
+        topic: str,
+        exactly: bool,
+        clock: Callable[[], float] = time.monotonic,
+        config: Mapping[str, bool | int | float | str] | None = None,
+    ) -> KafkaProducer:
         """One of small batches."""
-        sizes = Sizes(limits={topic: BATCH})
+        sizes, config = Sizes(limits={topic: BATCH}), config or self.config
         if not exactly:
-            return KafkaAppends(self.config, clock=clock, timeout=TIMEOUT, sizes=sizes)
-        return KafkaTransactions(self.config, topic, topic, clock=clock, timeout=TIMEOUT, sizes=sizes, fenced="fenced")
+            return KafkaAppends(config, clock=clock, timeout=TIMEOUT, sizes=sizes)
+        return KafkaTransactions(config, topic, topic, clock=clock, timeout=TIMEOUT, sizes=sizes, fenced="fenced")
 
     def numbers(self, topic: str) -> list[int]:
         """The records that readers have."""
@@ -131,6 +137,21 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
         desk.kafka.start()
         yield desk
         desk.kafka.stop()
+
+
+@pytest.mark.parametrize("exactly", [True, False])
+def test_records_are_compressed_unless_kafka_s_settings_say_otherwise(desk: Desk, exactly: bool) -> None:
+    room = {}
+    for compression in ("lz4", "none"):
+        topic = f"compressed-{exactly}-{compression}"
+        TopicMaker(desk.config).ensure(topic, 1, {})
+        config = desk.config if compression == "lz4" else {**desk.config, "compression.type": compression}
+        with closing(desk.producer(topic, exactly, config=config)) as producer:
+            producer.open()
+            producer.send_all([One(topic, 0, number) for number in range(50)])
+            producer.acknowledge()
+        room[compression] = sum(file.stat().st_size for file in desk.kafka.directory.rglob(f"{topic}-0/*.log"))
+    assert 0 < room["lz4"] < room["none"] / 2
 
 
 @pytest.mark.promise("agent.refused-is-not-delivered", "agent.log-order")
