@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ha
 from pyspark.sql import SparkSession
 
 from tailrace_common.properties.passthrough import Scalar
+from tailrace_spark.jvm import hadoop_configuration, jvm_of
 
 _WRITER: Final = "spark.sql.streaming.checkpointFileManagerClass"
 _WRITERS: Final = "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -139,11 +140,10 @@ class HadoopFiles:
     """On a file system of Hadoop's."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no call for Hadoop's file systems
+        jvm = jvm_of(spark)
         self._path = jvm.org.apache.hadoop.fs.Path
         self._io = jvm.org.apache.commons.io.IOUtils
-        configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - nor for their settings
-        self._files = self._path(folder).getFileSystem(configuration)
+        self._files = self._path(folder).getFileSystem(hadoop_configuration(spark))
         self._folder = folder
 
     @property

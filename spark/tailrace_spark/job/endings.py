@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it has no types
-from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import TailraceError
+from tailrace_spark.jvm import jvm_of, process
 
 JAVA_GONE: Final = (Py4JError, ConnectionError)
 """Errors that PySpark raises from every call once its Java has ended."""
@@ -46,12 +46,11 @@ def reason(error: BaseException) -> str:
 
 def java_end() -> str | None:
     """The end of Spark's Java in words, with what to look at; None while it runs."""
-    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark keeps the process there, and nowhere else
-    process: Any = getattr(gateway, "proc", None)
-    if process is None:
+    java = process()
+    if java is None:
         return None
     try:
-        code = process.wait(_WAIT_SECONDS)
+        code = java.wait(_WAIT_SECONDS)
     except Exception:
         return None
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
@@ -63,9 +62,9 @@ def java_end() -> str | None:
 
 def await_interrupt(spark: SparkSession) -> None:
     """Wait in a batch until its query is stopped, and end as Spark wants it: other errors would be its failure."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Spark interrupts the JVM's side of this thread, which py4j keeps
     try:
-        jvm.java.lang.Thread.sleep(_STOP_MILLISECONDS)
+        # Spark interrupts the JVM's side of this thread, which py4j keeps.
+        jvm_of(spark).java.lang.Thread.sleep(_STOP_MILLISECONDS)
     except Py4JJavaError:
         raise StoppedError(_INTERRUPTED) from None
     raise StoppedError("the query was not stopped")

@@ -6,7 +6,7 @@ The larger values are read from Kafka again, part by part, where a batch has any
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.jvm import jvm_of
 from tailrace_spark.source.kafka import read_ranges
 
 PLACE: Final = ("topic", "partition", "offset")
@@ -35,8 +36,7 @@ def part_bytes(spark: SparkSession, settings: Settings) -> int:
     """The most bytes of messages in a part: the setting, else an eighth of the driver's memory."""
     if settings.stream.max_bytes_per_part is not None:
         return settings.stream.max_bytes_per_part
-    jvm: Any = spark._jvm  # noqa: SLF001 - spark.driver.memory is but one way to set it
-    return max(_LEAST_BYTES, int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // _SHARE_OF_MEMORY)
+    return max(_LEAST_BYTES, int(jvm_of(spark).java.lang.Runtime.getRuntime().maxMemory()) // _SHARE_OF_MEMORY)
 
 
 def without_large(heads: DataFrame, largest: int) -> DataFrame:

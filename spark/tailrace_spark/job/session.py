@@ -36,6 +36,7 @@ from tailrace_spark.job.spark_settings import (
     properties,
     shown,
 )
+from tailrace_spark.jvm import gateway, is_running, process
 
 log = logging.getLogger("tailrace_spark")
 
@@ -54,13 +55,12 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
     reaches Python alone, which ends the stream in order. The Java ends when this process does. The environment of this
     process stays as it is. Raises JarError or SettingsError when jars or a Java cannot be had.
     """
-    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - a session would be made by asking for it
+    if is_running():
         return SparkSession.builder.getOrCreate()
     options = {name: str(value) for name, value in (settings or {}).items()}
-    # PySpark has a Java that runs already nowhere else.
-    submitted = _SUBMITTED in os.environ or SparkContext._gateway is not None  # noqa: SLF001
-    gateway = SparkContext._gateway or (launch_gateway() if submitted else _launched(options, progress))  # type: ignore[no-untyped-call]  # noqa: SLF001
-    conf = SparkConf(_jvm=gateway.jvm)  # with all that the Java was started with
+    submitted = _SUBMITTED in os.environ or gateway() is not None
+    java = gateway() or (launch_gateway() if submitted else _launched(options, progress))  # type: ignore[no-untyped-call]  # it has no types
+    conf = SparkConf(_jvm=java.jvm)  # with all that the Java was started with
     started_with = dict(conf.getAll())
     if submitted and (names := overruled(options, started_with)):
         log.warning("spark-submit has set %s: its value in [stream.spark] is ignored", ", ".join(names))
@@ -69,7 +69,7 @@ def spark_session(settings: Mapping[str, Scalar] | None = None, progress: Progre
     # PySpark reads the executors' Python from the environment alone, unless spark-submit starts it.
     python = settled.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
     with _environment(PYSPARK_PYTHON=python):
-        SparkContext(conf=conf, gateway=gateway)
+        SparkContext(conf=conf, gateway=java)
     session: SparkSession = SparkSession.builder.getOrCreate()
     if not submitted and _our_log(settled, os.environ):
         session.sparkContext.setLogLevel("WARN")
@@ -178,8 +178,8 @@ class SparkOnce:
     @property
     def ended(self) -> bool:
         """Whether a Java that was launched here has ended, so that nothing more can be done with the session."""
-        process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 - PySpark keeps it nowhere else
-        return process is not None and process.poll() is not None
+        java = process()
+        return java is not None and java.poll() is not None
 
     def __enter__(self) -> Self:
         return self

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import SparkSession
+
+from tailrace_spark.jvm import jvm_of
 
 _SILENT: Final = logging.CRITICAL + 1
 
@@ -26,8 +28,7 @@ def quiet_stop(spark: SparkSession) -> Iterator[None]:
     the query has stopped.
     """
     context = spark.sparkContext
-    jvm: Any = spark._jvm  # noqa: SLF001 - setLogLevel, PySpark's public way, is for all loggers at once
-    log4j = jvm.org.apache.logging.log4j
+    log4j = jvm_of(spark).org.apache.logging.log4j
     of_spark = str(log4j.LogManager.getRootLogger().getLevel())
     context.setLogLevel("ERROR")
     log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.DAGScheduler", log4j.Level.ERROR)
@@ -43,7 +44,7 @@ def quiet_stop(spark: SparkSession) -> Iterator[None]:
 
 def quiet_pools(spark: SparkSession) -> None:
     """Let Spark say nothing of scheduler pools that nobody has configured: their defaults are what is wanted."""
-    log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001 - as above
+    log4j = jvm_of(spark).org.apache.logging.log4j
     log4j.core.config.Configurator.setLevel("org.apache.spark.scheduler.FairSchedulableBuilder", log4j.Level.ERROR)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +16,7 @@ from tailrace_common.tracing.spans import TRACEPARENT
 from tailrace_schemas.avro import PREFIX_SCHEMA
 from tailrace_schemas.avro.frames import BODY_SQL, SCHEMA_ID_SQL
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.jvm import jvm_of
 from tailrace_spark.source.kafka_options import java_options, table_topics, without_internal, without_topics
 from tailrace_spark.source.redaction import widen_redaction
 
@@ -85,8 +86,7 @@ def read_messages(
 
 def reads_topic(spark: SparkSession, settings: Settings) -> Callable[[str], bool]:
     """A predicate of topics: whether `read_messages` reads it, as Java's regular expressions match."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Python's expressions differ, and RLIKE would be a query for each topic
-    pattern = jvm.java.util.regex.Pattern.compile(_pattern(settings))
+    pattern = jvm_of(spark).java.util.regex.Pattern.compile(_pattern(settings))
     return lambda topic: bool(pattern.matcher(topic).matches())
 
 
