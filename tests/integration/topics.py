@@ -41,6 +41,9 @@ class Dying:
             self._step()
             self._real.send_all((record,))
 
+    def acknowledge(self) -> None:
+        self._real.acknowledge()
+
     def end(self) -> None:
         self._step()
         self._real.end()
