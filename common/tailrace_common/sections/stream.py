@@ -52,6 +52,11 @@ class StreamSettings(Section):
         description='Who merges and writes a micro-batch: "executors", in a task for each Kafka partition; '
         '"driver", quicker for small ones; "auto" chooses by size. docs/spark.md says which sinks can',
     )
+    tasks_per_core: Annotated[int, Field(ge=1)] = Field(
+        default=1,
+        description="At most so many tasks of a batch for each core: each takes several Kafka partitions one after "
+        "another. More cost more, and leave no core idle where partitions differ much",
+    )
     trigger_seconds: Annotated[float, Field(ge=0)] = Field(
         default=1.0, description="A micro-batch starts this often; 0: as soon as the one before is done"
     )

@@ -21,7 +21,7 @@ from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.ranges import Piece
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.snapshot.table_reading import range_reader, shape_of
-from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.streams.worker_imports import begin_task
 
 _MICROS = 1_000_000
 
@@ -90,7 +90,7 @@ class ReadTask:
 
     def __call__(self, pieces: Iterator[Sequence[Piece]]) -> Iterator[Outcome]:
         """One outcome for each task."""
-        forget_archives()
+        begin_task()
         for task_pieces in pieces:
             try:
                 yield self._read(task_pieces)

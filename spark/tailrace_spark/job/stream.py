@@ -186,7 +186,13 @@ class Stream:
         prefix, mixed = self._settings.topics.prefix, stream.one_copy_seconds is not None
         filters = None if shape is None else shape.task_filters
         task_settings = TaskSettings(
-            prefix, masks_of(stream), stream.accept_early, mixed=mixed, updates=updates, filters=filters
+            prefix,
+            masks_of(stream),
+            stream.accept_early,
+            mixed=mixed,
+            updates=updates,
+            filters=filters,
+            per_core=stream.tasks_per_core,
         )
         runner = TaskRunner(self._spark, task_settings)
         return ExecutorBatches(tasks, runner, self._schemas, shape, self._files, lambda: self._snapshots.read_back())

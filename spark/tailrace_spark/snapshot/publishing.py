@@ -31,7 +31,7 @@ from tailrace_spark.snapshot.record_reader import SnapshotRecords
 from tailrace_spark.snapshot.records import ID_HEADER, RangeRecord, encode_range, range_key
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.snapshot.table_reading import range_reader, shape_of
-from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.streams.worker_imports import begin_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class PublishTask:
 
     def __call__(self, pieces: Iterator[Sequence[NumberedPiece]]) -> Iterator[RangeOutcome]:
         """The outcomes of a task's ranges; an error is the last one, but for ranges that Cassandra does not give."""
-        forget_archives()
+        begin_task()
         with self.publisher() as publisher:
             for numbered in pieces:
                 for one_range in numbered:

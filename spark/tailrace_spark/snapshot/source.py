@@ -24,7 +24,7 @@ from tailrace_spark.snapshot.session import ClusterView
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
 from tailrace_spark.snapshot.table_reading import range_reader, require_readable, shape_of
 from tailrace_spark.snapshot.task_records import CHANGE_SCHEMA, TaskRecords, messages
-from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.streams.worker_imports import begin_task
 
 FORMAT: Final = "tailrace-snapshot"
 
@@ -111,7 +111,7 @@ class SnapshotReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The RecordBatches of a task's ranges. Raises ServiceError where one cannot be read."""
-        forget_archives()
+        begin_task()
         table = table_from_json(json.loads(self._definition))
         shape = shape_of(self._settings, table, self._release)
         with range_reader(self._settings, table, shape, self._count) as reader:

@@ -26,7 +26,7 @@ from tailrace_spark.snapshot.reading import PageStateError, UnreadableError
 from tailrace_spark.snapshot.settings import SnapshotSettings
 from tailrace_spark.snapshot.table_reading import range_reader, shape_of
 from tailrace_spark.snapshot.task_records import TaskRecords
-from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.streams.worker_imports import begin_task
 
 HEAD: Final = (
     "op", "token", "written", "ttl", "expires", "digest", "topic", "partition", "offset", "schema_id", "published",
@@ -95,7 +95,7 @@ class RoundReader:
         A slot that cannot be read gives a row that says why in `problem`, and in `final` whether it will never be. An
         exception would have Spark try again at once, and its words in a trace.
         """
-        forget_archives()
+        begin_task()
         for batch in batches:
             for slot in [slot for task in batch.column(0).to_pylist() for slot in self.tasks[task]]:
                 try:

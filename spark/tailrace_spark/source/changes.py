@@ -28,7 +28,7 @@ from tailrace_spark.source.dedupe import one_copy, one_copy_by_event_time
 from tailrace_spark.source.kafka import PERMISSIVE, read_messages, with_head
 from tailrace_spark.source.rewriting import rewritten, unfit_columns
 from tailrace_spark.streams.assign import COLUMNS, LATENESS_SECONDS, assigned, generations_of_task
-from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.streams.worker_imports import begin_task
 
 _RECORD: Final = ("key", "columns", "deleted", "raw", "cells", "range", "source")
 
@@ -110,7 +110,7 @@ def _to_reader(
     config: Mapping[str, Scalar], prefix: str, reader: str, definition: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Messages of other writer schemas re-written to the reader's; those that cannot be become null."""
-    forget_archives()
+    begin_task()
     reader_id = schema_id(reader)
     for batch in batches:
         ids = batch.column("schema_id")

@@ -21,7 +21,7 @@ from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, internal_topic, table_of_topic
 from tailrace_spark.streams.lookup import MARKS, Int64s, StreamTable
-from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.streams.worker_imports import begin_task
 
 log = logging.getLogger("tailrace_spark")
 
@@ -119,7 +119,7 @@ def _read(config: dict[str, Scalar], topic: str) -> StreamTable:
 def _assign(
     source: TableSource, prefix: str, lateness_ms: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    forget_archives()
+    begin_task()
     table: StreamTable | None = None
     for batch in batches:
         if table is None:

@@ -20,15 +20,13 @@ from tailrace_spark.tasks.partition_writer import PartitionWriter
 from tailrace_spark.tasks.schemas import TaskSchemas
 from tailrace_spark.tasks.updates import UpdateReading
 
-_TASKS_PER_CORE = 4
-
 
 @dataclass(frozen=True, slots=True)
 class TaskSettings:
     """What holds for all tasks of a stream. `mixed`: a task may be given records of any partitions, in any order.
 
     `sorted`: each partition's records come in one task by offset, however they were read. `updates` are for sinks that
-    take updates whole.
+    take updates whole. `per_core`: at most so many tasks of a batch for each core, if they are neither.
     """
 
     prefix: str
@@ -38,6 +36,7 @@ class TaskSettings:
     sorted: bool = False
     updates: UpdateReading | None = None
     filters: TaskFilters | None = None
+    per_core: int = 1
 
 
 class TaskRunner:
@@ -88,7 +87,7 @@ class TaskRunner:
             return frame
         if self._settings.mixed:
             return frame.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
-        return frame.coalesce(_TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism)
+        return frame.coalesce(self._settings.per_core * self._spark.sparkContext.defaultParallelism)
 
     def _broadcast_generations(self, table: StreamTable) -> Broadcast[StreamTable]:
         if self._generations is None or self._generations[0] is not table.generations:

@@ -27,7 +27,7 @@ from tailrace_spark.sinks.lake.row_changes import rows_of
 from tailrace_spark.sinks.lake.state import stored_partitions, stored_rows
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN, LakeRowRenderer
 from tailrace_spark.source.decode import pieces
-from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.streams.worker_imports import begin_task
 
 STATE: Final = pa.schema(
     [("token", pa.int64()), ("key", pa.binary()), ("clustering", pa.binary()), ("state", pa.binary()),
@@ -80,7 +80,7 @@ def merge_group(work: GroupMerge, changes: Any, stored: Any) -> Any:
 
     `changes` are records as tailrace_spark.streams.assign has them, `stored` rows of STATE.
     """
-    forget_archives()
+    begin_task()
     table = work.table()
     renderer = _renderer(table)
     letters: list[DeadLetter] = []

@@ -19,7 +19,7 @@ from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.streams.worker_imports import begin_task
 from tailrace_spark.tasks.attempt import ForeignKeysError, attempt
 from tailrace_spark.tasks.outcome import RecordCounts, row_of
 from tailrace_spark.tasks.record_counts import all_owned, counts_of, traces_of
@@ -53,7 +53,7 @@ class PartitionWriter:
 
     def outcomes(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The outcome of each Kafka partition in a task's records of `with_head`; for mapInArrow."""
-        forget_archives()
+        begin_task()
         for partition, batches_of_partition in partition_runs(batches):
             if partition not in self.written:
                 yield row_of(attempt(self.task, partition, _PartitionRecords(self, partition, batches_of_partition)))

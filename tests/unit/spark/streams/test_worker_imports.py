@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from tailrace_spark.streams.worker_imports import forget_archives
+from tailrace_spark.streams.worker_imports import begin_task
 
 
 def test_what_an_archive_has_can_still_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,11 +22,11 @@ def test_what_an_archive_has_can_still_be_imported(tmp_path: Path, monkeypatch: 
     try:
         assert importlib.import_module("first_of_archive").A == 1
         assert isinstance(sys.path_importer_cache[str(archive)], zipimporter)
-        forget_archives()
+        begin_task()
         assert not any(isinstance(one, zipimporter) for one in sys.path_importer_cache.values())
         importlib.invalidate_caches()
         assert importlib.import_module("second_of_archive").B == 2
     finally:
-        forget_archives()
+        begin_task()
         sys.modules.pop("first_of_archive", None)
         sys.modules.pop("second_of_archive", None)
