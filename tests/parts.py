@@ -41,6 +41,10 @@ PATTERNS: Final[Mapping[str, Sequence[str]]] = {
 }
 """Parts of pytest beyond the gate, with the files of their tests, below tests/."""
 _LONG_PROPERTIES: Final = {"TAILRACE_TEST_PROPERTIES": "long"}
+_WITHOUT_SERVICES: Final = ("sinks", "rest")
+"""Parts whose processes share nothing, so that two of them take half the time."""
+_SHARED: Final = ("-n", "2", "--dist", "worksteal")
+_PATIENT: Final = ("-o", "faulthandler_timeout=0")
 _PYTEST: Final = (sys.executable, "-m", "pytest", "-q")
 
 
@@ -86,8 +90,11 @@ def may_have(path: Path, part: str) -> bool:
 
 def parts() -> list[Part]:
     """All of them, in the order in which they run."""
-    pytest_parts = [Part(name, (*_PYTEST, "--part", name, "-o", "faulthandler_timeout=0"), {}) for name in PATTERNS]
-    properties = ("-n", "2", "-m", "hypothesis and not integration and not long")
+    pytest_parts = [
+        Part(name, (*_PYTEST, *(_SHARED if name in _WITHOUT_SERVICES else ()), "--part", name, *_PATIENT), {})
+        for name in PATTERNS
+    ]
+    properties = (*_SHARED, "-m", "hypothesis and not integration and not long")
     return [
         Part("gate", ("make", "--no-print-directory", "test"), {}),
         *pytest_parts,
