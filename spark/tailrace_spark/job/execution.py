@@ -59,3 +59,14 @@ class ExecutionChoice:
     def _change(self, execution: Execution, records: int) -> None:
         self._current = execution
         log.info("batches are written by the %s from now on: this one has up to %d records", execution, records)
+
+
+def execution_choice(setting: Literal["auto", "driver", "executors"], *, tasks: bool) -> ExecutionChoice:
+    """The choice that the sink leaves of stream.execution; `tasks`: whether they can write it. Raises SettingsError."""
+    if tasks or setting == "driver":
+        return ExecutionChoice(setting)
+    if setting == "executors":
+        raise SettingsError(
+            'stream.execution = "executors": this sink is written by the driver alone; set "auto" or "driver"'
+        )
+    return ExecutionChoice("driver")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,7 @@ from tailrace_common.kafka import PartitionEnds, TopicStates
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.batch_writer import BatchWriter
@@ -27,7 +27,7 @@ from tailrace_spark.job.checkpoint import job_of, require_own
 from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_promptly
 from tailrace_spark.job.checkpoint_lock import CheckpointLock, lock_checkpoint
 from tailrace_spark.job.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, reason
-from tailrace_spark.job.execution import ExecutionChoice
+from tailrace_spark.job.execution import execution_choice
 from tailrace_spark.job.executor_batches import ExecutorBatches
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
 from tailrace_spark.job.handover import Handover
@@ -171,7 +171,7 @@ class Stream:
             losses=self._losses,
             sink_check=self._sink_check,
             executors=executors,
-            choice=ExecutionChoice(self._execution(sink)),
+            choice=execution_choice(settings.stream.execution, tasks=executors is not None),
             retry=self._retry,
             stop=self._stop,
             on_parts=self._on_parts,
@@ -196,17 +196,6 @@ class Stream:
         )
         runner = TaskRunner(self._spark, task_settings)
         return ExecutorBatches(tasks, runner, self._schemas, shape, self._files, lambda: self._snapshots.read_back())
-
-    def _execution(self, sink: Sink) -> Literal["auto", "driver", "executors"]:
-        """stream.execution, as far as the sink leaves a choice. Raises SettingsError."""
-        execution = self._settings.stream.execution
-        if execution == "driver" or sink.capabilities.tasks is not None:
-            return execution
-        if execution == "executors":
-            raise SettingsError(
-                'stream.execution = "executors": this sink is written by the driver alone; set "auto" or "driver"'
-            )
-        return "driver"
 
     def start(self, **trigger: Any) -> StreamingQuery:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.
