@@ -8,6 +8,7 @@ from tests.breakages.breakage import Needs, Red, breakage
 from tests.breakages.mutations import argument, constant, drop, replace, unwrap
 
 CASSANDRA_TASKS: Final = "integration/test_cassandra_tasks.py"
+FENCING: Final = "unit/spark/sinks/sql/test_fencing.py"
 KAFKA_TASKS: Final = "integration/test_kafka_tasks.py"
 SEARCH_TASKS: Final = "unit/spark/sinks/opensearch/test_tasks.py"
 SQL_TASKS: Final = "unit/spark/sinks/sql/test_tasks.py"
@@ -21,11 +22,11 @@ BREAKAGES: Final = {
     ),
     "a-task-writes-after-a-newer-plan": breakage(
         "tasks of an earlier plan write no more",
-        "tailrace_spark.sinks.state_store.fences:begin_partition",
-        constant("newest != token", False),
+        "tailrace_spark.sinks.state_store.fences:Fence.require",
+        constant("stored == self.token", True),
         Red(
             SQL_TASKS,
-            "test_a_plan_waits_for_tasks_of_the_one_before_and_then_they_write_no_more[postgresql]",
+            "test_tasks_of_an_earlier_plan_write_nothing_behind_a_newer_one[postgresql]",
             "DID NOT RAISE",
         ),
         Red(
@@ -34,10 +35,17 @@ BREAKAGES: Final = {
             "DID NOT RAISE",
         ),
     ),
+    "a-stopped-writer-overwrites-its-successors-rows": breakage(
+        "a writer that was stopped changes no row once its successor has begun",
+        "tailrace_spark.sinks.state_store.fences:Claim.require",
+        constant("self._fence is not None", False),
+        Red(FENCING, "test_a_writer_that_was_stopped_before_it_writes_leaves_its_successors_rows[postgresql-driver]"),
+        Red(FENCING, "test_a_writer_with_a_successor_changes_nothing_any_more[sqlite]", "DID NOT RAISE"),
+    ),
     "two-drivers-write-one-stream": breakage(
         "of two drivers with one checkpoint the one that planned first ends",
-        "tailrace_spark.sinks.state_store.fences:PlanTokens.next",
-        constant("stored not in self._own", False),
+        "tailrace_spark.sinks.state_store.fences:Claim._counted_up",
+        constant("token - 1 > self._tried", False),
         Red(SQL_TASKS, "test_of_two_drivers_the_one_that_planned_first_ends[postgresql]", "DID NOT RAISE"),
     ),
     "tasks-truncate-their-partition": breakage(

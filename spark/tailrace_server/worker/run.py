@@ -105,6 +105,11 @@ class Parts:
     notes: MetaNotes
 
     @property
+    def claim(self) -> str:
+        """What names its writes in its sink's store, over all claims: only the last worker's are taken."""
+        return f"{self.settings.topics.prefix}.sink.{self.target.name}"
+
+    @property
     def can_share(self) -> bool:
         """Whether its sink and settings allow it to read with others."""
         return self.settings.stream.snapshot != ONLY and can_share(self.settings, self.sink)
@@ -304,7 +309,7 @@ class StreamRun:
             spark, settings, parts.sink, stop=self._stop, metrics=self._metrics, location=target.location,
             store=target.store, name=target.name, source=source_options(self._keeper.next), notes=parts.notes,
             on_batch=lambda batch: self._keeper.wrote(planned.plan(batch.batch).end), earlier=handover,
-            leave=None if key is None else lambda: self._join(key, parts),
+            claim=parts.claim, leave=None if key is None else lambda: self._join(key, parts),
         )  # fmt: skip
         stream.run()
         return stream.handover
@@ -317,7 +322,8 @@ class StreamRun:
         began = time.monotonic()
         member = Member(
             parts.spark, parts.settings, parts.sink, joined.seat, stop=self._stop, metrics=self._metrics,
-            location=parts.target.location, earlier=handover, read_back=parts.read_back, wrote=self._keeper.wrote,
+            location=parts.target.location, earlier=handover, claim=parts.claim, read_back=parts.read_back,
+            wrote=self._keeper.wrote,
         )  # fmt: skip
         member.run()
         self._leave_place()

@@ -69,11 +69,6 @@ class ExecutorBatches:
         self._may_write = True
         self._stream: str | None = None
 
-    @property
-    def writing(self) -> str | None:
-        """The stream's id where tasks of it may still write; None where there are none."""
-        return self._stream if self._may_write else None
-
     def fence(self) -> None:
         """Keep tasks of earlier batches, or of an earlier driver, from writing beside what the driver writes.
 
@@ -110,14 +105,21 @@ class ExecutorBatches:
         return table if self._shape is None else self._shape.definition(table)
 
     def _id(self) -> str:
-        """The stream's id; it is in the checkpoint before it is in the sink."""
         if self._stream is None:
-            text = self._files.read(_NOTE)
-            if text is None:
-                text = encode_note(stream=uuid4().hex)
-                self._files.write(_NOTE, text)
-            self._stream = str(decode_note(text, _NOTE)["stream"])
+            self._stream = stream_id(self._files)
         return self._stream
+
+
+def stream_id(files: Files) -> str:
+    """The id of a checkpoint's stream; it is in the checkpoint before anybody hears of it.
+
+    `files` are those of `<checkpoint>/tailrace`.
+    """
+    text = files.read(_NOTE)
+    if text is None:
+        text = encode_note(stream=uuid4().hex)
+        files.write(_NOTE, text)
+    return str(decode_note(text, _NOTE)["stream"])
 
 
 def missing_packages(error: PythonException) -> Exception:

@@ -12,10 +12,8 @@ from tailrace_spark.batch.sink_progress import SinkProgress
 class Handover:
     """The ids of the topics that were read, and what the sink kept last of the stream's progress.
 
-    `tasks` is the stream's id by which tasks of it may still write; None where there are none. By the others it finds
-    that a topic was made again, and that the sink was emptied, as if it were the same stream.
+    By them it finds that a topic was made again, and that the sink was emptied, as if it were the same stream.
     """
 
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     kept: SinkProgress | None = None
-    tasks: str | None = None

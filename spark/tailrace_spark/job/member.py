@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Final
-from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -59,7 +58,7 @@ class Member:
     """Writes what its seat is given, by one thread, until it is stopped or the seat is closed.
 
     It retries nothing: what fails makes it leave, and a stream of its own tries again, and says what is wrong.
-    `wrote` is called once the sink has a batch, with the offsets at which the next one begins.
+    `claim` is as Stream's. `wrote` is called once the sink has a batch, with the offsets at which the next one begins.
     """
 
     def __init__(
@@ -73,6 +72,7 @@ class Member:
         metrics: StreamMetrics,
         location: str,
         earlier: Handover,
+        claim: str,
         read_back: Callable[[], ReadBack | None],
         wrote: Callable[[Offsets], None],
     ) -> None:
@@ -83,6 +83,7 @@ class Member:
         self._stop = stop
         self._metrics = metrics
         self._earlier = earlier
+        self._claim = claim
         self._read_back = read_back
         self._wrote = wrote
         self._offsets = seat.offsets
@@ -151,10 +152,12 @@ class Member:
             with closing(SchemaReader(kafka, prefix, ordered=True)) as schemas:
                 schemas.refresh()
                 self._shape.check(newest(entry for entry in schemas.values() if reads(entry.topic)))
+        if (claimed := self._sink.capabilities.claimed) is not None:
+            claimed.claim(self._claim)
         if self._check is not None:
             self._check.begin()
         if (tasks := self._sink.capabilities.tasks) is not None:
-            tasks.fence(self._earlier.tasks or uuid4().hex)
+            tasks.fence(self._claim)
         self._begun = True
 
     def _write(self, part: SharedPart) -> None:

@@ -28,7 +28,7 @@ from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_prom
 from tailrace_spark.job.checkpoint_lock import CheckpointLock, lock_checkpoint
 from tailrace_spark.job.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, reason
 from tailrace_spark.job.execution import execution_choice
-from tailrace_spark.job.executor_batches import ExecutorBatches
+from tailrace_spark.job.executor_batches import ExecutorBatches, stream_id
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
 from tailrace_spark.job.handover import Handover
 from tailrace_spark.job.hosts import KafkaHosts
@@ -91,6 +91,7 @@ class Stream:
         name: str = "tailrace",
         source: Mapping[str, str] | None = None,
         notes: Notes | None = None,
+        claim: str | None = None,
         earlier: Handover | None = None,
         leave: Callable[[], bool] | None = None,
         on_parts: Callable[[int, int], None] | None = None,
@@ -102,6 +103,9 @@ class Stream:
 
         `earlier` is what went before this checkpoint. `leave` is asked between batches whether the stream goes on
         elsewhere: then it ends. `on_parts` is BatchWriter's.
+
+        `claim` names whose writes these are, with whatever checkpoint; by default its checkpoint does. A ClaimedSink
+        refuses those of an earlier run of the name.
 
         The checkpoint notes both, and is refused to another store. Raises SettingsError for settings that this sink
         cannot follow.
@@ -115,6 +119,8 @@ class Stream:
         self._name = name
         self._source = dict(source or {})
         self._metrics = metrics or StreamMetrics()
+        self._claim = claim
+        self._claimed_sink = sink.capabilities.claimed
         self._earlier = earlier or Handover()
         self._leave = leave
         self._left = self._claimed = False
@@ -156,7 +162,7 @@ class Stream:
         if (announced := sink.capabilities.announcements) is not None:
             schemas, hosts = SchemaReader(kafka, prefix, ordered=True), KafkaHosts(kafka, prefix)
             self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
-        self._executors = executors = self._executor_batches(sink)
+        executors = self._executor_batches(sink)
         self._snapshots = snapshot_run(
             self._spark, settings, sink, executors, planned, self._files, self._sink_lock, self._metrics, notes
         )
@@ -230,6 +236,8 @@ class Stream:
         job = job_of(self._settings, self._location, self._store, transactions=self._transactions)
         require_own(self._files, checkpoint, job)
         write_promptly(self._spark, self._files)
+        if self._claimed_sink is not None:
+            self._claimed_sink.claim(self._claim or stream_id(self._files))
         self._claimed = True
 
     def _check_shape(self) -> None:
@@ -343,7 +351,7 @@ class Stream:
     def handover(self) -> Handover:
         """What a stream has to know that goes on from here with another checkpoint."""
         progress = None if self._sink_check is None else self._sink_check.kept
-        return Handover(self._watch.ids, progress, None if self._executors is None else self._executors.writing)
+        return Handover(self._watch.ids, progress)
 
     def _end(self, query: StreamingQuery) -> None:
         with self._writing, quiet_stop(self._spark):  # Spark would interrupt a batch that is being written

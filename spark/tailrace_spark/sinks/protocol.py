@@ -47,6 +47,7 @@ class Capabilities:
     given updates whole, as an UpdateSink is, and each change with its transaction.
     """
 
+    claimed: ClaimedSink | None = None
     sweeping: SweepingSink | None = None
     dead_letters: DeadLetterSink | None = None
     progress: ProgressSink | None = None
@@ -76,6 +77,19 @@ class TrialSink(Sink, Protocol):
         """Do all of that and undo it; what is to be known of the store, or nothing.
 
         Raises ServiceError where the store refuses, SettingsError where it has a later version's.
+        """
+
+
+class ClaimedSink(Sink, Protocol):
+    """A sink whose store refuses what a former owner of a name writes, of a batch that it began before too.
+
+    Its tasks write under that name too, whatever stream their batch is of.
+    """
+
+    def claim(self, name: str) -> None:
+        """Write under this name from now on; nothing is asked of the store yet.
+
+        Whoever wrote under it before is refused from the next use of the store on: FencedError.
         """
 
 
@@ -211,7 +225,7 @@ class TaskSink(Sink, Protocol):
     """
 
     def fence(self, stream: str) -> None:
-        """Wait until no task of this stream writes, and have none of those planned so far write any more.
+        """Have no task that was planned so far for this stream commit anything once this returns.
 
         Called before `write` takes a batch in, where tasks may be left of an earlier batch or driver.
         """

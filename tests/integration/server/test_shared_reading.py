@@ -101,6 +101,9 @@ def test_members_come_out_equal_while_one_stands_still_and_another_is_paused(
         assert worker.stop() == 0, worker.words()
     assert site.owners() == {None}
     assert not list((tmp_path / "checkpoints" / "shared").iterdir())
+    # With whatever checkpoint, alone and together, each has written under one name: a later worker fences all of it.
+    names = [database.select("SELECT stream FROM tailrace_fences") for database in stores.values()]
+    assert [len(some) for some in names] == [1] * len(stores), names
 
 
 def together(ground: Ground) -> dict[str, Target]:

@@ -1,7 +1,7 @@
 """Images that tasks make: each Kafka partition's in its own transactions, after a plan of the driver.
 
-A task's transactions hold the stream's row of `tailrace_fences` and the partition's of `tailrace_partitions`. So of two
-attempts the second waits, and finds the images of the first. After a newer plan, or a batch of the driver's, it ends.
+A task's transactions hold their partition's row of `tailrace_partitions`. So of two attempts the second waits, and
+finds the images of the first. After a newer plan, or a batch of the driver's, it ends (state_store.fences).
 """
 
 from __future__ import annotations
@@ -9,10 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
-
-import sqlalchemy as sa
 
 from tailrace_common.sections.images import ImagesSection
 from tailrace_common.sections.template import fit
@@ -26,7 +23,7 @@ from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.images.given import LONGEST_STREAM
 from tailrace_spark.sinks.images.store import ImageStore, Share
 from tailrace_spark.sinks.sink_type import Surroundings
-from tailrace_spark.sinks.state_store.fences import PlanTokens, begin_partition
+from tailrace_spark.sinks.state_store.fences import Fence, begin_partition
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 
@@ -59,7 +56,7 @@ class ImagingTask:
 
     settings: ImageSettings
     batch: TaskBatch
-    token: int
+    fence: Fence
     now: float
 
     def imaged(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -69,7 +66,8 @@ class ImagingTask:
         """
         count = 1 + max(index for topic, index in self.batch.ends if topic == partition[0])
         share = Share(
-            lambda connection: begin_partition(connection, self.batch, self.token, partition),
+            lambda connection: begin_partition(connection, self.batch, partition),
+            self.fence.require,
             lambda key: partition_of(token_of(key), count) == partition[1],
             self.now,
         )
@@ -85,27 +83,21 @@ class ImagePlanner:
         self._store = store
         self._settings = settings
         self._clock = clock
-        self._tokens = PlanTokens()
-        self._token: int | None = None
 
     def fence(self, stream: str) -> None:
-        """Wait until no task of this stream makes images, and have none of those planned so far make more."""
-        self._store.prepare((), partial(self._fence, stream=stream))
+        """Have no task that was planned so far make images any more."""
+        del stream  # images are fenced by the name that their state has
+        self._store.prepare(())
 
     def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> ImagingTask:
         """Make ready what the definitions need, and give the task; those of earlier plans are fenced."""
-        self._store.prepare(definitions, partial(self._fence, stream=batch.stream))
-        if self._token is None:
-            raise ValueError("a plan without a token")
+        fence = self._store.prepare(definitions)
         settings = replace(self._settings, filters=self._store.filters)
-        return ImagingTask(settings, batch, self._token, self._clock())
+        return ImagingTask(settings, batch, fence, self._clock())
 
     def commit(self) -> None:
         """The tasks of a batch are done: forget deletions that are old enough."""
         self._store.purge()
-
-    def _fence(self, connection: sa.Connection, stream: str) -> None:
-        self._token = self._tokens.next(connection, stream)
 
 
 @dataclass(frozen=True, slots=True)

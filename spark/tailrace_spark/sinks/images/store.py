@@ -39,7 +39,7 @@ from tailrace_spark.sinks.shown_rows import rows_matching
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 from tailrace_spark.sinks.state_store.engine import absent, failure, is_of_one_table, open_engine, remedy
-from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS
+from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS, Claim, Fence
 from tailrace_spark.sinks.state_store.formats import make_tables
 from tailrace_spark.sinks.state_store.purge import PURGES, Purges, forget
 from tailrace_spark.sinks.state_store.state_table import StateTable
@@ -62,12 +62,15 @@ TABLES: Final = sa.Table(
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a task makes images of: `begin` opens its transactions, `owns` tells the partition keys that are its own.
+    """What a task makes images of: `owns` tells the partition keys that are its own.
+
+    `begin` is called first in each of its transactions, `end` last: it raises FencedError after a newer plan.
 
     `now`: in seconds since the epoch, when all tasks of a plan look at rows.
     """
 
     begin: Callable[[sa.Connection], None]
+    end: Callable[[sa.Connection], None]
     owns: Callable[[bytes], bool]
     now: float
 
@@ -85,7 +88,10 @@ class _ImagedTable:
 
 
 class ImageStore:
-    """Row images for one stream. One thread at a time, and one process for each name of a stream, tasks apart."""
+    """Row images for one stream. One thread at a time, and one process for each name of a stream, tasks apart.
+
+    One that has written under a name before is refused: FencedError.
+    """
 
     def __init__(
         self,
@@ -111,6 +117,7 @@ class ImageStore:
         self._clock = clock
         self._location = shown_database(url)
         self._engine = open_engine(url)
+        self._claim = Claim(self._engine, stream)
         self._state = StateTable(STATE, self._engine.dialect.name)
         self._purges = Purges()
         self._followed: dict[UUID, _ImagedTable] = {}
@@ -155,22 +162,23 @@ class ImageStore:
     def imaged_share(self, pieces: Iterable[Piece], share: Share) -> Iterator[Piece]:
         """As `imaged`, of a batch's records of one Kafka partition, beside those of others; `prepare` came before.
 
-        Raises UnpreparedError for a definition that `prepare` was not told of, and what `share.begin` does.
+        Raises UnpreparedError for a definition that `prepare` was not told of, and what `share.end` does.
         """
         self._share, self._made = share, True
         self._reread()
         yield from self._by_piece(pieces, share.begin)
 
-    def prepare(self, definitions: Iterable[tuple[int, Table]], before: Callable[[sa.Connection], None]) -> None:
-        """Have tables and definitions ready for `imaged_share`, in one transaction that `before` begins.
+    def prepare(self, definitions: Iterable[tuple[int, Table]]) -> Fence:
+        """Have tables and definitions ready for `imaged_share`; shares of before are refused, those of this go on.
 
         Definitions come with the place at which they were announced (Delivered), in that order.
         """
+        self._claim.renew(self._stream)
         with self._transaction() as connection:
-            before(connection)
             self._reread()
             for announced, table in definitions:
                 self._defined(connection, table, announced)
+        return self._claim.fence
 
     def purge(self) -> None:
         """Forget deletions that are older than the merge horizon; some at a time, so once for each batch."""
@@ -200,12 +208,14 @@ class ImageStore:
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
         try:
-            with self._engine.begin() as connection:
-                if not self._made:
-                    self._make_tables(connection)
+            if self._share is None and self._claim.due:
+                self._claim.take(self._begun())
+            with self._begun() as connection:
                 yield connection
+                (self._claim.require if self._share is None else self._share.end)(connection)
         except BaseException as error:
             self._made = False
+            self._claim.drop()
             self._reread()
             if isinstance(error, SQLAlchemyError):
                 advice = f"{remedy(error)}; the batch will be delivered again"
@@ -213,8 +223,15 @@ class ImageStore:
             raise
         self._made = True
 
+    @contextmanager
+    def _begun(self) -> Iterator[sa.Connection]:
+        with self._engine.begin() as connection:
+            if not self._made:
+                self._make_tables(connection)
+            yield connection
+
     def _make_tables(self, connection: sa.Connection) -> None:
-        shared = (TRUNCATIONS, PURGES, *((FENCES, PARTITIONS) if self.by_tasks else ()))
+        shared = (TRUNCATIONS, PURGES, FENCES, *((PARTITIONS,) if self.by_tasks else ()))
         make_tables(connection, [*IMAGES.tables.values(), *shared])
 
     def _imaged(

@@ -40,7 +40,7 @@ from tailrace_spark.sinks.sql.task import Database, SqlDetail, SqlTask
 from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.dialects import SQLITE
 from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine
-from tailrace_spark.sinks.state_store.fences import PlanTokens
+from tailrace_spark.sinks.state_store.fences import Claim
 from tailrace_spark.sinks.state_store.trial import try_out
 
 log = logging.getLogger("tailrace_spark")
@@ -89,13 +89,14 @@ class SqlSink:
         self._merges = TableMerges(self._catalog, self._dialect, ring_delay, clock)
         self._pieces = PieceMerges(self._merges, self._dialect, clock, wait)
         self._created = False
-        self._tokens = PlanTokens()
+        self._claim = Claim(self._engine)
 
     @property
     def capabilities(self) -> Capabilities:
         # SQLite's file is one machine's, and one writer's.
         tasks = None if self._dialect == SQLITE else self
         return Capabilities(
+            claimed=self,
             sweeping=self,
             dead_letters=self,
             progress=self,
@@ -110,13 +111,17 @@ class SqlSink:
         self._database = replace(self._database, filters=filters)
         self._merges.filter_rows(filters)
 
+    def claim(self, name: str) -> None:
+        """As ClaimedSink says."""
+        self._claim.under(name)
+
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
         return self._write(pieces, (), "the batch will be delivered again")
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
         """As DeadLetterSink says."""
-        with self._transaction("nothing was changed") as connection:
+        with self._transaction("nothing was changed", writes=False) as connection:
             return SqlDeadLetters(connection).list(after, limit)
 
     def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
@@ -148,7 +153,7 @@ class SqlSink:
 
     def progress(self, stream: str) -> SinkProgress | None:
         """As ProgressSink says."""
-        with self._transaction("how far this stream is in it is asked again") as connection:
+        with self._transaction("how far this stream is in it is asked again", writes=False) as connection:
             return read_progress(connection, stream)
 
     def keep_progress(self, progress: SinkProgress) -> None:
@@ -158,7 +163,7 @@ class SqlSink:
 
     def stored(self, table: Table) -> Iterator[StoredVisible]:
         """As ComparableSink says."""
-        with self._transaction("it is read again") as connection:
+        with self._transaction("it is read again", writes=False) as connection:
             target = self._followed(connection, table)
             if target is not None:
                 yield from stored_rows(connection, target)
@@ -191,19 +196,20 @@ class SqlSink:
 
     def fence(self, stream: str) -> None:
         """As TaskSink says."""
-        with self._transaction("tasks of earlier batches are waited for again") as connection:
-            self._tokens.next(connection, stream)
+        self._claim.renew(stream)
+        with self._transaction("tasks of earlier batches are waited for again"):
+            pass  # the claim comes before it
 
     def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> SqlTask:
         """As TaskSink says. Tables are made here, and changes that were deferred are merged where that works now."""
+        self._claim.renew(batch.stream)
         with self._transaction("the batch is planned again") as connection:
-            token = self._tokens.next(connection, batch.stream)
             self._give_back(connection)
             self._merges.forget()  # tasks have written since
             for announced, table in definitions:
                 self._prepare(connection, table, announced)
         refused = {table_id: wait.why for table_id, wait in self._pieces.waits.items()}
-        return SqlTask(self._database, batch, token, refused, self._clock())
+        return SqlTask(self._database, batch, self._claim.fence, refused, self._clock())
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
         """As TaskSink says. What tasks were refused is deferred from now on."""
@@ -228,20 +234,32 @@ class SqlSink:
             self._pieces.defer({table.id: why})
 
     @contextmanager
-    def _transaction(self, otherwise: str) -> Iterator[sa.Connection]:
+    def _transaction(self, otherwise: str, *, writes: bool = True) -> Iterator[sa.Connection]:
+        """What `writes` is refused behind a later claim: see `fences`."""
         try:
-            with transaction(self._engine, self._location, otherwise) as connection:
+            if self._claim.due:
+                self._claim.take(self._begun(otherwise))
+            with self._begun(otherwise) as connection:
                 if not self._created:
-                    self._catalog.create(connection)
                     waiting = self._pieces.held.waiting(connection)
                     waits = self._pieces.waits
                     self._pieces.waits = {table_id: waits.get(table_id, TableWait()) for table_id in waiting}
                 yield connection
+                if writes:
+                    self._claim.require(connection)
         except BaseException:
             self._created = False
+            self._claim.drop()
             self._pieces.forget()
             raise
         self._created = True
+
+    @contextmanager
+    def _begun(self, otherwise: str) -> Iterator[sa.Connection]:
+        with transaction(self._engine, self._location, otherwise) as connection:
+            if not self._created:
+                self._catalog.create(connection)
+            yield connection
 
     def _give_back(self, connection: sa.Connection) -> int:
         """Try the tables again that wait and are due; how many rows that changed."""

@@ -21,7 +21,7 @@ from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
 from tailrace_spark.sinks.sql.table_merges import TableMerges
 from tailrace_spark.sinks.sql.transaction import transaction
 from tailrace_spark.sinks.state_store.engine import open_engine
-from tailrace_spark.sinks.state_store.fences import begin_partition
+from tailrace_spark.sinks.state_store.fences import Fence, begin_partition
 from tailrace_spark.sinks.without_truncations import without_truncations
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
@@ -56,7 +56,7 @@ class SqlTask:
 
     database: Database
     batch: TaskBatch
-    token: int
+    fence: Fence
     refused: Mapping[UUID, str]
     now: float
 
@@ -86,11 +86,12 @@ class _Worker:
         summary = Summary()
         try:
             with gc_paused(), transaction(self._engine, self._location, "the batch will be tried again") as connection:
-                begin_partition(connection, task.batch, task.token, partition)
+                begin_partition(connection, task.batch, partition)
                 self._pieces.forget()
                 for piece in prefetched(map(self._pieces.read, coalesced(without_truncations(pieces)))):
                     summary += self._pieces.merge(connection, piece, set_aside)
                 detail = self._detail(task)
+                task.fence.require(connection)
         except BaseException:
             self._pieces.forget()
             raise

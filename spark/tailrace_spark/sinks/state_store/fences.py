@@ -1,24 +1,42 @@
-"""Who may write of a stream: `tailrace_fences` has the token of its newest plan, `tailrace_partitions` each partition.
+"""Who may write under a name: `tailrace_fences` has the newest claim's token, `tailrace_partitions` each partition.
 
-A task holds both rows while it writes. So a plan waits for the tasks of the one before, and of two attempts at one
-Kafka partition the second waits for the first.
+A writer may be stopped for any time between reading rows and writing them, and a successor writes meanwhile. So a claim
+counts the token up, in a transaction of its own, before its owner reads anything. A transaction that writes looks at
+the token as its last statement, and holds that row until it has committed. All of it is READ COMMITTED, and there are
+three orders:
+
+- The claim commits, then comes the look: it finds a newer token, and nothing of the transaction stays.
+- The look comes, then the claim: that waits for the commit, so that its owner reads what was committed.
+- The look comes while the claim is about to commit: it waits, and finds whichever token stays.
+
+So a writer that was stopped holds nobody up by its token but between the look and the commit. It may hold rows that it
+has written, and whoever needs them waits for as long as a lock may take.
+
+A task holds its partition's row from its first statement on. So of two attempts at a Kafka partition the second waits.
+MySQL commits before each DDL: there the look comes before these too. A transaction of SQLite has the file to itself.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from tailrace_schemas.errors import FencedError
+from tailrace_common.sections.template import fit
+from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
-_ID: Final = sa.Text().with_variant(sa.String(36), MYSQL)
+_LONGEST_NAME: Final = 36
+_DEFINITION: Final = re.compile(r"\s*(ALTER|CREATE(?!\s+TEMPORARY)|DROP|GRANT|RENAME|REVOKE|TRUNCATE)\b", re.IGNORECASE)
+_ID: Final = sa.Text().with_variant(sa.String(_LONGEST_NAME), MYSQL)
 FENCES: Final = sa.Table(
     "tailrace_fences",
     CATALOG,
@@ -38,34 +56,107 @@ PARTITIONS: Final = sa.Table(
 )
 
 
-class PlanTokens:
-    """Makes the tokens of one process's plans, each newer than the last one of its stream.
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Under which name a process writes, and the token of its claim."""
 
-    A subscription goes on with another checkpoint when it joins or leaves a shared reading: that is another stream.
+    name: str
+    token: int
+
+    def require(self, connection: sa.Connection) -> None:
+        """Keep later claims waiting until the transaction ends.
+
+        Raises FencedError where there is one, and ServiceError where the database has lost this one.
+        """
+        query = sa.select(FENCES.c.token).where(FENCES.c.stream == self.name).with_for_update(read=True)
+        stored = connection.execute(query).scalar_one_or_none()
+        if stored == self.token:
+            return
+        if stored is None or stored < self.token:
+            raise ServiceError(f"the database was emptied, or restored from a backup, while {self.name} wrote")
+        raise _fenced(self.name)
+
+
+class Claim:
+    """The right of one process to write in one database: the newest token under its name.
+
+    It is taken when it is next needed: at first, for each plan of tasks, and after each failure. Without a name a
+    process writes beside others, as a replay does.
     """
 
-    def __init__(self) -> None:
-        self._stream: str | None = None
-        self._own: tuple[int, ...] = ()
+    def __init__(self, engine: sa.Engine, name: str | None = None) -> None:
+        """`engine` is the one whose transactions are to be fenced."""
+        self._given = self._name = None if name is None else fit(name, _LONGEST_NAME)
+        self._tried: int | None = None
+        self._fence: Fence | None = None
+        if engine.dialect.name == MYSQL:
+            sa.event.listen(engine, "before_cursor_execute", self._before_definition)
 
-    def next(self, connection: sa.Connection, stream: str) -> int:
-        """The token of a new plan, once no task of an earlier one writes any more.
+    def under(self, name: str) -> None:
+        """Write under this name from now on, whatever `renew` says."""
+        self._given = fit(name, _LONGEST_NAME)
+        self._write_under(self._given)
 
-        Raises FencedError where another process has planned since this one's last plan of the stream.
+    def renew(self, stream: str) -> None:
+        """Take a newer token when it is next needed, under `stream` where no other name was given."""
+        self._fence = None
+        self._write_under(self._given or fit(stream, _LONGEST_NAME))
+
+    def _write_under(self, name: str) -> None:
+        if name != self._name:
+            self._name, self._tried, self._fence = name, None, None
+
+    def drop(self) -> None:
+        """A transaction has failed: take a token again, so that a database that was emptied has one."""
+        self._fence = None
+
+    @property
+    def due(self) -> bool:
+        """Whether `take` has to come first."""
+        return self._name is not None and self._fence is None
+
+    @property
+    def fence(self) -> Fence:
+        """What was taken last."""
+        if self._fence is None:
+            raise ValueError("a claim that was not taken")
+        return self._fence
+
+    def take(self, transaction: AbstractContextManager[sa.Connection]) -> None:
+        """Take the newest token, in this transaction and nothing else in it.
+
+        Raises FencedError where another process has taken one since this one's last.
         """
-        # Written before it is read: no lock holds a row that is absent, so two first plans would have the same token.
+        with transaction as connection:
+            token = self._counted_up(connection, str(self._name))
+        self._fence = Fence(str(self._name), token)  # not before: where the commit fails, another one may have it
+
+    def require(self, connection: sa.Connection) -> None:
+        """As Fence.require, of what was taken; a process without a name is let through."""
+        if self._fence is not None:
+            self._fence.require(connection)
+
+    def _counted_up(self, connection: sa.Connection, name: str) -> int:
+        # Written before it is read: no lock holds a row that is absent, so two first claims would have the same token.
         newer = {"token": FENCES.c.token + 1}
-        connection.execute(_upsert(connection.dialect.name, FENCES, {"stream": stream, "token": 1}, newer))
-        token: int = connection.execute(sa.select(FENCES.c.token).where(FENCES.c.stream == stream)).scalar_one()
-        stored = token - 1
-        if stream == self._stream and stored not in self._own:
-            raise FencedError(
-                f"another process writes the stream {stream} into this database now: this one ends. Run one stream "
-                "with a checkpoint at a time"
-            )
-        # The stored one stays where this transaction fails; whether it did may be unknown.
-        self._stream, self._own = stream, (stored, token)
+        connection.execute(_upsert(connection.dialect.name, FENCES, {"stream": name, "token": 1}, newer))
+        token: int = connection.execute(sa.select(FENCES.c.token).where(FENCES.c.stream == name)).scalar_one()
+        # What was tried last may have been undone with its transaction, or not.
+        if self._tried is not None and token - 1 > self._tried:
+            raise _fenced(name)
+        self._tried = token
         return token
+
+    def _before_definition(self, connection: sa.Connection, _cursor: object, statement: str, *_: object) -> None:
+        if _DEFINITION.match(statement):
+            self.require(connection)
+
+
+def begin_partition(connection: sa.Connection, batch: TaskBatch, partition: KafkaPartition) -> None:
+    """Keep every other attempt at the partition waiting until the transaction ends."""
+    reached = {"batch": batch.number, "next_offset": batch.ends[partition]}
+    row = {"stream": batch.stream, "topic": partition[0], "partition": partition[1], **reached}
+    connection.execute(_upsert(connection.dialect.name, PARTITIONS, row, reached))
 
 
 def _upsert(dialect: str, table: sa.Table, row: Mapping[str, object], changed: Mapping[str, object]) -> sa.Insert:
@@ -76,17 +167,8 @@ def _upsert(dialect: str, table: sa.Table, row: Mapping[str, object], changed: M
     return insert(table).values(**row).on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
 
 
-def begin_partition(connection: sa.Connection, batch: TaskBatch, token: int, partition: KafkaPartition) -> None:
-    """Keep every other attempt at the partition, and every newer plan, waiting until the transaction ends.
-
-    Raises FencedError where there is a newer plan.
-    """
-    reached = {"batch": batch.number, "next_offset": batch.ends[partition]}
-    row = {"stream": batch.stream, "topic": partition[0], "partition": partition[1], **reached}
-    # One short statement: a task may have little to write beside it.
-    connection.execute(_upsert(connection.dialect.name, PARTITIONS, row, reached))
-    query = sa.select(FENCES.c.token).where(FENCES.c.stream == batch.stream).with_for_update(read=True)
-    newest = connection.execute(query).scalar_one_or_none()
-    if newest != token:
-        name = "{}, partition {}".format(*partition)
-        raise FencedError(f"{name}: batch {batch.number} has a newer attempt; this one ends")
+def _fenced(name: str) -> FencedError:
+    return FencedError(
+        f"another process writes {name} into this database now, and this one writes no more: a stream with a "
+        "checkpoint runs once at a time"
+    )

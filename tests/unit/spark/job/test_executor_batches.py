@@ -94,14 +94,12 @@ def test_tasks_are_fenced_once_before_the_driver_writes_and_again_behind_each_ba
     executors = batches(sink, runner)
     for _ in range(2):
         executors.fence()
-        assert (len(sink.fenced), executors.writing) == (1, None)
+        assert len(sink.fenced) == 1
     executors.write(FRAME, 0, {FIRST: 5}, TABLE)
-    assert executors.writing == sink.fenced[0]
     executors.fence()
     runner.error = ServiceError("down")
     with pytest.raises(ServiceError):
         executors.write(FRAME, 1, {FIRST: 5}, TABLE)
-    assert executors.writing == sink.fenced[0]
     for _ in range(2):
         executors.fence()
     assert sink.fenced == [sink.fenced[0]] * 3

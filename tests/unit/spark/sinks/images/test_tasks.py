@@ -30,6 +30,7 @@ from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings, Im
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.sink_type import Surroundings
+from tailrace_spark.sinks.state_store.fences import Fence
 from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -212,23 +213,24 @@ def test_tasks_of_an_earlier_plan_make_no_more_images(planned: Planned) -> None:
     by_tasks(task, first)
     by_tasks(planned.plan(1), second)
     later = [one for one in topic.delivered(program(5, 20)) if one.record_id.partition == 0]
-    with pytest.raises(FencedError, match="newer attempt"):
+    with pytest.raises(FencedError, match="another process writes images"):
         list(in_worker(task).imaged((TOPIC, 0), cut(later, 3)))
     task = planned.plan(2)
     planned.planner.fence(STREAM)
-    with pytest.raises(FencedError, match="newer attempt"):
+    with pytest.raises(FencedError, match="another process writes images"):
         list(in_worker(task).imaged((TOPIC, 0), cut(later, 3)))
 
 
 @pytest.mark.promise("tasks.one-driver", "subscription.shared-reading")
 def test_images_go_on_with_another_checkpoint(planned: Planned) -> None:
+    """They are their name's, whatever stream a batch is of."""
     planned.plan()
     planned.planner.fence("of a member")
     planned.planner.fence("of the next checkpoint")
-    second = ImagePlanner(planned.store, planned.made_of)
-    second.fence("of the next checkpoint")
-    with pytest.raises(FencedError, match="another process writes the stream of the next checkpoint"):
-        planned.planner.fence("of the next checkpoint")
+    with closing(planned.made_of.open()) as second:
+        ImagePlanner(second, planned.made_of).fence("of another checkpoint")
+        with pytest.raises(FencedError, match="another process writes images"):
+            planned.planner.fence("of the next checkpoint")
 
 
 def expiring(key: int, at: int) -> Change:
@@ -278,7 +280,7 @@ def test_a_definition_that_no_plan_has_made_ready_is_asked_for(planned: Planned)
 
 def test_a_task_shows_no_secret() -> None:
     made_of = ImageSettings("postgresql+psycopg://u:sesame@127.0.0.1:1/d", "images", 0.0, None)
-    task = ImagingTask(made_of, TaskBatch(STREAM, 0, {}), 1, 1.0)
+    task = ImagingTask(made_of, TaskBatch(STREAM, 0, {}), Fence("images", 1), 1.0)
     assert "sesame" not in repr(task) + str(task)
 
 
