@@ -29,6 +29,9 @@ from tailrace_spark.sinks.state_store.dialects import MYSQL, POSTGRESQL, SQLITE
 from tailrace_spark.sinks.table_faults import is_of_table
 
 _BUSY_SECONDS: Final = 10
+IDLE_SECONDS: Final = 120
+"""After so long between two statements of a transaction a server ends it: its process was stopped, or its machine is
+gone, and others wait for its locks. MySQL ends any session then, and the next transaction opens another."""
 _POOLED: Final = "pooled"
 _DRIVERS: Final = {
     SQLITE: "sqlite",
@@ -208,6 +211,7 @@ def _prepare(engine: sa.Engine) -> None:
         MYSQL: (
             "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
             f"SET SESSION innodb_lock_wait_timeout = {_BUSY_SECONDS}, SESSION lock_wait_timeout = {_BUSY_SECONDS}",
+            f"SET SESSION wait_timeout = {IDLE_SECONDS}",
         ),
     }[engine.dialect.name]
 
@@ -236,7 +240,8 @@ def _share_sessions(engine: sa.Engine) -> None:
     What is staged is joined by its keys: PostgreSQL knows nothing of the size of a temporary table.
     """
     values = {"client_min_messages": "warning", "enable_hashjoin": "off", "enable_mergejoin": "off", "jit": "off",
-              "lock_timeout": f"{_BUSY_SECONDS}s"}  # fmt: skip
+              "lock_timeout": f"{_BUSY_SECONDS}s",
+              "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s"}  # fmt: skip
     for_a_transaction = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in values.items())
 
     @sa.event.listens_for(engine, "connect")

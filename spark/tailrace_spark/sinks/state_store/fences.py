@@ -10,7 +10,8 @@ three orders:
 - The look comes while the claim is about to commit: it waits, and finds whichever token stays.
 
 So a writer that was stopped holds nobody up by its token but between the look and the commit. It may hold rows that it
-has written, and whoever needs them waits for as long as a lock may take.
+has written, and whoever needs them waits for as long as a lock may take. The server ends its session when it has been
+idle in a transaction for engine.IDLE_SECONDS. PostgreSQL does not end one within a COPY as long as its machine answers.
 
 A task holds its partition's row from its first statement on. So of two attempts at a Kafka partition the second waits.
 MySQL commits before each DDL: there the look comes before these too. A transaction of SQLite has the file to itself.

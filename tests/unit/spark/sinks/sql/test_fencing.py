@@ -1,4 +1,4 @@
-"""Writers of the SQL sink that have a successor: one that was stopped, one that comes back later."""
+"""Writers of the SQL sink that have a successor: one that was stopped, one that comes back later, one with locks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.state_store import engine
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
@@ -143,3 +144,20 @@ def test_a_database_that_was_emptied_or_restored_is_written_at_the_next_attempt(
         first.write(pieces)
     first.write(pieces)
     assert database.select("SELECT * FROM shop_plain WHERE id = 2") == [(2, "a", 2)]
+
+
+@pytest.mark.promise("sink.successor")
+def test_a_writer_that_was_stopped_with_locks_holds_its_successor_up_for_a_while(
+    server_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "IDLE_SECONDS", 1)
+    old, new = piece([LOG.update((1,), (), 2, w=1)]), piece([LOG.update((1,), (), 3, v="new")])
+    with closing(claimed(server_database)) as first, closing(claimed(server_database)) as second:
+        first.write([piece([LOG.insert((1,), (), 1, v="old", w=0)])])
+        with stopped_before("SELECT tailrace_fences", partial(first.write, [old])) as go_on:
+            second.write([new])
+            with pytest.raises(ServiceError):
+                go_on()
+        with pytest.raises(FencedError):
+            first.write([old])
+    assert server_database.select("SELECT * FROM shop_plain") == [(1, "new", 0)]
