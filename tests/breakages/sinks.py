@@ -13,7 +13,7 @@ from tests.breakages.mutations import argument, compare, constant, drop, give, i
 
 GROUPED: Final = "unit/spark/sinks/opensearch/test_groups.py"
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
-PACKS: Final = "unit/spark/sinks/files/test_compaction.py"
+FILES: Final = "unit/spark/sinks/files/test_outlet.py"
 PURGE: Final = "unit/spark/sinks/opensearch/test_purge.py"
 LOCATIONS: Final = "unit/spark/sinks/test_locations.py"
 RING_DELAY: Final = "unit/spark/sinks/test_ring_delay.py"
@@ -26,11 +26,43 @@ BREAKAGES: Final = {
         constant("message.startswith(self._head)", True),
         Red("unit/spark/sinks/kafka/test_avro_splice.py", "test_a_message_of_another_schema_is_not_cut"),
     ),
-    "files-tell-by-a-change-what-of-its-mutation-is-committed": breakage(
-        "a mutation is committed whole, wherever batches end and whatever dies",
-        "tailrace_spark.sinks.files.outlet:FilesBatch.put",
-        argument("self.take(record.first_id)", 0, "record.record_id"),
-        Red("unit/spark/sinks/files/test_transactions.py", "test_each_mutation_is_committed_whole_and_once"),
+    "a-mutation-is-in-the-files-of-its-days": breakage(
+        "a mutation is in one file, wherever batches end and whatever dies",
+        "tailrace_spark.sinks.files.outlet:FilesBatch._day",
+        constant("record.transaction is None", True),
+        Red("unit/spark/sinks/files/test_transactions.py", "test_a_mutation_is_in_one_file_whatever_its_times"),
+    ),
+    "files-of-an-attempt-that-was-cut-otherwise-stay": breakage(
+        "each change is there once",
+        "tailrace_spark.sinks.files.outlet:FilesBatch._left",
+        constant("span.first <= name.first <= span.last", False),
+        Red(FILES, "test_cut_off_at_any_step_a_batch_is_there_once_when_it_has_come_again[less, and the rest-tasks2]"),
+        Red(FILES, "test_a_stream_without_its_checkpoint_writes_what_it_reads_in_the_stead_of_what_was_there"),
+    ),
+    "a-file-that-begins-before-a-batch-is-written-beside": breakage(
+        "each change is there once",
+        "tailrace_spark.sinks.files.outlet:FilesBatch._is_kept",
+        constant("record_id.offset in again.kept", False),
+        Red(FILES, "test_a_stream_without_its_checkpoint_writes_what_it_reads_in_the_stead_of_what_was_there"),
+    ),
+    "files-reach-further-than-was-noted": breakage(
+        "each change is there once",
+        "tailrace_spark.sinks.files.outlet:FilesBatch.commit",
+        argument("self._driver.extend(...)", 0, "{}"),
+        Red(FILES, "test_cut_off_at_any_step_a_batch_is_there_once_when_it_has_come_again[more behind it-tasks1]"),
+    ),
+    "a-stream-leaves-the-attempts-of-others": breakage(
+        "nothing is lost of two streams below one path, or there twice",
+        "tailrace_spark.sinks.files.outlet:FilesOutlet.attempt",
+        drop("self.store.end_others(...)"),
+        Red(FILES, "test_two_streams_cannot_write_below_one_root", "DID NOT RAISE"),
+        Red("unit/spark/sinks/files/test_tasks.py", "test_a_late_task_places_and_removes_nothing", "DID NOT RAISE"),
+    ),
+    "a-manifest-s-ends-are-forgotten": breakage(
+        "what an earlier version wrote is read as it was meant",
+        "tailrace_spark.sinks.files.reach:read_reach",
+        argument("Reach(ends, ends)", 1, "{}"),
+        Red("unit/spark/sinks/files/test_former.py", "test_what_counted_stays_and_the_stream_goes_on"),
     ),
     "a-request-ends-within-a-mutation": breakage(
         "a mutation is in one request",
@@ -109,20 +141,11 @@ BREAKAGES: Final = {
             r"DID NOT RAISE|_cat/indices",
         ),
     ),
-    "a-manifest-forgets-which-letters-it-has": breakage(
+    "what-was-replayed-is-written-beside-its-file": breakage(
         "a replay that dies at any step loses and doubles none",
-        "tailrace_spark.sinks.files.dead_letters:_Replay._commit",
-        argument("self._replaying.commit(...)", 3, None),
-        Red(LETTERS, "test_a_manifest_says_which_letters_it_has"),
-    ),
-    "a-manifest-is-written-over-anothers": breakage(
-        "a replay that dies at any step loses and doubles none",
-        "tailrace_spark.sinks.files.store:FileStore.create",
-        replace(
-            "os.link(self._whole(first), full_path)",
-            "os.link(self._whole(first), full_path + '~'); os.replace(full_path + '~', full_path)",
-        ),
-        Red(LETTERS, "test_a_manifest_is_not_written_over_another"),
+        "tailrace_spark.sinks.files.outlet:FilesBatch._is_kept",
+        drop("again.written.add(...)"),
+        Red(LETTERS, "test_a_batch_that_has_what_was_replayed_takes_its_file_away"),
     ),
     "a-history-does-not-look-which-letters-it-has": breakage(
         "a replay that dies at any step loses and doubles none",
@@ -144,24 +167,6 @@ BREAKAGES: Final = {
             "unit/spark/sinks/cassandra/log/test_dead_letters.py",
             "test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_letters_ends",
         ),
-    ),
-    "a-free-name-is-taken-for-the-next": breakage(
-        "a compaction loses and doubles nothing",
-        "tailrace_spark.sinks.files.commits:Commits.write",
-        constant("packs[-1].last >= commit.number", False),
-        Red(PACKS, "test_an_overtaken_stream_writes_nothing_into_a_pack"),
-    ),
-    "the-pack-with-less-is-read": breakage(
-        "a compaction loses and doubles nothing",
-        "tailrace_spark.sinks.files.manifest:chosen",
-        unwrap("-name.last", "name.last"),
-        Red(PACKS, "test_two_compactions_double_nothing"),
-    ),
-    "replaced-files-go-at-once": breakage(
-        "a compaction loses and doubles nothing",
-        "tailrace_spark.sinks.files.compaction:Compaction._tidy",
-        constant("self._clock() - self._noted(name)['at'] >= hours * 3600", True),
-        Red(PACKS, "test_a_reader_beside_a_compaction_sees_each_change_once", r"done\.removed == 0"),
     ),
     "a-purge-says-so-afterwards": breakage(
         "nothing older comes to life again",

@@ -19,7 +19,6 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
-from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import cql, create_keyspace
@@ -28,6 +27,7 @@ from tests.integration.processes import PROGRAM
 from tests.postgres import new_database
 from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.cassandra import Log
+from tests.unit.spark.sinks.files.stores import local
 from tests.unit.spark.sinks.in_tasks import shares_of, write_shares
 from tests.unit.tables import table
 
@@ -180,5 +180,5 @@ def test_the_command_replays_into_every_kind_of_sink(
         assert {len(row[1]) for row in rows} == {16}
     with TopicReader(settings.kafka.reveal(), f"out-{prefix}.plain", beginning=True) as reader:
         assert [json.loads(record.value or b"")["key"]["id"] for _, record in reader.read_to_end()] == [0, 1]
-    assert [one["key"]["id"] for one in CommittedFiles.at(f"{tmp_path}/files").records()] == [0, 1]
+    assert [one["key"]["id"] for one in local(tmp_path / "files").records()] == [0, 1]
     assert DeltaTable(tmp_path / "delta/shop.plain").to_pyarrow_table().num_rows == 2

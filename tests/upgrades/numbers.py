@@ -37,8 +37,8 @@ KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
         ("tailrace_spark.batch.sink_progress", "FORMAT"),
         ("tailrace_spark.sinks.kafka.progress", "FORMAT"),
     ),
-    "commits of a `files` sink": (("tailrace_spark.sinks.files.commits", "FORMAT"),),
-    "what a compaction of files is to remove": (("tailrace_spark.sinks.files.compaction", "FORMAT"),),
+    "manifests of a `files` sink": (("tailrace_spark.sinks.files.former", "_FORMAT"),),
+    "the reach of a `files` sink": (("tailrace_spark.sinks.files.reach", "FORMAT"),),
     "backups of the meta database": (("tailrace_server.meta.backup", "FORMAT"),),
 }
 """By the beginning of a row's first cell. The meta database has Alembic's revisions."""

@@ -27,7 +27,7 @@ HEADINGS: Final = {
         "sql",
     ),
     "Segment files": ("inspect", "verify", "dump", "schema", "token"),
-    "Lakes": ("delta", "files", "iceberg"),
+    "Lakes": ("delta", "iceberg"),
 }
 
 

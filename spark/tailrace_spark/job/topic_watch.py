@@ -127,7 +127,8 @@ class TopicWatch:
         if loss.why == RECREATED:
             log.warning(
                 "topic %s was created again and is read from its beginning. A sink that counts a topic's offsets "
-                "(files, Kafka, histories of Delta and Iceberg) skips those that it had: give the stream another sink",
+                "(Kafka, histories of Delta and Iceberg) skips those that it had. A files sink replaces the files that "
+                "have them. Give the stream another sink",
                 loss.topic,
             )
         return without(plan, {loss.topic})

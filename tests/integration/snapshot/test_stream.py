@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import time
 from collections import Counter
@@ -24,10 +23,8 @@ from tailrace_spark.job.snapshot_context import SnapshotContext
 from tailrace_spark.job.snapshot_reading import ReadRound, read_round
 from tailrace_spark.job.snapshot_run import SnapshotRun
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink_type import FILES
-from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.snapshot.progress import State
 from tailrace_spark.snapshot.session import Ring
@@ -36,6 +33,7 @@ from tests.oracle.comparison import Downstream, Followed, ask, differences
 from tests.oracle.stores import DeltaTables
 from tests.postgres import new_database
 from tests.support.waiting import until
+from tests.unit.spark.sinks.files.stores import local
 
 NEVER = 1e9
 """A time in 2001: nothing has expired yet."""
@@ -325,7 +323,7 @@ def test_a_sink_that_appends_gets_each_row_once_though_a_crash_hides_that_it_has
                     place.stream(sink, settings).run()
         # Rows that were not there when the range was read first.
         place.run(f"UPDATE KS.{name} SET v = 'changed meanwhile' WHERE k = 3 AND c = 3")
-    records = [record for file in CommittedFiles(FileStore.of(section)).files() for record in _records(tmp_path, file)]
+    records = local(tmp_path / "files", format="jsonl").records()
     places = Counter((record["topic"], record["partition"], record["offset"]) for record in records)
     rows = Counter(str(record["key"]) + str("static" in record) for record in records)
     assert set(places.values()) == {1}
@@ -364,12 +362,8 @@ def test_a_round_is_read_again_as_it_was_planned_though_a_node_has_joined_since(
         with closing(sink), pytest.raises(RuntimeError, match="killed") if ends is dying else nullcontext():
             place.stream(sink, settings).run()
         monkeypatch.setattr(SnapshotContext, "ring", ring_of_two)
-    records = [record for file in CommittedFiles(FileStore.of(section)).files() for record in _records(tmp_path, file)]
+    records = local(tmp_path / "files", format="jsonl").records()
     copied = Counter((record["key"]["k"], record["key"].get("c")) for record in records)
     rows = {(row.k, row.c) for row in place.run("SELECT k, c FROM KS.joined")}
     static = {(key, None) for key in range(0, KEYS, 3)}
     assert copied == Counter(rows | static)
-
-
-def _records(directory: Path, file: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in gzip.decompress((directory / "files" / file.path).read_bytes()).splitlines()]

@@ -1,1 +1,1 @@
-"""The files sink: changes as Parquet or JSON lines, with manifests that say which files are whole."""
+"""The files sink: changes as Parquet or JSON lines, in files that are whole or absent."""

@@ -1,135 +1,120 @@
-"""Dead letters of a files sink: those that wait, told by the commits, and written again by commits of their own."""
+"""Dead letters of a files sink: those that wait, and another try for them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from uuid import uuid4
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.dead_letters import page
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary, require_letter_format
-from tailrace_spark.sinks.changelog.sink import Batch
-from tailrace_spark.sinks.files.commits import Commits, TakenError
-from tailrace_spark.sinks.files.formats import json_records
-from tailrace_spark.sinks.files.manifest import Ends
-from tailrace_spark.sinks.files.outlet import FilesBatch, FilesOutlet
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
+from tailrace_spark.sinks.changelog.days import day_of
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
+from tailrace_spark.sinks.files.formats import new_writer, suffix_of
+from tailrace_spark.sinks.files.names import LETTERS, FileName, directory_of, source_of
+from tailrace_spark.sinks.files.outlet import FilesOutlet, stage_letters
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.store import FileStore
-
-_TRIES: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class LetterFile:
-    """Where a dead letter is: the commit that set it aside, and its file."""
-
-    commit: int
-    path: str
-
-
-class CommittedDeadLetters:
-    """A DeadLetterReader over the commits; reads on from the commit that it has seen. Raises ServiceError."""
-
-    def __init__(self, store: FileStore, commits: Commits) -> None:
-        self._store = store
-        self._commits = commits
-        self._seen = -1
-        self._files_by_key: dict[RecordKey, LetterFile] = {}
-
-    def files(self) -> Mapping[RecordKey, LetterFile]:
-        """Those of all dead letters, by record: of several the newest counts, and none that was replayed."""
-        for commit in self._commits.after(self._seen):
-            for key in commit.replayed:
-                self._files_by_key.pop(key, None)
-            if commit.dead_letters is not None:
-                for value in self.values(commit.dead_letters):
-                    self._files_by_key[RecordId.from_json(value).key] = LetterFile(commit.number, commit.dead_letters)
-            self._seen = commit.number
-        return self._files_by_key
-
-    def values(self, path: str) -> Sequence[dict[str, Any]]:
-        """The JSON objects of a file. Raises SettingsError where some are of a later version."""
-        with self._store.input(path) as opened:
-            values = list(json_records(opened, path))
-        for value in values:
-            require_letter_format(value, path)
-        return values
-
-    def list(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        files = self.files()
-        keys = page(files, after, limit)
-        letters: dict[RecordKey, DeadLetter] = {}
-        for path in sorted({files[key].path for key in keys}):
-            for letter in map(DeadLetter.from_json, self.values(path)):
-                if (file := files.get(letter.record_id.key)) is not None and file.path == path:
-                    letters[letter.record_id.key] = letter
-        return [letters[key] for key in keys]
+from tailrace_spark.sinks.files.store import FileStore, GoneError, TakenError, answering
 
 
 class ReplayableFilesOutlet(FilesOutlet):
-    """As FilesOutlet; its letters can be written again, on a local disk while a stream writes.
-
-    S3 lets nobody see that a name was taken a moment ago, so there is one writer: who begins last.
-    """
+    """As FilesOutlet; its letters can be written again while a stream writes."""
 
     def __init__(self, store: FileStore, settings: FilesSinkSettings) -> None:
         super().__init__(store, settings)
-        self._dead_letters = CommittedDeadLetters(store, Commits(store))
+        self._keys: dict[tuple[str, int, int], Sequence[RecordKey]] = {}
 
     def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        return self._dead_letters.list(after, limit)
+        paths = self.letter_paths()
+        letters: dict[RecordKey, DeadLetter] = {}
+        keys = page(paths, after, limit)
+        for path in sorted({paths[key] for key in keys}):
+            letters.update({letter.record_id.key: letter for letter in letters_in(self.store, path)})
+        return [letters[key] for key in keys if key in letters]
+
+    def letter_paths(self) -> Mapping[RecordKey, str]:
+        """The file that has the letter of each record. Only files that have changed are read again."""
+        stamps = [(path, *stamp) for path, stamp in self.store.below(LETTERS).items()]
+        self._keys = {
+            stamp: self._keys.get(stamp) or [letter.record_id.key for letter in letters_in(self.store, stamp[0])]
+            for stamp in stamps
+        }
+        return {key: stamp[0] for stamp, keys in self._keys.items() for key in keys}
 
     def begin_replay(self, letters: Sequence[DeadLetter]) -> Batch:
-        if not self.store.renames:
-            self.claim()
-        self.forget()
-        name, ends = self.attempt()
-        remaining = self.left()
-        reasons = {letter.record_id.key: letter.reason for letter in letters if letter.record_id.key in remaining}
-        return _Replay(self, self.store, self.settings, name, ends, reasons)
-
-    def left(self) -> Collection[RecordKey]:
-        """The records of the dead letters that no replay has taken in, as of now."""
-        return self._dead_letters.files().keys()
+        return _Replay(self, letters)
 
 
-class _Replay(FilesBatch):
-    """An attempt at letters, by the reasons that they have now: it moves no partition."""
+def letters_in(store: FileStore, path: str) -> list[DeadLetter]:
+    """Those of a file; none where it is not there any more. Raises SettingsError where some are of a later version."""
+    with suppress(GoneError):
+        return [DeadLetter.from_json(json.loads(line), path) for line in store.read(path).splitlines()]
+    return []
 
-    def __init__(
-        self, outlet: ReplayableFilesOutlet, store: FileStore, settings: FilesSinkSettings, name: str, ends: Ends,
-        reasons: dict[RecordKey, str],
-    ) -> None:  # fmt: skip
-        super().__init__(outlet, store, settings, name, ends)
-        self._replaying = outlet
-        self._reasons = reasons
+
+class _Replay(Batch):
+    """An attempt at letters: each has a file of its own, of the same name however often it is tried."""
+
+    def __init__(self, outlet: ReplayableFilesOutlet, letters: Sequence[DeadLetter]) -> None:
+        self._outlet = outlet
+        self._store = outlet.store
+        self._name = f"replay-{uuid4().hex}"
+        self._store.begin(self._name)
+        self._reasons = {letter.record_id.key: letter.reason for letter in letters}
+        self._staged: dict[RecordKey, tuple[str, str]] = {}
         self._kept: dict[RecordKey, DeadLetter] = {}
 
-    def take(self, record_id: RecordId) -> bool:
-        return record_id.key in self._reasons
+    def put(self, record: OutgoingRecord) -> None:
+        record_id, table, settings = record.record_id, record.change.table, self._outlet.settings
+        if record_id.key not in self._reasons:
+            return
+        with _not_overtaken():
+            staged, stream = self._store.stage(self._name)
+        with answering(staged):
+            writer = new_writer(settings, stream, table)
+            writer.write([record])
+            writer.close()
+        name = FileName(source_of(record_id.key[:2]), record_id.offset, None).with_suffix(suffix_of(settings))
+        self._staged[record_id.key] = staged, f"{directory_of(table, day_of(record.written))}/{name}"
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if self.take(letter.record_id):
+        if letter.record_id.key in self._reasons:
             self._kept[letter.record_id.key] = letter
 
     def commit(self) -> Summary:
-        files = self.ended()
-        done = tuple(sorted(self._reasons.keys() - self._kept.keys()))
-        changed = [letter for key, letter in self._kept.items() if letter.reason != self._reasons[key]]
-        if done or changed:
-            self._commit(files, self.write_letters(changed), done)
-        return Summary(rows=sum(file.records for file in files), dead_letters=len(self._kept))
+        with _not_overtaken():
+            self._place()
+        return Summary(rows=len(self._staged), dead_letters=len(self._kept))
 
-    def _commit(self, files: Any, letters: str | None, done: tuple[RecordKey, ...]) -> None:
-        """Behind whatever a stream commits meanwhile; but not where another replay has some of them."""
-        for _ in range(_TRIES):
-            try:
-                self._replaying.commit(files, {}, letters, done)
-            except TakenError:
-                self._replaying.forget()
-                if not self._reasons.keys() <= set(self._replaying.left()):
-                    raise ServiceError("another replay of these dead letters came first: run this again") from None
-            else:
-                return
-        raise ServiceError("a stream commits again and again meanwhile: run this again")
+    def _place(self) -> None:
+        """Place the changes, then take out the letters; one that has gone meanwhile is in a file already."""
+        paths = self._outlet.letter_paths()
+        for key, (staged, path) in sorted(self._staged.items()):
+            if key in paths:
+                self._store.place(self._name, staged, path)
+        done = self._reasons.keys() - self._kept.keys()
+        changed = {key: letter for key, letter in self._kept.items() if letter.reason != self._reasons[key]}
+        for path in sorted({paths[key] for key in (*done, *changed) if key in paths}):
+            letters = letters_in(self._store, path)
+            waiting = [
+                changed.get(letter.record_id.key, letter) for letter in letters if letter.record_id.key not in done
+            ]
+            if waiting:
+                self._store.place(self._name, stage_letters(self._store, self._name, waiting), path)
+            elif letters:
+                self._store.remove(self._name, path)
+        self._store.take_away(self._name)
+
+    def abandon(self) -> None:
+        """What is staged goes with the directory of the attempt."""
+
+
+@contextmanager
+def _not_overtaken() -> Iterator[None]:
+    """A stream that begins, or has to write a batch again, ends a replay that is under way."""
+    try:
+        yield
+    except TakenError:
+        raise ServiceError("a stream has begun to write there meanwhile: run this again") from None

@@ -1,32 +1,30 @@
-"""Files of changes in two formats: records of one definition into a file, and out of it."""
+"""Files of changes in two formats: records of one definition into a file, and what is read back of one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrace_schemas.change_json import ChangeJson, plain
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.batch.delivery import Delivered
 from tailrace_spark.sinks.arrow.change_batch import change_batch
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns
-from tailrace_spark.sinks.arrow.schema import PLACE, arrow_schema
+from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import conformed, delta_schema
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, stream_value
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
 
 DEFINITION: Final = b"tailrace.table"
 """The key of Parquet's metadata under which a file says the definition of its table, as JSON."""
 
-
 _BLOCK: Final = 1 << 20
-_GROUP_BYTES: Final = 32 << 20  # in memory, of a row group: of files that were put together, or of columns
+_GROUP_BYTES: Final = 32 << 20  # of columns, in memory
 
 
 class FormatWriter(Protocol):
@@ -39,6 +37,17 @@ class FormatWriter(Protocol):
 
     def close(self) -> None:
         """End the file, and close its stream."""
+
+
+def new_writer(settings: FilesSinkSettings, stream: Any, table: Table) -> FormatWriter:
+    """What writes the changes of a definition to a stream."""
+    kind = Parquet if settings.format == "parquet" else JsonLines
+    return kind(stream, table, compress=settings.compress)
+
+
+def suffix_of(settings: FilesSinkSettings) -> str:
+    """What the names of its files end with."""
+    return ".parquet" if settings.format == "parquet" else ".jsonl.gz" if settings.compress else ".jsonl"
 
 
 class JsonLines:
@@ -117,65 +126,17 @@ def rows_of_records(records: Sequence[OutgoingRecord], schema: Any) -> Any:
 
 def json_records(file: Any, path: str) -> Iterator[dict[str, Any]]:
     """The JSON objects of a file of JSON lines, in its order."""
+    stream = pa.CompressedInputStream(file, "gzip") if path.endswith(".gz") else file
     rest = b""
-    for block in _blocks(file, path):
+    while block := stream.read(_BLOCK):
         *lines, rest = (rest + block).split(b"\n")
         yield from map(json.loads, filter(None, lines))
     if rest:
         yield json.loads(rest)
 
 
-def _blocks(file: Any, path: str) -> Iterator[bytes]:
-    stream = pa.CompressedInputStream(file, "gzip") if path.endswith(".gz") else file
-    while block := stream.read(_BLOCK):
-        yield block
-
-
-def joined(stream: Any, paths: Sequence[str], inputs: Callable[[str], AbstractContextManager[Any]]) -> None:
-    """Write the records of several files of one definition and format into one, in this order, and close its stream.
-
-    `inputs` opens one of them. Row groups of Parquet become as large as they are read best.
-    """
-    if paths[0].endswith(".parquet"):
-        _join_parquet(stream, paths, inputs)
-        return
-    out = pa.CompressedOutputStream(stream, "gzip") if paths[0].endswith(".gz") else stream
-    for path in paths:
-        with inputs(path) as file:
-            for block in _blocks(file, path):
-                out.write(block)
-    out.close()
-    if not stream.closed:
-        stream.close()
-
-
-def _join_parquet(stream: Any, paths: Sequence[str], inputs: Callable[[str], AbstractContextManager[Any]]) -> None:
-    writer: Any = None
-    waiting: list[Any] = []
-    for path in paths:
-        with inputs(path) as file:
-            source = pq.ParquetFile(file)
-            if writer is None:
-                group = source.metadata.row_group(0) if source.metadata.num_row_groups else None
-                plain = group is not None and group.column(0).compression == "UNCOMPRESSED"
-                writer = pq.ParquetWriter(stream, source.schema_arrow, compression="none" if plain else "zstd")
-            for batch in source.iter_batches():
-                waiting.append(batch)
-                if sum(buffered.nbytes for buffered in waiting) >= _GROUP_BYTES:
-                    writer.write_table(pa.Table.from_batches(waiting, writer.schema))
-                    waiting = []
-    if waiting:
-        writer.write_table(pa.Table.from_batches(waiting, writer.schema))
-    writer.close()
-    stream.close()
-
-
-def parquet_records(file: Any, table: Table) -> Iterator[dict[str, Any]]:
-    """The same objects as they would be in a file of JSON lines, out of a Parquet file of this definition."""
-    form, plain_schema = ChangeJson(table), arrow_schema(table, times=False)
-    place_names = [name for name, _ in PLACE]
-    for batch in pq.ParquetFile(file).iter_batches():
-        for row in pa.Table.from_batches([batch]).cast(plain_schema).to_pylist():
-            record_place = {name: row.pop(name) for name in place_names}
-            value = form.write(form.change({"columns": {}, **row}))
-            yield {"table": value.pop("table"), **{name: plain(item) for name, item in record_place.items()}, **value}
+def offsets_of(file: Any, path: str) -> set[int]:
+    """The offsets of the changes in a file of either format."""
+    if path.endswith(".parquet"):
+        return set(pq.read_table(file, columns=["offset"])["offset"].to_pylist())
+    return {record["offset"] for record in json_records(file, path)}

@@ -1,33 +1,33 @@
-"""Files of changes by table and day: a micro-batch is there as a whole, by its manifest, or not at all."""
+"""Files of changes by table and day: each is written whole, under a name that says where its changes stand in Kafka."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from tailrace_common.sections.template import directory_name
-from tailrace_schemas.change import record_times
+from tailrace_schemas.change import Op
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, RecordKey, Summary
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
 from tailrace_spark.sinks.changelog.days import day_of
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
-from tailrace_spark.sinks.files.commits import Commits, is_new
-from tailrace_spark.sinks.files.formats import FormatWriter, JsonLines, Parquet
-from tailrace_spark.sinks.files.manifest import Commit, CommittedFile, Ends
+from tailrace_spark.sinks.files.formats import FormatWriter, new_writer, offsets_of, suffix_of
+from tailrace_spark.sinks.files.names import LETTERS, FileName, directory_of, source_of
+from tailrace_spark.sinks.files.reach import Reach, read_reach, write_reach
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.store import FileStore, answering, hidden
+from tailrace_spark.sinks.files.store import FileStore, answering
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
 
-_FORMATS: Final[Mapping[str, Callable[..., FormatWriter]]] = {"parquet": Parquet, "jsonl": JsonLines}
 # Of all files together, what memory holds; of one file, what a row group is made of at most.
 _BUFFERED_RECORDS: Final = 20_000
+_STREAMS: Final = "_tailrace/streams/{}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +41,25 @@ class FileLimits:
 
 FILE_LIMITS: Final = FileLimits()
 
-_STREAMS: Final = "_tailrace/streams/{}.json"
 
-_Key = tuple[int, str]
-"""A definition, by identity, and a day."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One writing of a batch, on the driver or by tasks: its directory below the root, and the reach before it."""
+
+    name: str
+    reach: Reach
 
 
 class FilesOutlet:
-    """Commits each batch by a manifest; what is committed of a partition is left out when it comes again."""
+    """Writes batches on the driver, and begins the attempts of tasks."""
 
     def __init__(self, store: FileStore, settings: FilesSinkSettings, limits: FileLimits = FILE_LIMITS) -> None:
-        self.limits = limits
         self.store = store
         self.settings = settings
-        self._commits = Commits(store)
-        self._writer = uuid4().hex[:12]
-        self._claimed = False
-        self._attempts = 0
-        self._known: tuple[int, Ends] | None = None
+        self._limits = limits
+        self._name: str | None = None
+        self._is_done = False
+        self._reach: Reach | None = None
 
     def reach(self) -> None:
         """See that the root may be written, and list it."""
@@ -72,163 +73,237 @@ class FilesOutlet:
         self.store.write(_STREAMS.format(progress.stream), progress_to_json(progress).encode())
 
     def begin(self) -> Batch:
-        self.claim()
-        name, ends = self.attempt()
-        return FilesBatch(self, self.store, self.settings, name, ends)
+        return FilesBatch(self.store, self.settings, self.attempt(), self._limits, self)
 
-    def claim(self) -> None:
-        """Be the one stream that writes here."""
-        if not self._claimed:
-            self._commits.claim(self._writer)
-            self._claimed = True
+    def attempt(self) -> Attempt:
+        """Begin one. Files of an earlier one that was not finished cannot be placed any more, nor those of another
+        stream. Raises TakenError where another stream has begun since the last one."""
+        if self._name is not None:
+            self.store.require(self._name)
+        if self._name is None or not self._is_done:
+            name = uuid4().hex
+            self.store.begin(name)
+            self._name = name
+            self.store.end_others(name)
+        self._is_done = False
+        if self._reach is None:
+            self._reach = read_reach(self.store, self._name)
+        return Attempt(self._name, self._reach)
 
-    def attempt(self) -> tuple[str, Ends]:
-        """What the names of an attempt's files begin with, and no others do; and what is committed."""
-        if self._known is None:
-            self._known = self._commits.last()
-        last_commit, ends = self._known
-        self._attempts += 1
-        return f"{last_commit + 1:020}-{self._writer}-{self._attempts}", ends
+    def extend(self, ends: Mapping[KafkaPartition, int]) -> None:
+        """Keep that files may reach so far from now on."""
+        former_reach = self._reach or Reach()
+        reach = former_reach.with_ends(ends)
+        if reach is not former_reach:
+            write_reach(self.store, reach)
+            self._reach = reach
 
-    def commit(
-        self,
-        files: tuple[CommittedFile, ...],
-        moved: Ends,
-        dead_letters: str | None,
-        replayed: tuple[RecordKey, ...] = (),
-    ) -> None:
-        """Write the manifest of a batch: its files, the ends that it moved, where its dead letters are, and which
-        earlier ones it has."""
-        last_commit, ends = self._known or self._commits.last()
-        if self._claimed:
-            self._commits.require(self._writer)
-        ends = {**ends, **moved}
-        commit = Commit(number=last_commit + 1, files=files, ends=moved, dead_letters=dead_letters, replayed=replayed)
-        self._commits.write(commit, ends, self._writer)
-        self._known = last_commit + 1, ends
+    def finish(self) -> None:
+        """All of an attempt is in place: nothing that is still under way for it could write anything else."""
+        self._is_done = True
 
-    def forget(self) -> None:
-        """Whether a batch's manifest was written is not known: the store is asked."""
-        self._known = None
-
-    def name_of(self, table: Table) -> str:
-        """The name of a definition below the root."""
-        return self._commits.name_of(table)
+    def fence(self) -> None:
+        """Have the next attempt keep what is under way for this one from being placed."""
+        self._is_done = False
 
     def close(self) -> None:
         """Nothing is kept open between batches."""
 
 
 @dataclass(slots=True)
-class _Open:
-    """A file that is being written: its place among the batch's, and the records that it gets next."""
+class _Span:
+    """The first and the last offset of a partition that some changes have; a mutation's are at its first one's."""
 
-    path: str
+    first: int
+    last: int
+
+    def take(self, offset: int) -> None:
+        self.first, self.last = min(self.first, offset), max(self.last, offset)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A file that is being written, the records that it gets next, and how many it has.
+
+    `table` is that whose identity the file goes by."""
+
+    staged: str
     writer: FormatWriter
-    file: CommittedFile
+    table: Table
+    directory: str
+    partition: KafkaPartition
+    span: _Span
+    records: int = 0
     waiting: list[OutgoingRecord] = field(default_factory=list)
 
 
-class FilesBatch(Batch):
-    """One attempt at a batch. `name` begins the names of its files, and of no others.
+@dataclass(slots=True)
+class _Again:
+    """A directory where a partition may have files already.
 
-    An attempt that failed may have streams left, which write their last bytes when memory is tidied up.
+    Those that begin before the batch `stay`, and the changes at `kept` offsets with them. The batch writes the ones at
+    `written`.
+    """
+
+    stay: set[str] = field(default_factory=set)
+    kept: set[int] = field(default_factory=set)
+    written: set[int] = field(default_factory=set)
+
+
+class FilesBatch(Batch):
+    """An attempt at a batch, or at a partition's part of it.
+
+    Files that are there from an earlier attempt are written over where they have the same names. Those of other names
+    go: of a batch that ended elsewhere, or was cut otherwise. One that goes beyond the batch goes too, as what it has
+    comes with the batches behind this one.
     """
 
     def __init__(
-        self, outlet: FilesOutlet, store: FileStore, settings: FilesSinkSettings, name: str, ends: Ends
+        self,
+        store: FileStore,
+        settings: FilesSinkSettings,
+        attempt: Attempt,
+        limits: FileLimits = FILE_LIMITS,
+        driver: FilesOutlet | None = None,
     ) -> None:
-        self._outlet = outlet
-        self._limits = outlet.limits
+        """`driver`: it is told of the reach, and of the end; None in tasks, whose driver knows both."""
+        self._limits = limits
         self._store = store
         self._settings = settings
-        self._name = name
-        self._ends = ends
-        self._moved: Ends = {}
-        self._open: dict[_Key, _Open] = {}
-        self._done: list[CommittedFile] = []
-        self._letters: list[DeadLetter] = []
-        self._files = 0
+        self._attempt = attempt
+        self._driver = driver
+        self._spans: dict[KafkaPartition, _Span] = {}
+        self._open: dict[tuple[KafkaPartition, int, str], _Open] = {}
+        self._again: dict[tuple[str, KafkaPartition], _Again] = {}
+        self._staged: dict[str, str] = {}
+        self._letters: dict[KafkaPartition, list[DeadLetter]] = {}
+        self._transaction: tuple[bytes, int, str] | None = None
+        self._rows = 0
         self._buffered = 0
-        self._left_out = 0
         self._refused: dict[int, tuple[Table, str]] = {}
 
     def put(self, record: OutgoingRecord) -> None:
-        if not self.take(record.first_id):
+        first_id, table = record.first_id, record.change.table
+        partition = first_id.topic, first_id.partition
+        if not self._takes(first_id):
             return
-        change, day = record.change, day_of(record_times(record.change)[0])
-        if (refused := self._refused.get(id(change.table))) is not None:
+        if (refused := self._refused.get(id(table))) is not None:
             raise TableRefusedError(refused[1])
-        file = self._open.pop((id(change.table), day), None) or self._new(change.table, day)
-        self._open[(id(change.table), day)] = file  # the last one used stands last
+        day = self._day(record)
+        if first_id.offset < self._attempt.reach.ends.get(partition, 0) and self._is_kept(record, day):
+            return
+        key = partition, id(table), day
+        file = self._open.pop(key, None) or self._new(table, partition, day, first_id.offset)
+        self._open[key] = file  # the last one used stands last
+        file.span.take(first_id.offset)
         file.waiting.append(record)
         self._buffered += 1
+        if record.transaction is not None and not record.transaction.ends:
+            return  # a mutation is in one file
         if len(file.waiting) >= self._limits.group_records:
-            self._flush(file)
+            self._flush(key)
         if self._buffered >= _BUFFERED_RECORDS:
-            for open_file in list(self._open.values()):
-                self._flush(open_file)
+            for open_key in list(self._open):
+                self._flush(open_key)
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if self.take(letter.first_id):
-            self._letters.append(letter)
+        if self._takes(letter.first_id):
+            partition = letter.record_id.topic, letter.record_id.partition
+            self._letters.setdefault(partition, []).append(letter)
 
-    def take(self, record_id: RecordId) -> bool:
-        """Whether it is not committed yet; then it moves the end of its partition."""
-        if not is_new(record_id, self._ends):
-            self._left_out += 1
+    def _takes(self, first_id: RecordId) -> bool:
+        """Whether it is not in a file of a version with manifests; then the batch has it."""
+        partition = first_id.topic, first_id.partition
+        if first_id.offset < self._attempt.reach.former.get(partition, 0):
             return False
-        partition = record_id.topic, record_id.partition
-        self._moved[partition] = max(self._moved.get(partition, 0), record_id.offset + 1)
+        span = self._spans.get(partition)
+        if span is None:
+            span = self._spans[partition] = _Span(first_id.offset, first_id.offset)
+        span.take(first_id.offset)
+        if first_id.offset < self._attempt.reach.ends.get(partition, 0):
+            self._again.setdefault((LETTERS, partition), _Again())
         return True
 
-    def _new(self, table: Table, day: str) -> _Open:
+    def _day(self, record: OutgoingRecord) -> str:
+        """The day of a change; those of a mutation have its first one's."""
+        if record.transaction is None:
+            return day_of(record.written)
+        mutation = record.transaction.id, record.transaction.begins
+        if self._transaction is None or self._transaction[:2] != mutation:
+            self._transaction = *mutation, day_of(record.written)
+        return self._transaction[2]
+
+    def _is_kept(self, record: OutgoingRecord, day: str) -> bool:
+        """Whether a file that stays has this change."""
+        record_id, directory = record.record_id, directory_of(record.change.table, day)
+        partition = record_id.topic, record_id.partition
+        if record.change.op is Op.READ:  # a row that a snapshot reads again may be of another day since
+            directory = directory_of(record.change.table)
+        again = self._again.get((directory, partition))
+        if again is None:
+            again = self._again[directory, partition] = _Again()
+            first = self._spans[partition].first
+            for path, name in self._files(directory, partition):
+                if name.last is not None and name.first < first <= name.last:
+                    again.stay.add(path)
+                    with self._store.input(path) as file:
+                        again.kept |= offsets_of(file, path)
+        if record_id.offset in again.kept:
+            return True
+        again.written.add(record_id.offset)
+        return False
+
+    def _files(self, directory: str, partition: KafkaPartition) -> Iterator[tuple[str, FileName]]:
+        """Those of a partition below a directory."""
+        for path in self._store.below(directory):
+            name = FileName.of(path)
+            if name is not None and name.source == source_of(partition):
+                yield path, name
+
+    def _new(self, table: Table, partition: KafkaPartition, day: str, offset: int) -> _Open:
+        directory = directory_of(table, day)
         if len(self._open) >= self._limits.open_files:
-            oldest = next(iter(self._open))
-            self._end(self._open.pop(oldest))
-        suffix = {"parquet": ".parquet", "jsonl": ".jsonl.gz" if self._settings.compress else ".jsonl"}
-        directory = f"{directory_name(table.keyspace, table.name)}/day={day}"
-        path = f"{directory}/{self._name}-{self._files}{suffix[self._settings.format]}"
-        self._files += 1
-        stream = self._store.open(hidden(path) if self._store.renames else path)
+            self._end(next(iter(self._open)))
+        stream: Any = None
         try:
-            with answering(path):
-                writer = _FORMATS[self._settings.format](stream, table, compress=self._settings.compress)
+            self._store.make(directory)
+            staged, stream = self._store.stage(self._attempt.name)
+            with answering(directory):
+                writer = new_writer(self._settings, stream, table)
         except BaseException as error:
             if is_of_table(error):
                 self._refused[id(table)] = table, reason_of(error)
-            _close_quietly(stream)
+            if stream is not None:
+                _close_quietly(stream)
             raise
-        name = self._outlet.name_of(table)
-        file = CommittedFile(path=path, table=str(table), day=day, definition=name, records=0, bytes=0)
-        return _Open(path, writer, file)
+        return _Open(staged, writer, table, directory, partition, _Span(offset, offset))
 
-    def _flush(self, file: _Open) -> None:
+    def _flush(self, key: tuple[KafkaPartition, int, str]) -> None:
         """Write what waits, and end the file where it is large enough."""
+        file = self._open[key]
         self._write(file)
         if file.writer.size() >= self._settings.file_mebibytes << 20:
-            self._open = {key: open_file for key, open_file in self._open.items() if open_file is not file}
-            self._end(file)
+            self._end(key)
 
-    def _end(self, file: _Open) -> None:
+    def _end(self, key: tuple[KafkaPartition, int, str]) -> None:
+        file = self._open.pop(key)
         self._write(file)
-        with answering(file.path):
+        with answering(file.directory):
             file.writer.close()
-        path = hidden(file.path) if self._store.renames else file.path
-        self._store.settle(path)
-        self._done.append(replace(file.file, bytes=self._store.size(path)))
+        if file.records:
+            name = FileName(source_of(file.partition), file.span.first, file.span.last)
+            self._staged[f"{file.directory}/{name.with_suffix(suffix_of(self._settings))}"] = file.staged
+            self._rows += file.records
 
     def _write(self, file: _Open) -> None:
-        """Write what waits for a file."""
         waiting, file.waiting = file.waiting, []
         self._buffered -= len(waiting)
-        written = self._written(file, waiting) if waiting else 0
-        file.file = replace(file.file, records=file.file.records + written)
+        file.records += self._written(file, waiting) if waiting else 0
 
     def _written(self, file: _Open, records: Sequence[OutgoingRecord]) -> int:
         """How many records a file's format takes; where it has no way to say one, halves, until that stands alone."""
         try:
-            with answering(file.path):
+            with answering(file.directory):
                 file.writer.write(records)
         except BaseException as error:
             if not is_of_table(error):
@@ -243,34 +318,45 @@ class FilesBatch(Batch):
         return len(records)
 
     def commit(self) -> Summary:
-        files = self.ended()
-        if self._left_out:
-            log.info("skipped %d records that an earlier commit has already written", self._left_out)
-        if not self._moved:
-            return Summary()
-        self._outlet.commit(files, self._moved, self.write_letters(self._letters))
-        return Summary(rows=sum(file.records for file in files), dead_letters=len(self._letters))
-
-    def ended(self) -> tuple[CommittedFile, ...]:
-        """All files of the batch, whole."""
         for key in list(self._open):
-            self._end(self._open.pop(key))
-        return tuple(sorted(self._done, key=lambda file: file.path))
+            self._end(key)
+        for partition, letters in self._letters.items():
+            offsets = [letter.first_id.offset for letter in letters]
+            name = FileName(source_of(partition), min(offsets), max(offsets))
+            path = f"{LETTERS}/{name.with_suffix('.jsonl')}"
+            self._staged[path] = stage_letters(self._store, self._attempt.name, letters)
+        if self._driver is not None:
+            self._driver.extend({partition: span.last + 1 for partition, span in self._spans.items()})
+        for path in sorted(set(self._left()) - self._staged.keys()):
+            self._store.remove(self._attempt.name, path)
+        for path in sorted(self._staged):
+            self._store.place(self._attempt.name, self._staged[path], path)
+        if self._driver is not None:
+            self._driver.finish()
+        return Summary(rows=self._rows, dead_letters=sum(map(len, self._letters.values())))
 
-    def write_letters(self, letters: Sequence[DeadLetter]) -> str | None:
-        """Write the batch's file of dead letters; its path, None where there are none."""
-        if not letters:
-            return None
-        path = f"_tailrace/dead-letters/{self._name}.jsonl"
-        lines = (json.dumps(letter.to_json(), ensure_ascii=False) for letter in letters)
-        self._store.write(path, "".join(f"{line}\n" for line in lines).encode())
-        return path
+    def _left(self) -> Iterator[str]:
+        """The files of earlier attempts, and of replays, whose changes and letters this batch has."""
+        for (directory, partition), again in self._again.items():
+            span = self._spans[partition]
+            for path, name in self._files(directory, partition):
+                is_again = name.first in again.written if name.last is None else span.first <= name.first <= span.last
+                if is_again and path not in again.stay:
+                    yield path
 
     def abandon(self) -> None:
-        """Files without a manifest stay; readers of what is committed do not see them."""
-        self._outlet.forget()
+        """What is staged goes with the attempt's directory."""
         for file in self._open.values():
             _close_quietly(file.writer)
+
+
+def stage_letters(store: FileStore, attempt: str, letters: Sequence[DeadLetter]) -> str:
+    """Stage a file of dead letters, JSON lines; where it is."""
+    staged, stream = store.stage(attempt)
+    with answering(LETTERS), stream:
+        for letter in letters:
+            stream.write(json.dumps(letter.to_json(), ensure_ascii=False).encode() + b"\n")
+    return staged
 
 
 def _close_quietly(writer: Any) -> None:

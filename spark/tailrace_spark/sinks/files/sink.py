@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import Summary
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.changelog.replayable import ProgressLogSink
-from tailrace_spark.sinks.changelog.sink import Imaging
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink, Imaging
 from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
-from tailrace_spark.sinks.files.manifest import Ends
-from tailrace_spark.sinks.files.store import hidden
-from tailrace_spark.sinks.files.task import FilesTask, WrittenFiles
-from tailrace_spark.sinks.protocol import Capabilities
-from tailrace_spark.sinks.shared_directory import mark_of, require_files
+from tailrace_spark.sinks.files.outlet import Attempt, FilesBatch, FilesOutlet
+from tailrace_spark.sinks.files.settings import FilesSinkSettings
+from tailrace_spark.sinks.files.store import FileStore
+from tailrace_spark.sinks.protocol import Capabilities, DriverOnlyError
 
 
 class FilesSink(ProgressLogSink):
@@ -32,51 +31,41 @@ class FilesSink(ProgressLogSink):
         super().__init__(outlet, imaging, transactions=transactions)
         self._files = outlet
         self._has_images = imaging is not None
-        self._attempt: str | None = None
 
     @property
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, tasks=None if self._has_images else self)
 
     def fence(self, stream: str) -> None:
-        """As TaskSink says: what a task has written counts by a manifest alone, which one driver writes."""
+        """As TaskSink says, by what the next attempt does: only one stream writes here."""
+        del stream
+        self._files.fence()
 
     def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> FilesTask:
         """As TaskSink says."""
-        del batch, definitions  # the manifests note offsets and not the batch, tasks keep definitions themselves
-        self._files.claim()
-        attempt, ends = self._files.attempt()
-        self._attempt = attempt
-        directory = self._files.store.directory
-        mark = None if directory is None else mark_of(directory)
-        return FilesTask(self._files.store, self._files.settings, attempt, ends, mark)
+        del definitions  # files say their own
+        attempt = self._files.attempt()
+        self._files.extend(batch.ends)
+        return FilesTask(self._files.store, self._files.settings, attempt)
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says: one manifest for the files of all tasks."""
+        """As TaskSink says: what tasks write is in place when they end."""
         del batch
-        written = [result.detail for result in results if isinstance(result.detail, WrittenFiles)]
-        if any(task_files.attempt != self._attempt for task_files in written):
-            raise ServiceError("files of an earlier plan are not committed behind a later one: the batch comes again")
-        try:
-            if written:
-                self._commit(written)
-        except BaseException:
-            self._files.forget()
-            raise
-        finally:
-            self._attempt = None
+        self._files.finish()
         return sum((result.summary for result in results), Summary())
 
-    def _commit(self, written: Sequence[WrittenFiles]) -> None:
-        store, moved = self._files.store, Ends()
-        files = tuple(sorted((file for task_files in written for file in task_files.files), key=lambda file: file.path))
-        if store.directory is not None:
-            require_files(store.directory, [(hidden(file.path), file.bytes) for file in files])
-        for task_files in written:
-            moved |= task_files.moved
-        letters = sorted(task_files.letters for task_files in written if task_files.letters is not None)
-        path = letters[0] if letters else None
-        if len(letters) > 1:
-            path = f"_tailrace/dead-letters/{written[0].attempt}.jsonl"
-            store.join(path, letters)
-        self._files.commit(files, moved, path)
+
+@dataclass(frozen=True, slots=True)
+class FilesTask:
+    """Writes a Kafka partition's changes, and dead letters, under the names that any other attempt gives them."""
+
+    store: FileStore = field(repr=False)
+    settings: FilesSinkSettings = field(repr=False)
+    attempt: Attempt
+
+    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        """As PartitionTask says."""
+        if self.store.local and not self.store.holds(self.attempt.name):
+            raise DriverOnlyError("the sink's path is a directory of each machine, which executors do not share")
+        batch = FilesBatch(self.store, self.settings, self.attempt)
+        return PartitionResult(partition, ChangeLogSink(FilesOutlet(self.store, self.settings)).into(batch, pieces))

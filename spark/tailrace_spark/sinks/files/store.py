@@ -1,12 +1,13 @@
-"""A directory, local or on S3, through pyarrow's file systems: what a files sink and its readers do with it."""
+"""A directory, local or on S3, through pyarrow's file systems: files that stand there whole, put by one attempt."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
 from typing import Any, Final
+from uuid import uuid4
 
 from pyarrow import fs
 
@@ -15,127 +16,127 @@ from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
 _S3: Final = "s3://"
-_BLOCK: Final = 1 << 20
+_WRITING: Final = "_tailrace/writing"
+_CLAIM: Final = "claim"
 
 
 class GoneError(ServiceError):
     """A file is not there any more."""
 
 
+class TakenError(SettingsError):
+    """Another writer has begun below the root since."""
+
+
 class FileStore:
     """Files below a root, by their paths from there. Raises ServiceError where the file system does not answer.
 
-    `renames`: a file can be given its name when it is whole, in one step, as on local disks and not on S3. Until then
-    its name begins with a dot, which readers of directories (Spark, DuckDB, pyarrow) pass over.
+    A writer stages files in the directory of its attempt. From there they are moved into place whole, in one step. Who
+    takes that directory away can be sure that its owner places and removes nothing any more.
     """
 
-    def __init__(self, filesystem: Any, root: str, *, renames: bool) -> None:
+    def __init__(self, filesystem: Any, root: str, *, local: bool) -> None:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
-        self.renames = renames
+        self.local = local
 
     @classmethod
     def of(cls, settings: FilesSinkSettings) -> FileStore:
         """The store that a section names. Raises SettingsError for a path of another kind."""
         if settings.path.startswith(_S3):
-            return cls(_s3(settings), settings.path.removeprefix(_S3), renames=False)
+            return cls(_s3(settings), settings.path.removeprefix(_S3), local=False)
         if "://" in settings.path:
             raise SettingsError(f"a files sink's path is a directory or begins with {_S3}, unlike {settings.path}")
-        return cls(fs.LocalFileSystem(), os.path.abspath(settings.path), renames=True)
+        return cls(fs.LocalFileSystem(), os.path.abspath(settings.path), local=True)
 
-    def open(self, path: str) -> Any:
-        """A pyarrow stream that writes a file, in a directory that is made if need be; visible when it is closed."""
-        full_path = self._whole(path)
-        with answering(full_path):
-            if self.renames:
-                self._filesystem.create_dir(str(PurePosixPath(full_path).parent), recursive=True)
-            return self._filesystem.open_output_stream(full_path, compression=None)  # ours, not what a name says
+    def begin(self, attempt: str) -> None:
+        """Make an attempt's directory, beside those of others."""
+        self.write(f"{_WRITING}/{attempt}/{_CLAIM}", b"1")
 
-    def write(self, path: str, content: bytes) -> None:
-        """Write a file in one step: whole, or not at all."""
-        first = hidden(path) if self.renames else path
-        stream = self.open(first)
-        with answering(path):
-            stream.write(content)
-            stream.close()
-        self.settle(first)
-        if self.renames:
-            self.rename(path)
+    def end_others(self, attempt: str) -> None:
+        """Take away the directories of all other attempts."""
+        for info in self._listed(_WRITING):
+            if not info.is_file and info.base_name != attempt:
+                self.take_away(info.base_name)
 
-    def create(self, path: str, content: bytes, writer: str) -> bool:
-        """As `write`, where there is none of this name yet; else False, and nothing is written.
+    def take_away(self, attempt: str) -> None:
+        """Remove an attempt's directory: its owner places and removes nothing from then on."""
+        directory = f"{_WRITING}/{attempt}"
+        with answering(directory), suppress(FileNotFoundError):
+            if self.local and not attempt.startswith("."):
+                directory = f"{_WRITING}/.{attempt}"
+                self._filesystem.move(self._whole(f"{_WRITING}/{attempt}"), self._whole(directory))
+            elif not self.local:
+                # Its owner looks for it behind each upload: what is uploaded later than this is never placed.
+                with suppress(FileNotFoundError):
+                    self._filesystem.delete_file(self._whole(f"{directory}/{_CLAIM}"))
+            self._filesystem.delete_dir(self._whole(directory))
 
-        Of two that create one at a time one gets False on a local disk; S3 is looked at before. `writer` names who
-        writes, and no other.
-        """
-        if not self.renames:
-            if self.exists(path):
-                return False
-            self.write(path, content)
-            return True
-        first = f"{hidden(path)}.{writer}"
-        stream = self.open(first)
-        with answering(path):
-            stream.write(content)
-            stream.close()
-        self.settle(first)
-        full_path = self._whole(path)
+    def holds(self, attempt: str) -> bool:
+        """Whether an attempt's directory is there, and nobody has taken it away."""
+        return self.exists(f"{_WRITING}/{attempt}/{_CLAIM}")
+
+    def require(self, attempt: str) -> None:
+        """Raises TakenError where an attempt's directory was taken away."""
+        if not self.holds(attempt):
+            raise TakenError("another stream has begun to write here: give each stream a path of its own")
+
+    def stage(self, attempt: str) -> tuple[str, Any]:
+        """The path of a new file of an attempt, which no reader sees, and a pyarrow stream that writes it."""
+        path = f"{_WRITING}/{attempt}/{uuid4().hex}"
+        with self._holding(attempt, path):  # no compression but ours
+            return path, self._filesystem.open_output_stream(self._whole(path), compression=None)
+
+    def make(self, directory: str) -> None:
+        """Make a directory where files are to be placed. Raises TableRefusedError for a name that is too long."""
+        if self.local:
+            with answering(directory):
+                self._filesystem.create_dir(self._whole(directory), recursive=True)
+
+    def place(self, attempt: str, staged: str, path: str) -> None:
+        """Give a staged file its path, in the stead of a file that has it. Raises TakenError."""
+        with self._holding(attempt, path):
+            if self.local:
+                self.make(str(PurePosixPath(path).parent))
+                _sync(self._whole(staged))
+            self.require(attempt)
+            self._filesystem.move(self._whole(staged), self._whole(path))
+            self._sync_names(path)
+
+    def remove(self, attempt: str, path: str) -> None:
+        """Take a file away. Raises TakenError."""
+        removed = f"{_WRITING}/{attempt}/{uuid4().hex}"
+        with self._holding(attempt, path):
+            self.require(attempt)
+            self._filesystem.move(self._whole(path), self._whole(removed))
+            self._filesystem.delete_file(self._whole(removed))
+
+    @contextmanager
+    def _holding(self, attempt: str, path: str) -> Iterator[None]:
+        """What an attempt's directory is needed for: an error is its end where that was taken away."""
         with answering(path):
             try:
-                os.link(self._whole(first), full_path)
-            except FileExistsError:
-                return False
-            finally:
-                os.unlink(self._whole(first))
-            _sync(str(PurePosixPath(full_path).parent))
-        return True
+                yield
+            except OSError:
+                self.require(attempt)
+                raise
 
-    def join(self, path: str, parts: Sequence[str]) -> None:
-        """Have the content of several files in one, in this order, and take them away."""
-        first = hidden(path) if self.renames else path
-        stream = self.open(first)
-        for part_path in parts:
-            with self.input(part_path) as file, answering(path):
-                while block := file.read(_BLOCK):
-                    stream.write(block)
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file of ours in one step: whole, or not at all."""
+        written = str(PurePosixPath(path).with_name(f".{PurePosixPath(path).name}")) if self.local else path
+        self.make(str(PurePosixPath(path).parent))
         with answering(path):
-            stream.close()
-        self.settle(first)
-        if self.renames:
-            self.rename(path)
-        for part_path in parts:
-            self.remove(part_path)
+            with self._filesystem.open_output_stream(self._whole(written), compression=None) as stream:
+                stream.write(content)
+            if self.local:
+                _sync(self._whole(written))
+                self._filesystem.move(self._whole(written), self._whole(path))
+                self._sync_names(path)
 
-    @property
-    def directory(self) -> str | None:
-        """The directory on local disks that the files are below; None: all machines reach them."""
-        return self._root if self.renames else None
-
-    def settle(self, path: str) -> None:
-        """See to it that a local file, and its name, outlive a crash of the machine."""
-        if self.renames:
-            _sync(self._whole(path))
-            _sync(str(PurePosixPath(self._whole(path)).parent))
-
-    def rename(self, path: str) -> None:
-        """Give a hidden file its name; nothing where it has it."""
-        with answering(path):
-            if self._exists(hidden(path)):
-                self._filesystem.move(self._whole(hidden(path)), self._whole(path))
-                _sync(str(PurePosixPath(self._whole(path)).parent))
-
-    def hide(self, path: str) -> None:
-        """Give a file its hidden name, where files have one; nothing where it is not there by the other."""
-        with answering(path):
-            if self.renames and self._exists(path):
-                self._filesystem.move(self._whole(path), self._whole(hidden(path)))
-
-    def remove(self, path: str) -> None:
-        """Take a file away, hidden or not; nothing where there is none."""
-        with answering(path):
-            for candidate in (path, hidden(path)) if self.renames else (path,):
-                if self._filesystem.get_file_info(self._whole(candidate)).is_file:
-                    self._filesystem.delete_file(self._whole(candidate))
+    def delete(self, directory: str) -> None:
+        """Remove a directory with all that is in it; nothing where there is none."""
+        with answering(directory), suppress(FileNotFoundError):
+            self._filesystem.delete_dir(self._whole(directory))
 
     def exists(self, path: str) -> bool:
         """Whether there is a file of this name, and something in it.
@@ -143,56 +144,36 @@ class FileStore:
         A stream to S3 that is let go of by an error before anything was written leaves an empty one.
         """
         with answering(path):
-            return self._exists(path)
+            return _is_written(self._filesystem.get_file_info(self._whole(path)))
 
-    def _exists(self, path: str) -> bool:
-        return _is_written(self._filesystem.get_file_info(self._whole(path)))
+    def below(self, directory: str) -> dict[str, tuple[int, int]]:
+        """The paths of the files below a directory, each with its bytes and when it was written."""
+        infos = self._listed(directory, recursive=True)
+        return {
+            info.path.removeprefix(f"{self._root}/"): (info.size, info.mtime_ns) for info in infos if _is_written(info)
+        }
 
-    def size(self, path: str) -> int:
-        """Bytes of a file. Raises GoneError where there is none."""
-        with answering(path):
-            info = self._filesystem.get_file_info(self._whole(path))
-        if not info.is_file:
-            raise GoneError(f"{path}: there is no such file any more")
-        return int(info.size)
-
-    def names(self, directory: str) -> list[str]:
-        """Names of the files in a directory, sorted, hidden and empty ones left out; none where it does not exist."""
+    def _listed(self, directory: str, *, recursive: bool = False) -> list[Any]:
+        selector = fs.FileSelector(self._whole(directory), allow_not_found=True, recursive=recursive)
         with answering(directory):
-            infos = self._filesystem.get_file_info(fs.FileSelector(self._whole(directory), allow_not_found=True))
-        return sorted(info.base_name for info in infos if _is_written(info) and not info.base_name.startswith("."))
-
-    def below(self) -> Iterator[tuple[str, float]]:
-        """The paths of all files, hidden ones by their own names, and when each was written: seconds since 1970."""
-        with answering(self._root):
-            infos = self._filesystem.get_file_info(fs.FileSelector(self._root, recursive=True, allow_not_found=True))
-        for info in infos:
-            if info.is_file:
-                yield info.path.removeprefix(f"{self._root}/"), info.mtime_ns / 1e9
+            return list(self._filesystem.get_file_info(selector))
 
     def read(self, path: str) -> bytes:
-        """A file's content."""
+        """A file's content. Raises GoneError where there is none."""
         with self.input(path) as file:
             content: bytes = file.read()
             return content
 
     @contextmanager
     def input(self, path: str) -> Iterator[Any]:
-        """A pyarrow file to read from, hidden or not; also while another process shows it."""
-        with answering(path), self._opened(path) as file:
+        """A pyarrow file to read from. Raises GoneError where there is none."""
+        with answering(path), self._filesystem.open_input_file(self._whole(path)) as file:
             yield file
-
-    def _opened(self, path: str) -> Any:
-        if self.renames:
-            for name in (path, hidden(path)):
-                with suppress(FileNotFoundError):
-                    return self._filesystem.open_input_file(self._whole(name))
-        return self._filesystem.open_input_file(self._whole(path))
 
     def reach(self) -> None:
         """See that the directory may be written, or the bucket is there. Raises ServiceError."""
         root = PurePosixPath(self._root)
-        if self.renames:
+        if self.local:
             nearest = next(directory for directory in (root, *root.parents) if os.path.exists(directory))
             if not (os.path.isdir(nearest) and os.access(nearest, os.W_OK)):
                 raise ServiceError(f"{nearest} is no directory that this user may write")
@@ -202,14 +183,13 @@ class FileStore:
         if bucket.type == fs.FileType.NotFound:
             raise ServiceError(f"there is no bucket {root.parts[0]}, or these credentials may not see it")
 
+    def _sync_names(self, path: str) -> None:
+        """See to it that the name of a local file outlives a crash of the machine."""
+        if self.local:
+            _sync(str(PurePosixPath(self._whole(path)).parent))
+
     def _whole(self, path: str) -> str:
         return f"{self._root}/{path}" if path else self._root
-
-
-def hidden(path: str) -> str:
-    """The name of a file that is not committed yet, in the same directory."""
-    file = PurePosixPath(path)
-    return str(file.with_name(f".{file.name}"))
 
 
 def _is_written(info: Any) -> bool:

@@ -23,7 +23,7 @@ def test_the_console_prints_a_line(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_files_are_written_and_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_by_page("files", tmp_path, path=str(tmp_path / "lake"), region=None)
     names = run("files", path=str(tmp_path / "lake"))
-    assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a'}\n"
+    assert capsys.readouterr().out == "insert {'id': 1} {'v': 'a', 'w': None}\n"
     assert getattr(names["table"], "num_rows", None) == 1
 
 

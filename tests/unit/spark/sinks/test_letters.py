@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from pyarrow import fs
 
 from tailrace_common.settings import Settings
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece
 from tailrace_spark.job.replay import ReplayCounts
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
@@ -22,9 +22,7 @@ from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSi
 from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
-from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOutlet
 from tailrace_spark.sinks.protocol import DeadLetterSink
@@ -34,7 +32,7 @@ from tailrace_spark.sinks.state_store.formats import FORMATS
 from tests import s3
 from tests.unit.spark.sinks.change_log_contract import Crash
 from tests.unit.spark.sinks.delta.stores import LetteredDelta
-from tests.unit.spark.sinks.files.stores import Dying
+from tests.unit.spark.sinks.files.stores import Stored
 from tests.unit.spark.sinks.http.endpoint import Endpoint
 from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, understood
 
@@ -190,32 +188,25 @@ class Files:
 
     exactly_once = True
 
-    def __init__(self, settings: FilesSinkSettings, real: Any, root: str, *, renames: bool) -> None:
-        self._settings = settings
-        self._real = real
-        self._root = root
-        self._renames = renames
+    def __init__(self, settings: FilesSinkSettings, real: Any, root: str, *, local: bool) -> None:
+        self._stored = Stored(settings, real, root, local=local)
 
     def open(self, dies_after: int | None = None) -> DeadLetterSink:
-        real = self._real if dies_after is None else fs.PyFileSystem(Dying(self._real, dies_after))
-        store = FileStore(real, self._root, renames=self._renames)
-        return ReplayableLogSink(ReplayableFilesOutlet(store, self._settings))
+        return ReplayableLogSink(ReplayableFilesOutlet(self._stored.opened(dies_after), self._stored.settings))
 
     def ids(self) -> Sequence[int]:
-        store = FileStore(self._real, self._root, renames=self._renames)
-        return [one["key"]["id"] for one in CommittedFiles(store).records("shop.plain")]
+        return [one["key"]["id"] for one in self._stored.records()]
 
     def set_format(self, number: int | None) -> None:
-        store = FileStore(self._real, self._root, renames=self._renames)
-        for name in store.names("_tailrace/dead-letters"):
-            path = f"_tailrace/dead-letters/{name}"
+        store = self._stored.store
+        for path in store.below("_tailrace/dead-letters"):
             store.write(path, numbered(store.read(path).decode(), number).encode())
 
 
 def files_in(directory: Path) -> Files:
     """A files sink's root."""
     root = str(directory)
-    return Files(FilesSinkSettings(path=root), fs.LocalFileSystem(), root, renames=True)
+    return Files(FilesSinkSettings(path=root), fs.LocalFileSystem(), root, local=True)
 
 
 class TestFiles(LettersContract):
@@ -228,32 +219,36 @@ class TestFiles(LettersContract):
         return lambda: files_in(tmp_path / str(next(numbers)))
 
 
-def test_a_manifest_says_which_letters_it_has(tmp_path: Path) -> None:
-    """And another replay goes by that."""
+@pytest.mark.promise("sinks.dead-letters")
+def test_a_batch_that_has_what_was_replayed_takes_its_file_away(tmp_path: Path) -> None:
+    """As of a stream without its checkpoint; one that sets it aside again leaves the file, and another replay too."""
+    contract, store = TestFiles(), files_in(tmp_path)
+    contract.deliver(store, *LETTERS[:1])
+    for _ in range(2):
+        assert contract.replay(store) == ReplayCounts(taken=1)
+        contract.require(store, 0)
+        contract.deliver(store, *LETTERS[:1])
+        contract.require(store, 0)
+    contract.deliver_understood(store, *LETTERS[:1])
+    contract.require(store, 0)
+    assert contract.waiting(store) == []
+
+
+@pytest.mark.promise("sinks.dead-letters")
+def test_a_replay_that_a_stream_overtakes_is_run_again(tmp_path: Path) -> None:
+    """One that begins to write there meanwhile has the letters, or the changes, that count."""
     contract, store = TestFiles(), files_in(tmp_path)
     contract.deliver(store, *LETTERS[:2])
-    assert contract.replay(store) == ReplayCounts(taken=2)
-    assert contract.replay(store) == ReplayCounts()
-    manifest = sorted((tmp_path / "_tailrace/commits").iterdir())[-1].read_text()
-    assert json.loads(manifest)["replayed"] == [["t.shop.plain", 0, 0], ["t.shop.plain", 1, 1]]
 
+    def beside(records: Any) -> Iterator[Piece]:
+        contract.deliver(store, *LETTERS[2:3])
+        yield from understood(records)
 
-def test_a_manifest_is_not_written_over_another(tmp_path: Path) -> None:
-    """A stream and a replay know the same last commit: who comes second commits behind the first."""
-    contract, store = TestFiles(), files_in(tmp_path)
-    with closing(store.open()) as stream:
-        stream.write([Piece((), LETTERS[:2])])
-
-        def beside(records: Any) -> Iterator[Piece]:
-            stream.write([Piece((), LETTERS[2:3])])
-            yield from understood(records)
-
-        assert contract.replay(store, beside) == ReplayCounts(taken=3)
-        with pytest.raises(ServiceError, match="another writer came first"):
-            stream.write([Piece((), LETTERS[3:4])])
-        stream.write([Piece((), LETTERS[3:4])])
+    with pytest.raises(ServiceError, match="run this again"):
+        contract.replay(store, beside)
+    contract.require(store)
+    assert contract.replay(store) == ReplayCounts(taken=3)
     contract.require(store, 0, 1, 2)
-    assert [one.record_id.offset for one in contract.waiting(store)] == [3]
 
 
 @pytest.mark.long
@@ -261,13 +256,12 @@ def test_a_manifest_is_not_written_over_another(tmp_path: Path) -> None:
 class TestFilesOnS3(LettersContract):
     sink = "files"
     refused_at_start = False
-    overtaken = SettingsError  # there is one writer, and the stream that began behind the replay is it
 
     @pytest.fixture
     def stores(self) -> Callable[[], Files]:
         def new() -> Files:
             path = f"{s3.new_bucket()}/changes"
-            return Files(FilesSinkSettings(path=f"s3://{path}"), s3.filesystem(), path, renames=False)
+            return Files(FilesSinkSettings(path=f"s3://{path}"), s3.filesystem(), path, local=False)
 
         return new
 

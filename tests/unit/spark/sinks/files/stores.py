@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
+from tailrace_schemas.change import Change
+from tailrace_schemas.change_json import ChangeForms, ChangeJson, plain
+from tailrace_schemas.table import Table
+from tailrace_schemas.table_json import table_from_json
+from tailrace_spark.batch.delivery import RecordId
+from tailrace_spark.sinks.arrow.schema import PLACE, arrow_schema
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
+from tailrace_spark.sinks.files.formats import DEFINITION, json_records
+from tailrace_spark.sinks.files.names import LETTERS
 from tailrace_spark.sinks.files.outlet import FILE_LIMITS, FilesOutlet
-from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.files.store import FileStore
@@ -92,7 +101,8 @@ class Dying(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
         raise NotImplementedError
 
     def delete_dir(self, path: str) -> None:
-        raise NotImplementedError
+        self.step()
+        self._real.delete_dir(path)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
         raise NotImplementedError
@@ -144,17 +154,17 @@ class _Stream(io.RawIOBase):
 
 
 class Stored:
-    """A root that a files sink writes, and its readers."""
+    """A root that a files sink writes, and what readers of its directories see."""
 
     exactly_once = True
 
-    def __init__(self, settings: FilesSinkSettings, real: Any, root: str, *, renames: bool) -> None:
+    def __init__(self, settings: FilesSinkSettings, real: Any, root: str, *, local: bool) -> None:
         self.settings = settings
         self.limits = FILE_LIMITS
         self._real = real
         self._root = root
-        self._renames = renames
-        self.store = FileStore(real, root, renames=renames)
+        self._local = local
+        self.store = FileStore(real, root, local=local)
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
         return ChangeLogSink(FilesOutlet(self.opened(dies_after, revives=revives), self.settings, self.limits))
@@ -164,25 +174,45 @@ class Stored:
         if dies_after is None:
             return self.store
         filesystem = fs.PyFileSystem(Dying(self._real, dies_after, revives=revives))
-        return FileStore(filesystem, self._root, renames=self._renames)
-
-    def below(self, dies_after: int | None = None) -> FileStore:
-        """The files there, for who writes nothing to a sink."""
-        if dies_after is None:
-            return self.store
-        return FileStore(fs.PyFileSystem(Dying(self._real, dies_after)), self._root, renames=self._renames)
+        return FileStore(filesystem, self._root, local=self._local)
 
     def data(self) -> list[str]:
-        """The paths of all files of tables, hidden ones by their own names."""
-        found = self._real.get_file_info(fs.FileSelector(self._root, recursive=True))
-        paths = [info.path.removeprefix(f"{self._root}/") for info in found if info.is_file and info.size]
-        return [path for path in paths if not path.startswith("_tailrace/")]
+        """The paths of all files of tables."""
+        return sorted(path for path in self.store.below("") if not path.startswith(("_", ".")))
 
     def records(self) -> Sequence[Mapping[str, Any]]:
-        return list(CommittedFiles(self.store).records())
+        """By topic, partition and offset."""
+        records = [record for path in self.data() for record in self._read(path)[1]]
+        return sorted(records, key=lambda record: (record["topic"], record["partition"], record["offset"]))
+
+    def changes(self) -> list[tuple[RecordId, Change]]:
+        """Those of Parquet files, which say their definitions, in the same order."""
+        forms = ChangeForms()
+        changes = []
+        for table, records in map(self._read, self.data()):
+            assert table is not None
+            changes += [(RecordId.from_json(record), forms.of(table).read(record)) for record in records]
+        return sorted(changes, key=lambda change: change[0].key)
 
     def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        return list(CommittedFiles(self.store).dead_letters())
+        return [json.loads(line) for path in self.store.below(LETTERS) for line in self.store.read(path).splitlines()]
+
+    def _read(self, path: str) -> tuple[Table | None, list[dict[str, Any]]]:
+        with self.store.input(path) as file:
+            if not path.endswith(".parquet"):
+                return None, list(json_records(file, path))
+            opened = pq.ParquetFile(file)
+            table = table_from_json(json.loads(opened.schema_arrow.metadata[DEFINITION]))
+            return table, list(parquet_records(opened.read(), table))
+
+
+def parquet_records(rows: Any, table: Table) -> Iterator[dict[str, Any]]:
+    """The same objects as they would be in a file of JSON lines, out of the rows of a Parquet file."""
+    form, names = ChangeJson(table), [name for name, _ in PLACE]
+    for row in rows.cast(arrow_schema(table, times=False)).to_pylist():
+        place = {name: row.pop(name) for name in names}
+        value = form.write(form.change({"columns": {}, **row}))
+        yield {"table": value.pop("table"), **{name: plain(item) for name, item in place.items()}, **value}
 
 
 class StoredInTasks(Stored):
@@ -196,7 +226,7 @@ class StoredInTasks(Stored):
 def local(root: Path, **more: object) -> Stored:
     """A directory as a sink of its own has it."""
     section = FilesSinkSettings.model_validate({"path": str(root), **more})
-    return Stored(section, fs.LocalFileSystem(), str(root), renames=True)
+    return Stored(section, fs.LocalFileSystem(), str(root), local=True)
 
 
 def names(root: Path) -> list[str]:

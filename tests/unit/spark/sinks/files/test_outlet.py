@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import closing
-from datetime import date
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -17,24 +16,32 @@ from pyarrow import fs
 
 from tailrace_common.settings import load_settings
 from tailrace_schemas.avro import decode
-from tailrace_schemas.change import Change
+from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.sinks.changelog.days import day_of
 from tailrace_spark.sinks.files.formats import DEFINITION
+from tailrace_spark.sinks.files.names import FileName, source_of
 from tailrace_spark.sinks.files.outlet import FileLimits
-from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.store import FileStore, GoneError, hidden
+from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import package
 from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN, WIDE, ChangeLogContract, Topic, deliver, delivered_by
-from tests.unit.spark.sinks.files.stores import Dying, Stored, StoredInTasks, local, names
+from tests.unit.spark.sinks.change_log_contract import (
+    PLAIN,
+    WIDE,
+    ChangeLogContract,
+    Topic,
+    deliver,
+    delivered_by,
+    place_of,
+)
+from tests.unit.spark.sinks.files.stores import Stored, StoredInTasks, local, names
 from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.widest import WIDEST
 from tests.unit.tables import table
@@ -67,62 +74,112 @@ class TestFilesInTasks(TestFiles):
         def new() -> StoredInTasks:
             root = tmp_path / str(next(numbers))
             section = FilesSinkSettings.model_validate({"path": str(root), "format": request.param})
-            return StoredInTasks(section, fs.LocalFileSystem(), str(root), renames=True)
+            return StoredInTasks(section, fs.LocalFileSystem(), str(root), local=True)
 
         return new
 
 
-def test_files_stand_by_table_and_day(tmp_path: Path) -> None:
-    """The day is that of the write time, UTC."""
+def test_files_say_table_day_and_place(tmp_path: Path) -> None:
+    """The day is that of the write time, UTC; partition, first and last offset are Kafka's."""
     log = Log(PLAIN)
-    stored = local(tmp_path)
     times = [0, DAY - 1, DAY, -1, 2**63 - 1, -(2**63)]
-    deliver(stored, Topic().piece(*(log.insert((0,), (), at, v="x") for at in times)))
-    found = [name.rpartition("/")[0] for name in names(tmp_path)]
-    days = ["0001-01-01", "1969-12-31", "1970-01-01", "1970-01-02", "9999-12-31"]
-    assert found == [f"shop.plain/day={day}" for day in days]
-    reader = CommittedFiles.at(str(tmp_path))
-    assert [file.records for file in reader.files()] == [1, 1, 2, 1, 1]
-    assert [file.day for file in reader.files(since=date(1970, 1, 1), until=date(1970, 1, 2))] == days[2:4]
-    assert all(file.bytes == (tmp_path / file.path).stat().st_size for file in reader.files())
+    deliver(local(tmp_path), Topic().piece(*(log.insert((0,), (), at, v="x") for at in times), log.delete((1,), (), 5)))
+    spans = {
+        "0001-01-01": [(0, 5, 5)], "1969-12-31": [(0, 3, 3)], "1970-01-01": [(0, 0, 1), (1, 0, 0)],
+        "1970-01-02": [(0, 2, 2)], "9999-12-31": [(0, 4, 4)],
+    }  # fmt: skip
+    assert names(tmp_path) == [
+        f"shop.plain/day={day}/t.shop.plain-{partition}-{first:020}-{last:020}.parquet"
+        for day, places in spans.items()
+        for partition, first, last in places
+    ]
 
 
-@pytest.mark.parametrize(("written", "day"), [(0, "1970-01-01"), (-1, "1969-12-31"), (2**62, "9999-12-31")])
-def test_days(written: int, day: str) -> None:
-    assert day_of(written) == day
+def test_topics_of_any_length_have_names_that_fit() -> None:
+    names_of_two = [source_of(("t" * 248 + end, 11)) for end in "ab"]
+    assert len(set(names_of_two)) == 2
+    for source in names_of_two:
+        name = FileName(source, 2**63 - 2, 2**63 - 1)
+        assert FileName.of(f"a/{name.with_suffix('.jsonl.gz')}") == name
+        assert len(name.with_suffix(".jsonl.gz")) <= 143
+    assert FileName.of("a/00000000000000000000-0123456789ab-1-0.parquet") is None
 
 
-@pytest.mark.promise("files.directories")
+CUTS: Mapping[str, Callable[[list[Piece], Piece], list[list[Piece]]]] = {
+    "the same": lambda batch, more: [batch, [more]],
+    "more behind it": lambda batch, more: [[*batch, more]],
+    "less, and the rest": lambda batch, more: [[batch[0]], [batch[1], more]],
+}
+"""How a batch comes again, and what is behind it."""
+
+
 @pytest.mark.slow
-def test_no_reader_of_directories_sees_what_is_not_committed(tmp_path: Path) -> None:
-    """Died at any step: of the second batch there is nothing, or all of it after the next start."""
+@pytest.mark.promise("files.once", "files.directories")
+@pytest.mark.parametrize(
+    ("cut", "tasks"),
+    [
+        ("the same", (True, False)), ("more behind it", (False, False)), ("less, and the rest", (False, True)),
+        ("less, and the rest", (True, True)),
+    ],
+)  # fmt: skip
+def test_cut_off_at_any_step_a_batch_is_there_once_when_it_has_come_again(
+    tmp_path: Path, cut: str, tasks: tuple[bool, bool]
+) -> None:
+    """By the driver or by `tasks`, cut otherwise; meanwhile nothing is there twice, and what was before it stays."""
     for step in count():
-        root = tmp_path / str(step)
-        stored, topic, log = local(root), Topic(), Log(PLAIN)
-        deliver(stored, topic.piece(log.insert((0,), (), 5, v="x")))
-        batch = topic.piece(*(log.insert((0,), (), DAY * day, v="y") for day in range(3)))
-        with closing(stored.open(dies_after=step)) as sink:
-            try:
-                sink.write([batch])
-            except ServiceError:
-                committed = {file.path for file in CommittedFiles(stored.store).files()}
-                assert set(names(root)) <= committed
-                deliver(stored)
-                assert set(names(root)) == committed
-                continue
-        assert len(names(root)) == 4
-        return
+        stores = [stored_in(tmp_path / str(step), in_tasks=in_tasks) for in_tasks in tasks]
+        topic, log = Topic(), Log(PLAIN)
+        before = topic.piece(*(log.insert((number,), (), 5, v="x") for number in range(3)))
+        batch = [
+            topic.piece(*(log.insert((number,), (), DAY * (number % 2), v=word) for number in range(4)), letters=1)
+            for word in "yz"
+        ]
+        more = topic.piece(log.insert((3,), (), DAY, v="more"), letters=1)
+        deliver(stores[0], before)
+        died = True
+        with closing(stores[0].open(dies_after=step)) as sink, suppress(ServiceError):
+            sink.write(batch)
+            died = False
+        require_once(stores[0], delivered_by(before, *batch), delivered_by(before))
+        for again in CUTS[cut](batch, more):
+            deliver(stores[1], *again)
+            require_once(stores[1], delivered_by(before, *batch, more), delivered_by(before))
+        wanted = delivered_by(before, *batch, more)
+        require_once(stores[1], wanted, wanted)
+        assert len(stores[1].dead_letters()) == 3, f"died after {step} steps"
+        if not died:
+            assert step > 10
+            return
+
+
+def require_once(stored: Stored, most: Collection[object], least: Collection[object]) -> None:
+    """That readers see these places at most, and those at least, and none twice."""
+    places = [place_of(record) for record in stored.records()]
+    assert len(places) == len(set(places))
+    assert set(least) <= set(places) <= set(most)
+
+
+def stored_in(root: Path, *, in_tasks: bool) -> Stored:
+    kind = StoredInTasks if in_tasks else Stored
+    return kind(FilesSinkSettings(path=str(root)), fs.LocalFileSystem(), str(root), local=True)
 
 
 @pytest.mark.slow
 @pytest.mark.promise("files.once")
 def test_a_step_that_fails_once_leaves_one_copy(tmp_path: Path) -> None:
-    """Also where the manifest was written and the sink was told that it was not."""
-    for step in count():
+    """Also where the step was done and the sink was told that it was not."""
+    for step in range(60):
         stored, topic, log = local(tmp_path / str(step), format="jsonl"), Topic(), Log(PLAIN)
         batch = [topic.piece(*(log.insert((number,), (), DAY * number, v="x") for number in range(2)), letters=1)]
         failed = False
+
+        def broken_off(pieces: list[Piece] = batch) -> Iterator[Piece]:
+            yield from pieces
+            raise ServiceError("Kafka does not answer")
+
         with closing(stored.open(dies_after=step, revives=True)) as sink:
+            with suppress(ServiceError):
+                sink.write(broken_off())
             try:
                 sink.write(batch)
             except ServiceError:
@@ -131,9 +188,89 @@ def test_a_step_that_fails_once_leaves_one_copy(tmp_path: Path) -> None:
         assert len(stored.records()) == 2, f"step {step} failed"
         assert len(stored.dead_letters()) == 1
         assert len(names(tmp_path / str(step))) == 2
-        if not failed:
-            assert step > 10
-            return
+    assert not failed
+
+
+@pytest.mark.promise("files.once")
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_a_stream_without_its_checkpoint_writes_what_it_reads_in_the_stead_of_what_was_there(
+    tmp_path: Path, form: str
+) -> None:
+    """In smaller batches, in another form, and from the middle of a file on: what stands before it stays."""
+    log, topic = Log(PLAIN), Topic()
+    pieces = [topic.piece(log.insert((0,), (), number, v="old")) for number in range(9)]
+    deliver(local(tmp_path, format=form), *pieces)
+    again = [replace(piece, changes=tuple(replace(one, assignment=None) for one in piece.changes)) for piece in pieces]
+    stored = local(tmp_path, format="jsonl", compress=False)
+    for begin in (2, 5, 8):
+        deliver(stored, *again[begin : begin + 3])
+        require_once(stored, delivered_by(*pieces), delivered_by(*pieces[: begin + 3]))
+    assert len(stored.records()) == 9
+    with closing(stored.open()) as sink:
+        sink.write(again[0:4])
+        sink.write(again[4:9])
+    assert [record["stream_id"] for record in stored.records()] == [None] * 9
+
+
+def test_a_row_that_a_snapshot_reads_again_may_be_of_another_day(tmp_path: Path) -> None:
+    """It was written meanwhile."""
+    stored, log, topic = local(tmp_path), Log(PLAIN), Topic("t.shop.plain@1")
+    rows = topic.piece(*(replace(log.insert((number,), (), 5, v="x"), op=Op.READ) for number in (0, 3)))
+    deliver(stored, rows)
+    moved = replace(rows.changes[0], change=replace(log.insert((0,), (), DAY, v="y"), op=Op.READ))
+    deliver(stored, replace(rows, changes=(moved, rows.changes[1])))
+    assert [record["columns"]["v"] for record in stored.records()] == ["y", "x"]
+    deliver(stored, replace(rows, changes=(moved,)))
+    assert [record["columns"]["v"] for record in stored.records()] == ["y", "x"]
+
+
+def test_files_that_are_not_ours_stay(tmp_path: Path) -> None:
+    stored, piece = local(tmp_path), Topic().piece(Log(PLAIN).insert((0,), (), 5, v="x"))
+    deliver(stored, piece)
+    directory = tmp_path / "shop.plain/day=1970-01-01"
+    others = ["other.parquet", f"t.shop.plain-1-{0:020}-{0:020}.parquet", f"t.shop.plain-0-{1:020}-{1:020}.parquet"]
+    for name in others:
+        (directory / name).write_text("what somebody put here")
+    deliver(stored, piece)
+    assert len(list(directory.iterdir())) == 1 + len(others)
+
+
+@pytest.mark.promise("files.two-streams")
+def test_two_streams_cannot_write_below_one_root(tmp_path: Path) -> None:
+    """The later one goes on, whatever the earlier one was doing; nothing of either is lost, or there twice."""
+    stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
+    pieces = [topic.piece(log.insert((0,), (), number, v="x")) for number in range(3)]
+    earlier, later = stored.open(), stored.open()
+    earlier.write([pieces[0]])
+
+    def overtaken() -> Iterator[Piece]:
+        yield pieces[1]
+        later.write([pieces[1], pieces[2]])
+
+    for batch in (overtaken(), [pieces[1]]):
+        with pytest.raises(SettingsError, match="another stream has begun to write here"):
+            earlier.write(batch)
+    assert [record["offset"] for record in stored.records()] == [0, 1, 2]
+    assert len(names(tmp_path)) == 2
+
+
+def test_what_a_later_version_wrote_is_refused(tmp_path: Path) -> None:
+    stored = local(tmp_path)
+    deliver(stored, Topic().piece(Log(PLAIN).insert((0,), (), 1, v="x")))
+    stored.store.write("_tailrace/reach.json", b'{"format": 9}')
+    with pytest.raises(SettingsError, match=r"newer Tailrace \(format 9; this one reads up to 1"):
+        deliver(stored, Topic().piece(letters=1))
+    assert len(stored.dead_letters()) == 0
+
+
+def test_other_places_are_refused() -> None:
+    with pytest.raises(SettingsError, match="a directory or begins with s3://"):
+        FileStore.of(FilesSinkSettings(path="gs://bucket/x"))
+
+
+@pytest.mark.parametrize(("written", "day"), [(0, "1970-01-01"), (-1, "1969-12-31"), (2**62, "9999-12-31")])
+def test_days(written: int, day: str) -> None:
+    assert day_of(written) == day
 
 
 LARGEST: list[tuple[str, object, str]] = [
@@ -151,9 +288,9 @@ def test_the_widest_value_of_each_type_fits(tmp_path: Path, kind: str, value: ob
     of = table({"id": "int"}, regular={"x": kind, "l": f"frozen<list<{kind}>>"}, keyspace="shop", name="wide")
     piece = Topic().piece(Log(of).insert((1,), (), 5, x=value, l=[value, None]))
     deliver(local(tmp_path), piece)
-    reader = CommittedFiles.at(str(tmp_path))
-    assert [change for _, change in reader.changes()] == [one.change for one in piece.changes]
-    columns = reader.arrow("shop.wide").schema.field("columns").type
+    stored = local(tmp_path)
+    assert [change for _, change in stored.changes()] == [one.change for one in piece.changes]
+    columns = pq.read_schema(tmp_path / stored.data()[0]).field("columns").type
     assert {str(columns.field("x").type), str(columns.field("l").type.value_type)} == {arrow}
 
 
@@ -175,7 +312,7 @@ def test_more_days_than_files_may_be_open(tmp_path: Path) -> None:
     piece = topic.piece(*(log.insert((0,), (), DAY * (number % 70), v="x") for number in range(140)))
     deliver(stored, piece)
     assert len(names(tmp_path)) == 140
-    assert [place.offset for place, _ in CommittedFiles(stored.store).changes()] == list(range(140))
+    assert [record["offset"] for record in stored.records()] == list(range(140))
 
 
 @pytest.mark.promise("files.values")
@@ -187,7 +324,7 @@ def test_parquet_keeps_every_value_of_every_type(tmp_path: Path, change: Change)
     root = tmp_path / f"{change.digest.hex()}{len(list(tmp_path.iterdir()))}"
     stored = local(root)
     deliver(stored, Piece((Delivered(RecordId("t", 1, 7), wanted),)))
-    assert list(CommittedFiles(stored.store).changes()) == [(RecordId("t", 1, 7), wanted)]
+    assert stored.changes() == [(RecordId("t", 1, 7), wanted)]
 
 
 def test_parquet_has_the_sources_types(tmp_path: Path) -> None:
@@ -210,67 +347,6 @@ def test_parquet_has_the_sources_types(tmp_path: Path) -> None:
     assert row["columns"]["y"].isoformat() == "1970-01-01T00:00:01.500000+00:00"
     assert (row["op"], row["written"], row["key"], row["offset"]) == ("insert", DAY, {"id": 1}, 0)
     assert table_from_json(json.loads(found.schema.metadata[DEFINITION])) == WIDE
-
-
-def test_columns_that_come_later_are_null_before(tmp_path: Path) -> None:
-    stored, topic = local(tmp_path), Topic()
-    deliver(stored, topic.piece(Log(PLAIN).insert((1,), (), 1, v="old")))
-    deliver(stored, topic.piece(Log(WIDE).insert((1,), (), 2, v="new", x=1.5)))
-    reader = CommittedFiles(stored.store)
-    rows = [(row["columns"]["v"], row["columns"]["x"]) for row in reader.arrow("shop.plain").to_pylist()]
-    assert rows == [("old", None), ("new", 1.5)]
-    assert reader.arrow("shop.none") is None
-    assert [change.table for _, change in reader.changes()] == [PLAIN, WIDE]
-
-
-def test_a_follower_reads_what_is_new(tmp_path: Path) -> None:
-    stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
-    reader = CommittedFiles.at(str(tmp_path))
-    seen = -1
-    for number in range(3):
-        deliver(stored, topic.piece(log.insert((0,), (), number, v="x")))
-        [record] = reader.records(after=seen)
-        assert record["offset"] == number
-        seen = max(commit.number for commit in reader.commits())
-    assert list(reader.records(after=seen)) == []
-    assert list(reader.records("shop.other")) == []
-
-
-@pytest.mark.slow
-def test_ends_are_known_behind_many_commits(tmp_path: Path) -> None:
-    """Each sixty-fourth manifest has them all: what moved before it and not since is still known."""
-    stored, topic, log = local(tmp_path, format="jsonl"), Topic(), Log(PLAIN)
-    first = topic.piece(log.insert((1,), (), 1, v="x"), log.insert((2,), (), 1, v="x"))
-    deliver(stored, first)
-    with closing(stored.open()) as sink:
-        for number in range(70):
-            sink.write([topic.piece(log.insert((0,), (), number, v="x"))])
-    assert deliver(stored, first) == Summary(changes=2)
-    assert len(stored.records()) == 72
-    assert len(list((tmp_path / "_tailrace/commits").iterdir())) == 71
-
-
-@pytest.mark.promise("files.two-streams")
-def test_two_streams_cannot_write_below_one_root(tmp_path: Path) -> None:
-    """The later one goes on; nothing of either's commits is lost."""
-    stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
-    pieces = [topic.piece(log.insert((0,), (), number, v="x")) for number in range(3)]
-    earlier, later = stored.open(), stored.open()
-    earlier.write([pieces[0]])
-    later.write([pieces[1]])
-    with pytest.raises(SettingsError, match="another stream has begun to write here"):
-        earlier.write([pieces[1], pieces[2]])
-    later.write([pieces[2]])
-    assert [record["offset"] for record in stored.records()] == [0, 1, 2]
-
-
-def test_a_newer_versions_commits_are_refused(tmp_path: Path) -> None:
-    stored = local(tmp_path)
-    deliver(stored, Topic().piece(Log(PLAIN).insert((0,), (), 1, v="x")))
-    [manifest] = (tmp_path / "_tailrace/commits").iterdir()
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 9}))
-    with pytest.raises(SettingsError, match=r"has the format 9, later than 2.*update"):
-        deliver(stored, Topic().piece())
 
 
 def test_a_root_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
@@ -296,48 +372,6 @@ def test_half_configured_it_is_refused(tmp_path: Path, lines: str, message: str)
     require_refused(tmp_path, "files", lines, message)
 
 
-def test_other_places_are_refused() -> None:
-    with pytest.raises(SettingsError, match="a directory or begins with s3://"):
-        CommittedFiles.at("gs://bucket/x")
-
-
-def test_what_is_read_back_is_what_was_delivered(tmp_path: Path) -> None:
-    topic, log = Topic(), Log(PLAIN)
-    piece = topic.piece(*(log.insert((number,), (), number, v="x") for number in range(9)))
-    deliver(local(tmp_path), piece)
-    found = {(p.topic, p.partition, p.offset): c for p, c in CommittedFiles.at(str(tmp_path)).changes("shop.plain")}
-    assert found == delivered_by(piece)
-
-
-class _Shown(Dying):
-    """A file system in which another process shows a file in the moment after it was not found under its own name."""
-
-    def get_file_info(self, paths: Sequence[str]) -> Any:
-        found = super().get_file_info(paths)
-        for info in found:
-            self._show(info.path)
-        return found
-
-    def open_input_file(self, path: str) -> Any:
-        try:
-            return super().open_input_file(path)
-        except FileNotFoundError:
-            self._show(path)
-            raise
-
-    def _show(self, path: str) -> None:
-        if Path(hidden(path)).exists():
-            Path(hidden(path)).rename(path)
-
-
-def test_a_file_that_is_shown_while_it_is_opened_is_read(tmp_path: Path) -> None:
-    (tmp_path / ".x").write_bytes(b"what it has")
-    store = FileStore(fs.PyFileSystem(_Shown(fs.LocalFileSystem(), -1)), str(tmp_path), renames=True)
-    assert store.read("x") == b"what it has"
-    with pytest.raises(GoneError, match="y: "):
-        store.read("y")
-
-
 @pytest.mark.promise("stream.restored-sink")
 def test_how_far_a_stream_is_stands_below_the_root_and_is_no_data(tmp_path: Path) -> None:
     settings = FilesSinkSettings.model_validate({"type": "files", "path": str(tmp_path)})
@@ -354,4 +388,3 @@ def test_how_far_a_stream_is_stands_below_the_root_and_is_no_data(tmp_path: Path
         assert kept.progress("5f") == done
         assert kept.progress("60") is None
     assert names(tmp_path) == []
-    assert list(CommittedFiles.at(str(tmp_path)).files()) == []

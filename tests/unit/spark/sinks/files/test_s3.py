@@ -11,7 +11,6 @@ import pytest
 
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.sinks.files.reader import CommittedFiles
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.registry import open_sink
@@ -19,7 +18,6 @@ from tests import s3
 from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
-from tests.unit.spark.sinks.files.compacting_contract import CompactingContract
 from tests.unit.spark.sinks.files.stores import Stored, close_abandoned
 
 pytestmark = pytest.mark.integration
@@ -41,7 +39,7 @@ def in_a_bucket() -> Stored:
     """A new bucket as a sink of its own has it."""
     path = f"{s3.new_bucket()}/changes"
     section = FilesSinkSettings.model_validate({"path": f"s3://{path}", **keys()})
-    return Stored(section, s3.filesystem(), path, renames=False)
+    return Stored(section, s3.filesystem(), path, local=False)
 
 
 @pytest.fixture
@@ -58,12 +56,6 @@ class TestFilesOnS3(ChangeLogContract):
         return f"{package('pyarrow')}, S3 of {package('moto')}"
 
 
-@pytest.mark.promise("files.compaction")
-@pytest.mark.long
-class TestCompactionOnS3(CompactingContract):
-    pass
-
-
 def test_a_section_opens_a_sink_and_its_reader(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     bucket = s3.new_bucket()
@@ -78,7 +70,8 @@ def test_a_section_opens_a_sink_and_its_reader(tmp_path: Path, caplog: pytest.Lo
     sink.reach()
     sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
     sink.close()
-    [record] = CommittedFiles.at(f"s3://{bucket}/a b", **keys()).records()
+    written = FilesSinkSettings.model_validate({"path": f"s3://{bucket}/a b", **keys()})
+    [record] = Stored(written, s3.filesystem(), f"{bucket}/a b", local=False).records()
     assert record["columns"] == {"v": "x"}
     said = json.dumps([caplog.text, repr(settings), settings.sink["x"].location])
     assert s3.SECRET_KEY not in said

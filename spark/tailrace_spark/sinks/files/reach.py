@@ -1,0 +1,54 @@
+"""How far the files below a root may reach in each partition of Kafka, kept before the files are there.
+
+What stands behind that is in no file, so a batch that begins there need not look for files of an earlier attempt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tailrace_schemas.formats import require_format
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.sink_progress import offsets_from_json, offsets_to_json
+from tailrace_spark.sinks.files.former import settled
+from tailrace_spark.sinks.files.store import FileStore
+
+FORMAT: Final = 1
+_PATH: Final = "_tailrace/reach.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Offsets behind the last change that a file may have, and behind the last one of `former` files, with manifests.
+
+    Names of former files say no offsets, so what they have is not written again.
+    """
+
+    ends: Mapping[KafkaPartition, int] = field(default_factory=dict)
+    former: Mapping[KafkaPartition, int] = field(default_factory=dict)
+
+    def with_ends(self, ends: Mapping[KafkaPartition, int]) -> Reach:
+        """With those of other partitions, or later ones."""
+        further = {partition: end for partition, end in ends.items() if end > self.ends.get(partition, 0)}
+        return Reach({**self.ends, **further}, self.former) if further else self
+
+
+def read_reach(store: FileStore, attempt: str) -> Reach:
+    """That of a root, for the one who writes there. Raises SettingsError where a later version wrote it."""
+    if not store.exists(_PATH):
+        ends = settled(store, attempt)
+        write_reach(store, Reach(ends, ends))
+    value = json.loads(store.read(_PATH))
+    require_format(_PATH, value["format"], FORMAT)
+    for directory in ("packs", "work", "definitions", "commits") if value["former"] else ():
+        store.delete(f"_tailrace/{directory}")
+    return Reach(*(offsets_from_json(json.dumps(value[name])) for name in ("ends", "former")))
+
+
+def write_reach(store: FileStore, reach: Reach) -> None:
+    """Keep it."""
+    offsets = {name: json.loads(offsets_to_json(getattr(reach, name))) for name in ("ends", "former")}
+    store.write(_PATH, json.dumps({"format": FORMAT, **offsets}).encode())
