@@ -21,6 +21,7 @@ from tailrace.ops.server import HealthServer
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tests.support.clock import ManualClock
 from tests.support.waiting import until
+from tests.unit.server.api.conftest import serving
 
 pytestmark = [
     pytest.mark.integration,
@@ -56,6 +57,14 @@ HEALTHY: Final = {
     'tailrace_stream_refused_total{instance="s1", table="shop.orders"}': "0x120",
     'tailrace_stream_behind_records{instance="s1", topic="t"}': "500000-1000x120",
     'tailrace_stream_last_commit_timestamp_seconds{instance="s1"}': "0+60x120",
+    'up{job="tailrace-server", instance="v1"}': "1x120",
+    'tailrace_server_meta_database_up{instance="v1"}': "1x120",
+    'tailrace_subscription_state{instance="v1", subscription="shop.orders/a", state="active"}': "1x120",
+    'tailrace_subscription_state{instance="v1", subscription="shop.orders/a", state="failing"}': "0x120",
+    'tailrace_subscription_unclaimed{instance="v1", subscription="shop.orders/a"}': "0x120",
+    'tailrace_subscription_behind_seconds{instance="v1", subscription="shop.orders/a"}': "9x120",
+    'tailrace_subscription_dead_letters{instance="v1", subscription="shop.orders/a"}': "0x120",
+    'tailrace_subscription_waiting{instance="v1", subscription="shop.orders/a"}': "0x120",
 }
 """Two hours of samples, one a minute, in promtool's notation."""
 FAULTS: Final = {
@@ -79,6 +88,24 @@ FAULTS: Final = {
     },
     "TailraceStreamLags": {'tailrace_stream_behind_records{instance="s1", topic="t"}': "200000+1000x120"},
     "TailraceStreamSilent": {'tailrace_stream_last_commit_timestamp_seconds{instance="s1"}': "0x120"},
+    "TailraceServerDown": {'up{job="tailrace-server", instance="v1"}': "0x120"},
+    "TailraceMetaDatabaseDown": {'tailrace_server_meta_database_up{instance="v1"}': "0x120"},
+    "TailraceSubscriptionFailing": {
+        'tailrace_subscription_state{instance="v1", subscription="shop.orders/a", state="active"}': "0x120",
+        'tailrace_subscription_state{instance="v1", subscription="shop.orders/a", state="failing"}': "1x120",
+    },
+    "TailraceSubscriptionUnclaimed": {
+        'tailrace_subscription_unclaimed{instance="v1", subscription="shop.orders/a"}': "1x120",
+    },
+    "TailraceSubscriptionLags": {
+        'tailrace_subscription_behind_seconds{instance="v1", subscription="shop.orders/a"}': "901x120",
+    },
+    "TailraceSubscriptionDeadLetters": {
+        'tailrace_subscription_dead_letters{instance="v1", subscription="shop.orders/a"}': "1x120",
+    },
+    "TailraceSubscriptionWaits": {
+        'tailrace_subscription_waiting{instance="v1", subscription="shop.orders/a"}': "1x120",
+    },
 }
 
 
@@ -113,6 +140,17 @@ def test_rules_are_valid() -> None:
     assert f"{len(RULES)} rules found" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.parametrize("settings", ["prometheus.yaml", "compose/prometheus.yaml"])
+def test_settings_of_prometheus_are_valid(settings: str, tmp_path: Path) -> None:
+    """With the rules beside them, as docker-compose.yml mounts them."""
+    for file in (settings, "rules.yaml"):
+        shutil.copy(MONITORING / file, tmp_path)
+    command = ["promtool", "check", "config", str(tmp_path / "prometheus.yaml")]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert f"{len(RULES)} rules found" in said.stdout
+
+
 def test_every_alert_has_its_fault_here() -> None:
     assert FAULTS.keys() == RULES.keys()
 
@@ -138,15 +176,20 @@ def ask(port: int, path: str) -> Any:
         return json.load(answer)["data"]
 
 
-def test_prometheus_reads_agent_and_stream_and_evaluates_all_rules(tmp_path: Path) -> None:
+def test_prometheus_reads_agent_stream_and_server_and_evaluates_all_rules(tmp_path: Path) -> None:
     board, metrics = HealthBoard(ManualClock()), StreamMetrics()
     port = free_port("127.0.0.1")
-    with HealthServer(board, "127.0.0.1", 0) as agent, MetricsServer(metrics, "127.0.0.1", 0) as stream:
+    with (
+        HealthServer(board, "127.0.0.1", 0) as agent,
+        MetricsServer(metrics, "127.0.0.1", 0) as stream,
+        serving(tmp_path) as served,
+    ):
         settings = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
         settings["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         settings["rule_files"] = [str(MONITORING / "rules.yaml")]
-        for job, server in zip(settings["scrape_configs"], (agent, stream), strict=True):
-            job["static_configs"] = [{"targets": [f"127.0.0.1:{server.port}"]}]
+        targets = (*(f"127.0.0.1:{server.port}" for server in (agent, stream)), served.url.removeprefix("http://"))
+        for job, target in zip(settings["scrape_configs"], targets, strict=True):
+            job["static_configs"] = [{"targets": [target]}]
         (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(settings))
         command = [
             "prometheus", f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={tmp_path}/data",
@@ -156,11 +199,12 @@ def test_prometheus_reads_agent_and_stream_and_evaluates_all_rules(tmp_path: Pat
             process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             until(lambda: answers(port) and healthy(port), "a healthy Prometheus")
-            targets = {
+            health = {
                 target["labels"]["job"]: target["health"] for target in ask(port, "/api/v1/targets")["activeTargets"]
             }
-            assert targets == {"tailrace-agent": "up", "tailrace-stream": "up"}
+            assert health == {"tailrace-agent": "up", "tailrace-stream": "up", "tailrace-server": "up"}
             until(lambda: ask(port, "/api/v1/query?query=tailrace_stream_blocked")["result"] != [], "the metric")
+            until(lambda: ask(port, "/api/v1/query?query=tailrace_server_meta_database_up")["result"] != [], "its own")
             [ready] = ask(port, "/api/v1/query?query=tailrace_ready")["result"]
             assert ready["value"][1] == "0"
         finally:
@@ -183,5 +227,5 @@ def healthy(port: int) -> bool:
     return (
         len(rules) == len(RULES)
         and all(rule["health"] == "ok" for rule in rules)
-        and [target["health"] for target in targets] == ["up", "up"]
+        and [target["health"] for target in targets] == ["up", "up", "up"]
     )

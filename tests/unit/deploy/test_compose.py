@@ -21,6 +21,7 @@ from tests.unit.deploy.dockerfile import Dockerfile
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = Dockerfile.read(ROOT / "deploy" / "Dockerfile")
 TARGETS = ("agent", "stream", "server")
+PORTS = {"agent": HEALTH_PORT, "stream": METRICS_PORT, "server": ServerSettings().port}
 PROFILES = {
     "three": {"cassandra-2", "cassandra-3", "agent-2", "agent-3"},
     "monitoring": {"prometheus", "grafana"},
@@ -119,16 +120,24 @@ def test_postgres_is_healthy_by_tcp_alone(compose: dict[str, Any]) -> None:
 def test_monitoring_asks_services_of_the_file(compose: dict[str, Any]) -> None:
     scraped = yaml.safe_load((ROOT / "deploy/monitoring/compose/prometheus.yaml").read_text())
     rules = (ROOT / "deploy/monitoring/rules.yaml").read_text()
+    assert [job["job_name"] for job in scraped["scrape_configs"]] == [f"tailrace-{program}" for program in TARGETS]
     for job in scraped["scrape_configs"]:
         assert f'job="{job["job_name"]}"' in rules
         [names] = job["dns_sd_configs"]
         program = job["job_name"].removeprefix("tailrace-")
         assert set(names["names"]) == {name for name in compose["services"] if name.split("-")[0] == program}
-        assert names["port"] == {"agent": HEALTH_PORT, "stream": METRICS_PORT, "server": ServerSettings().port}[program]
+        assert names["port"] == PORTS[program]
+        assert (job.get("scheme", "http"), job.get("metrics_path", "/metrics")) == ("http", "/metrics")
     [source] = yaml.safe_load((ROOT / "deploy/monitoring/compose/grafana/datasources/prometheus.yaml").read_text())[
         "datasources"
     ]
     assert source["url"] == "http://prometheus:9090"
+
+
+def test_the_example_for_prometheus_asks_where_the_settings_serve_metrics() -> None:
+    scraped = yaml.safe_load((ROOT / "deploy/monitoring/prometheus.yaml").read_text())
+    addresses = {job["job_name"]: job["static_configs"][0]["targets"] for job in scraped["scrape_configs"]}
+    assert addresses == {f"tailrace-{program}": [f"127.0.0.1:{PORTS[program]}"] for program in TARGETS}
 
 
 @pytest.mark.parametrize("target", TARGETS)
