@@ -132,6 +132,28 @@ def test_every_container_is_locked_down(tmp_path: Path) -> None:
         assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
 
 
+def test_prometheus_finds_the_metrics_of_each_program_and_has_the_rules(tmp_path: Path) -> None:
+    """Each selects pods, at a port that these have, under the job that rules ask for."""
+    require("helm")
+    objects = rendered(tmp_path, EVERYTHING)
+    templates = [document["spec"]["template"] for document in objects if "template" in document.get("spec", {})]
+    monitors = [document["spec"] for document in objects if document["kind"] == "PodMonitor"]
+    jobs = set()
+    for monitor in monitors:
+        labels = monitor["selector"]["matchLabels"].items()
+        [endpoint] = monitor["podMetricsEndpoints"]
+        [job] = [relabeling["replacement"] for relabeling in endpoint["relabelings"]]
+        jobs.add(job)
+        pods = [template for template in templates if labels <= template["metadata"]["labels"].items()]
+        assert pods, job
+        for pod in pods:
+            ports = {port["name"] for container in pod["spec"]["containers"] for port in container["ports"]}
+            assert (endpoint["port"] in ports, endpoint["path"]) == (True, "/metrics"), job
+    assert jobs == {"tailrace-agent", "tailrace-stream", "tailrace-server"}
+    [rules] = [document["spec"] for document in objects if document["kind"] == "PrometheusRule"]
+    assert rules == yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+
+
 @pytest.mark.parametrize(
     ("values", "fault"),
     [
