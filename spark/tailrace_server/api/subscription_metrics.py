@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.model.subscription import RUNNABLE, State
-from tailrace_server.operations.answers import Answer
+from tailrace_server.operations.answers import Answer, waits_for_its_table
 
 log = logging.getLogger("tailrace_server")
 
@@ -35,8 +35,7 @@ def _seconds(name: str) -> Value:
 _GAUGES: Final[Sequence[tuple[str, str, Value, Together]]] = (
     ("unclaimed", "1 while it is to be run, and no worker has it.",
      lambda answer: answer["state"] in _RUNNABLE and not answer["running"], sum),
-    ("waiting", "1 while it is active, and nothing of its tables is published.",
-     lambda answer: answer["state"] == "active" and bool(answer["reason"]), sum),
+    ("waiting", "1 while it is active, and nothing of its tables is published.", waits_for_its_table, sum),
     ("behind_records", "Records of its topics that are not in the sink.", lambda answer: answer["behind"], sum),
     ("behind_seconds", "Seconds since the sink had all that its topics had.",
      lambda answer: answer["behind_seconds"], max),

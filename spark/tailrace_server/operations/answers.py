@@ -79,6 +79,11 @@ def details_of(subscription: Subscription, kept: Kept) -> Answer:
     }
 
 
+def waits_for_its_table(answer: Answer) -> bool:
+    """Whether it runs, and nothing of its tables is published. A reason alone may be of rows that are not copied."""
+    return answer["state"] == "active" and answer["behind"] is None and bool(answer["reason"])
+
+
 def _behind_seconds(subscription: Subscription, kept: Kept) -> float | None:
     """For how long the topics have had what the sink has not, as far as anybody looked; None where nobody did."""
     complete_to = kept.delivery.complete_to

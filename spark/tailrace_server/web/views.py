@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tailrace_server.meta.history import KEPT_MS, Sample
 from tailrace_server.model.subscription import NEVER
-from tailrace_server.operations.answers import Answer
+from tailrace_server.operations.answers import Answer, waits_for_its_table
 from tailrace_server.web.charts import Chart, lag_chart, rate_chart
 
 _MARKS: Final = {"active": "●", "paused": "‖", "failing": "▲", "cancelled": "○", "done": "✓"}
@@ -50,7 +50,7 @@ def stage_of(answer: Answer) -> str:
     state, lag = answer["state"], answer["behind"]
     if state == "active" and answer["owner"] is None:
         return "waits for a worker"
-    if state == "active" and answer["reason"]:
+    if waits_for_its_table(answer):
         return "waits for its table"
     if state == "active" and lag is None and answer["stage"] != "snapshot":
         return "starting"

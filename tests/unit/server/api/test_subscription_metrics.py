@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -75,6 +76,24 @@ def test_a_lease_that_has_ended_is_nobody_s(tmp_path: Path) -> None:
     assert values(text, "tailrace_subscription_unclaimed") == {f"subscription={A}": 1}
 
 
+def test_only_what_lacks_its_table_waits(tmp_path: Path) -> None:
+    """Not one whose existing rows are not copied, which has a reason too, and follows the log."""
+    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        subscriptions, metrics = Subscriptions(database, Sealer(tmp_path / "server.key")), ServerMetrics()
+        metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
+        for name in "ab":
+            subscriptions.subscribe(request(name), "test")
+        leases = Leases(database, CLUSTER, "the-worker", 60)
+        waiting, following = leases.claim(2)
+        leases.save(following, {("t", 0): PartitionProgress(9, 9)})
+        for claim, reason in ((waiting, "shop.orders has no cdc"), (following, "existing rows are not copied")):
+            leases.report(claim, partial(transitions.noted, reason=reason, action="do it"))
+        text = metrics.text().decode()
+    waits = {f"subscription={claim.subscription.reference}": number for claim, number in ((waiting, 1), (following, 0))}
+    assert values(text, "tailrace_subscription_waiting") == waits
+
+
 def answers(count: int) -> list[Answer]:
     return [
         answer_of(
@@ -107,6 +126,16 @@ def test_the_first_thousand_have_their_own_series_and_the_others_are_taken_toget
     assert values(text, "tailrace_subscription_behind_seconds")[others] == 10_000 - 1001
     assert values(text, "tailrace_subscription_state")[f"state=active,{others}"] == 3
     assert values(text, "tailrace_subscription_unclaimed")[others] == 3
+
+
+def test_how_far_a_snapshot_is_and_what_is_left_out() -> None:
+    [answer] = answers(1)
+    metrics = ServerMetrics()
+    shown = {**answer, "snapshot_percent": 41.7, "left_out": {"shop.a": "it has no column total"}}
+    metrics.registry.register(SubscriptionMetrics(lambda: [shown]))
+    text, reference = metrics.text().decode(), f"subscription={answer['reference']}"
+    assert values(text, "tailrace_subscription_snapshot_percent") == {reference: 41.7}
+    assert values(text, "tailrace_subscription_left_out_tables") == {reference: 1}
 
 
 def test_a_meta_database_that_is_gone_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:

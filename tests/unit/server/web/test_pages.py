@@ -229,6 +229,7 @@ def test_a_list_says_how_far_each_is_in_time_and_why_one_fails_across_its_width(
         ({"behind": None}, "starting"),
         ({"behind": None, "reason": "shop.orders has no cdc"}, "waits for its table"),
         ({"behind": 0}, "follows the log"),
+        ({"behind": 0, "reason": "existing rows are not copied of shop.orders: it has counters"}, "follows the log"),
         ({"behind": 7}, "catching up"),
         ({"stage": "snapshot", "behind": None}, "snapshot"),
         ({"stage": "snapshot", "snapshot_percent": 12.5}, "snapshot, 12.5 %"),
