@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
@@ -68,7 +69,7 @@ def tail(
         return
     with stopped_by_signals(), SchemaReader(kafka, settings.topics.prefix) as schemas:
         schemas.refresh()
-        topic = _published_topic(settings, schemas, table)
+        topic = published_topic(schemas.values(), table, settings.topics.prefix, partial(_cdc_by_name, settings))
         with TopicReader(kafka, topic, beginning=from_beginning) as reader:
             say(f"following {topic}; Ctrl-C ends it")
             follower = _Follower(schemas)
@@ -78,18 +79,26 @@ def tail(
         raise typer.Exit(_LEFT_OUT)
 
 
-def _published_topic(settings: Settings, schemas: SchemaReader, table: str) -> str:
-    """The topic of a table. Raises SettingsError, which says why there is none, where Cassandra answers."""
+def published_topic(
+    entries: Iterable[SchemaEntry], table: str, prefix: str, cdc_by_name: Callable[[], Mapping[str, bool]]
+) -> str:
+    """The topic of a table. Raises SettingsError, which says why there is none, where Cassandra answers.
+
+    `cdc_by_name` asks for the tables of Cassandra, and whether with cdc; it may raise ServiceError.
+    """
     try:
-        return topic_of(schemas.values(), table, settings.topics.prefix)
+        return topic_of(entries, table, prefix)
     except SettingsError as error:
         try:
-            with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
-                tables = {str(existing): existing.cdc for existing in cluster.definitions().tables}
+            why = why_unpublished(table, cdc_by_name())
         except ServiceError:
             raise error from None
-        why = why_unpublished(table, tables)
         raise SettingsError(f"{table}: {why.reason}; {why.action}") from None
+
+
+def _cdc_by_name(settings: Settings) -> dict[str, bool]:
+    with closing(LiveCluster(contact_of(settings.cluster))) as cluster:
+        return {str(existing): existing.cdc for existing in cluster.definitions().tables}
 
 
 def _follow_events(kafka: Mapping[str, Scalar], topic: str, from_beginning: bool, limit: int | None) -> None:

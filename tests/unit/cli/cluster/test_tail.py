@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from tailrace.cli.cluster.tail import line
+from tailrace.cli.cluster.tail import line, published_topic
 from tailrace.cli.support.arguments import topic_of
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.change_words import words
-from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.unit.tables import table
@@ -131,6 +131,20 @@ def test_the_topic_is_the_last_one_announced() -> None:
         topic_of(entries, f"{TABLE}x", "p")
     with pytest.raises(SettingsError, match="there are: none"):
         topic_of([], "a.b", "p")
+
+
+def test_why_a_table_has_no_topic_is_said_by_what_cassandra_has() -> None:
+    alter = r"shop\.plain: shop\.plain has no cdc; ALTER TABLE shop\.plain WITH cdc = true"
+    with pytest.raises(SettingsError, match=alter):
+        published_topic([], "shop.plain", "p", lambda: {"shop.plain": False})
+    with pytest.raises(SettingsError, match=r"there is no such table: shop\.plane; did you mean shop\.plain"):
+        published_topic([], "shop.plane", "p", lambda: {"shop.plain": False})
+
+    def unreachable() -> dict[str, bool]:
+        raise ServiceError("Cassandra does not answer")
+
+    with pytest.raises(SettingsError, match="no agent publishes"):
+        published_topic([], "shop.plain", "p", unreachable)
 
 
 def test_a_piped_line_is_the_record_and_its_place() -> None:
