@@ -205,7 +205,7 @@ class StreamRun:
     def works(self) -> bool:
         """As Running says."""
         proven = self._keeper.wrote_once or time.monotonic() - self._began >= _PROVEN_SECONDS
-        ready = self._metrics.ready and self._metrics.snapshot_blocked is None and self._keeper.silence is None
+        ready = self._metrics.ready and self._metrics.snapshot_blocked is None
         return proven and ready and not self.ended
 
     def stop(self) -> None:

@@ -46,6 +46,17 @@ def test_it_is_said_while_there_is_no_topic() -> None:
     assert watch.why == NO_CDC
 
 
+def test_a_kafka_that_does_not_answer_is_said() -> None:
+    def published() -> bool:
+        raise ServiceError("timed out")
+
+    stop = threading.Event()
+    watch = UnpublishedWatch(published, lambda: NO_CDC, stop)
+    stop.set()
+    watch.wait(60)
+    assert watch.why == Unpublished("Kafka does not answer: timed out", "start Kafka, or correct its address")
+
+
 def test_with_a_topic_nothing_is_said_and_nothing_asked() -> None:
     asked: list[Unpublished] = []
 

@@ -143,7 +143,7 @@ def test_what_it_waits_for_is_said_once_and_taken_back(site: Site, caplog: pytes
     for _ in range(3):
         worker.beat()
     stored = site.subscriptions.get(identity)
-    assert (stored.state, stored.reason) == (State.ACTIVE, "shop.orders has no cdc")
+    assert (stored.state, stored.reason, stored.action) == (State.ACTIVE, run.note.reason, run.note.action)
     words = "shop.orders/a waits: shop.orders has no cdc. ALTER TABLE shop.orders WITH cdc = true"
     assert caplog.messages.count(words) == 1
     run.note, run.works = None, True
@@ -262,6 +262,19 @@ def test_a_heir_knows_that_it_was_failing(site: Site) -> None:
     heir.beat()
     heir.beat()
     assert site.state(identity) == ("active", "heir")
+
+
+def test_a_heir_takes_back_what_is_waited_for_no_more(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    site.runs["w"][0].note = Failure("shop.orders has no cdc", "ALTER TABLE shop.orders WITH cdc = true")
+    worker.beat()
+    worker.close()
+    assert site.subscriptions.get(identity).reason == "shop.orders has no cdc"
+    heir = site.worker("heir")
+    heir.beat()
+    heir.beat()
+    assert site.subscriptions.get(identity).reason == ""
 
 
 def test_one_that_is_done_with_its_snapshot_is_run_no_more(site: Site) -> None:

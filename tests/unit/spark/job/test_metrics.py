@@ -225,6 +225,15 @@ def test_what_an_error_says_is_to_be_done_stands_in_place_of_the_general_words()
     assert blocked["action"].startswith("Start the database or fix its address. ")
 
 
+def test_letters_of_a_subscription_are_listed_by_its_own_command() -> None:
+    """The other one needs a section of the settings file, which a subscription has not."""
+    command = "tailrace subscriptions shop.orders/w --letters"
+    metrics = StreamMetrics(Target("w-1", "sql", "sqlite:///t.db", "docs/sinks/sql.md", letters=command))
+    metrics.wrote(Progress(batch=7, records=1, summary=Summary(dead_letters=1)))
+    assert metrics.letters_command == f"`{command}`"
+    assert f"`{command}` says why, or the place that docs/sinks/sql.md names" in json.dumps(status(metrics))
+
+
 def test_without_an_answer_of_kafka_nothing_is_said_of_what_is_behind() -> None:
     def ends(_: object) -> dict[tuple[str, int], int]:
         raise ServiceError("no answer")

@@ -15,6 +15,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.metrics import StreamMetrics
+from tailrace_spark.job.progress import Target
 from tailrace_spark.job.snapshot_reading import ReadRound
 from tailrace_spark.job.snapshot_run import SnapshotRun
 from tailrace_spark.snapshot.progress import Snapshots, State
@@ -121,19 +122,32 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-def run_of(cluster: Cluster, notes: MemoryNotes) -> SnapshotRun:
-    writer: Any = SimpleNamespace(write=lambda *_: Summary())
+def run_of(
+    cluster: Cluster, notes: MemoryNotes, metrics: StreamMetrics | None = None, summary: Summary | None = None
+) -> SnapshotRun:
+    """`summary` is what becomes of each range in the sink."""
+    writer: Any = SimpleNamespace(write=lambda *_: summary or Summary())
     planned: Any = SimpleNamespace(committed=lambda: 0, offsets_after=lambda _: {})
     context: Any = cluster
     spark: Any = None
     return SnapshotRun(
         spark, notes, context, writer, planned, own_notes=True, refuses=None, logs_changes=False, reads_back=None,
-        counters=False, alone=threading.Lock(), metrics=StreamMetrics(), clock=lambda: 1.0,
+        counters=False, alone=threading.Lock(), metrics=metrics or StreamMetrics(), clock=lambda: 1.0,
     )  # fmt: skip
 
 
 def states(notes: MemoryNotes) -> dict[str, tuple[State, str]]:
     return {snapshot.table.partition(".")[2]: (snapshot.state, snapshot.reason) for snapshot in notes.value.tables}
+
+
+def test_rows_that_a_sink_refuses_are_counted_and_said(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    metrics = StreamMetrics(Target("w-1", "sql", "", "", letters="tailrace subscriptions shop.people/w --letters"))
+    run = run_of(cluster, MemoryNotes(), metrics, Summary(dead_letters=2))
+    while run.step():
+        pass
+    assert metrics.dead_letters == 2 * len(NAMES)
+    command = "`tailrace subscriptions shop.people/w --letters`"
+    assert f"shop.people: 2 rows of its snapshot are dead letters; {command} has the reasons" in caplog.messages
 
 
 DONE = (State.DONE, "")
