@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
@@ -65,3 +65,13 @@ def made(make: Callable[[], T]) -> T:
 def service_error(doing: str, error: KafkaError, errors: ClientErrors) -> ServiceError:
     """An error of Kafka's in our words: what was being done, what it says, and what its connections said last."""
     return ServiceError(f"Kafka: {doing}: {redact(error.str())}{errors}")
+
+
+def offset_of(result: Any) -> int:
+    """The offset in one partition's result of ListOffsets. Raises KafkaException where no broker has answered.
+
+    librdkafka reports no error then, once the request's time is over, and OFFSET_INVALID in place of an offset.
+    """
+    if result.offset == OFFSET_INVALID:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - librdkafka's own codes are named so
+    return int(result.offset)

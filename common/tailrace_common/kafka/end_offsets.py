@@ -10,6 +10,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.kafka.admin import AdminConnection
+from tailrace_common.kafka.client import offset_of
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.topics import KafkaPartition
 
@@ -69,7 +70,7 @@ class PartitionEnds:
 def _offset(answer: Future[Any]) -> int | None:
     """What a partition's answer says; None where Kafka has it no longer."""
     try:
-        return int(answer.result().offset)
+        return offset_of(answer.result())
     except KafkaException as error:
         if error.args[0].code() not in _GONE:
             raise

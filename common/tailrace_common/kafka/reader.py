@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.closing import Closing
-from tailrace_common.kafka.client import ClientErrors
+from tailrace_common.kafka.client import ClientErrors, offset_of
 from tailrace_common.kafka.contact import FirstContact
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
@@ -205,7 +205,7 @@ class PartitionReader(Closing):
                         isolation_level=IsolationLevel.READ_UNCOMMITTED,
                         request_timeout=seconds,
                     )[self._where]
-                    return int(self._contact.ask(future.result, seconds + _GRACE_SECONDS).offset)
+                    return offset_of(self._contact.ask(future.result, seconds + _GRACE_SECONDS))
         except UnreachableError:
             self._admin = None
             raise
@@ -245,9 +245,8 @@ class TopicReader(Closing):
         self._timeout = timeout
         self._clock = clock
         self._errors = ClientErrors()
-        self._admin: AdminClient = _made(
-            lambda: AdminClient({**_PROMPT, **config, "error_cb": self._errors}, logger=_LOG)  # type: ignore[dict-item]  # theirs
-        )
+        self._admin_config: dict[str, Any] = {**_PROMPT, **config, "error_cb": self._errors}
+        self._admin = self._connected()
         self._contact = FirstContact(config, self._errors, lambda: self._admin.poll(0))
         self._next: dict[int, int] = dict.fromkeys(self._partitions(), 0)
         if not beginning:
@@ -299,6 +298,9 @@ class TopicReader(Closing):
         """Leave the topic; the reader can be used no more."""
         self._consumer.close()
 
+    def _connected(self) -> AdminClient:
+        return _made(lambda: AdminClient(self._admin_config, logger=_LOG))
+
     def _partitions(self) -> tuple[int, ...]:
         def ask() -> tuple[int, ...]:
             topics = self._contact.ask(
@@ -322,7 +324,7 @@ class TopicReader(Closing):
                 request_timeout=min(self._timeout, _REQUEST_SECONDS),
             )
             return {
-                kafka_partition.partition: int(future.result().offset) for kafka_partition, future in futures.items()
+                kafka_partition.partition: offset_of(future.result()) for kafka_partition, future in futures.items()
             }
 
         return self._asked(ask)
@@ -337,6 +339,7 @@ class TopicReader(Closing):
                     return ask()
         except KafkaException as exception:
             self._admin.poll(0)  # calls error_cb, which knows why
+            self._admin = self._connected()  # as in PartitionReader: the old one would repeat this answer
             raise ServiceError(
                 f"Kafka: topic {self._topic}: {_explain(exception.args[0], self._errors)}"
             ) from exception

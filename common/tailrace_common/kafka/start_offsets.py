@@ -10,6 +10,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.kafka.admin import AdminConnection
+from tailrace_common.kafka.client import offset_of
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.topics import KafkaPartition
 
@@ -63,7 +64,7 @@ class StartOffsets:
                 request_timeout=self._timeout,
             )
             return {
-                (kafka_partition.topic, kafka_partition.partition): int(answer.result().offset)
+                (kafka_partition.topic, kafka_partition.partition): offset_of(answer.result())
                 for kafka_partition, answer in futures.items()
             }
         except KafkaException as error:

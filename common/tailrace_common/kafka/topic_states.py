@@ -10,6 +10,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.kafka.admin import AdminConnection
+from tailrace_common.kafka.client import offset_of
 from tailrace_common.properties.passthrough import Scalar
 
 _SECONDS: Final = 10.0
@@ -79,7 +80,7 @@ class TopicStates:
                 request_timeout=self._timeout,
             )
             for partition, answer in futures.items():
-                offsets.setdefault(partition.topic, {})[partition.partition] = int(answer.result().offset)
+                offsets.setdefault(partition.topic, {})[partition.partition] = offset_of(answer.result())
         except KafkaException as error:
             raise self._admin.fault("asking for topics", error) from error
         return offsets

@@ -13,7 +13,7 @@ from tailrace.publish.evidence import Header, Owner, Trace, committed
 from tailrace.publish.offsets import records_of
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import READING
-from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, service_error
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, offset_of, service_error
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
@@ -29,6 +29,7 @@ _STILL_SECONDS: Final = 0.2
 # A transaction is open for less, and its records have the times at which they were handed to the producer.
 _EARLIER_MS: Final = 60_000
 _AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes are named so
+_TIMED_OUT: Final = KafkaError._TIMED_OUT  # noqa: SLF001 - as above
 _FORBIDDEN: Final = KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
@@ -169,8 +170,10 @@ class Spans:
         offsets: dict[KafkaPartition, int] = {}
         for kafka_partition, future in futures.items():
             try:
-                offsets[kafka_partition.topic, kafka_partition.partition] = future.result().offset
+                offsets[kafka_partition.topic, kafka_partition.partition] = offset_of(future.result())
             except KafkaException as error:
+                if error.args[0].code() == _TIMED_OUT:
+                    raise service_error("asking where partitions end", error.args[0], self._errors) from error
                 LOG.debug(
                     "the end of %s[%d]: %s",
                     kafka_partition.topic,
