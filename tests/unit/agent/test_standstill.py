@@ -10,6 +10,7 @@ import pytest
 
 from tailrace.agent.parts import Limits
 from tailrace.agent.standstill import CAUSE, Standstill
+from tailrace.errors import RenewalError
 from tailrace.ops.health import HealthBoard
 from tailrace.state.loss import Loss, Missing
 from tailrace_schemas.position import Position
@@ -109,6 +110,20 @@ def test_a_commit_that_settles_nothing_is_a_standstill(caplog: pytest.LogCapture
     assert CAUSE in world.health.now.degraded
     assert faults.seen["commit"] < ROUNDS + 25
     assert sum("gets no further" in record.message for record in caplog.records) == 1
+
+
+def test_a_session_that_starts_over_each_time_is_a_standstill() -> None:
+    """As where each new producer is too little for the next transaction."""
+    world = World(limits=Limits(retry_seconds=1, retry_seconds_most=8))
+    world.log.append(1, entries("a"), final=False)
+
+    def renew() -> None:
+        raise RenewalError("transactions may last longer from now on")
+
+    faults = Repeating("read", renew)
+    world.live(faults, idle_waits=20)
+    assert CAUSE in world.health.now.degraded
+    assert faults.seen["read"] < ROUNDS + 25
 
 
 def test_a_release_that_is_repeated_is_a_standstill() -> None:

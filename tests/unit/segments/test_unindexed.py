@@ -197,6 +197,16 @@ def test_a_change_may_stand_behind_an_update_without_cdc(node: Node) -> None:
     assert node.read() == [(5, other(1)), (5, both)]
 
 
+def test_one_that_names_an_unknown_table_is_kept(node: Node) -> None:
+    """Whether it holds a change is for those to say who read its DDL."""
+    unknown = replace(TRACKED, name="unknown", id=UUID(int=9))
+    segment = SegmentWriter(node.root, 5)
+    segment.write(mutation((PLAIN, b"k", EPOCH), (unknown, b"k", EPOCH)))
+    SegmentWriter(node.root, 6).write(other(1))
+    node.follow()
+    assert node.kept.unindexed.holding == {5}
+
+
 def test_what_was_written_while_cdc_was_off_is_no_change(node: Node) -> None:
     """ALTER ... WITH cdc = false: no segment has an index for this table's writes from there on."""
     segment = SegmentWriter(node.root, 5)
