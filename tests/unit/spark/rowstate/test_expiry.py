@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import EXPIRED_TTL, Change, Deletion, Marker
-from tailrace_spark.rowstate.cells import CellState
+from tailrace_spark.rowstate.cells import CellState, newer_marker
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tailrace_spark.rowstate.visible import VisibleColumns, visible
 from tests.unit.spark.changes import OF_ANY_BYTES, PLAIN, deletions, row_changes
@@ -24,6 +24,11 @@ def state(marker: Marker | None = None, **cells: CellState) -> RowState:
 
 def expiring(expires: int, written: int = 1) -> CellState:
     return CellState(written, 10, expires, ONE)
+
+
+def strict(marker: Marker | None, **cells: CellState) -> RowState:
+    """Of a view whose rows are there only while their marker lives."""
+    return RowState(marker, None, state(None, **cells).columns, strict=True)
 
 
 LIVE = CellState(1, None, None, ONE)
@@ -55,10 +60,26 @@ def test_it_is_foretold_to_the_second(changes: list[Change], covering: Deletion 
         (state(Marker(1, 10, 100), v=expiring(90), w=expiring(110)), 90, "a cell before its row that stays"),
         (state(None, v=CellState(1, None, 50, None)), None, "a tombstone's time is no expiry"),
         (state(None, v=expiring(2**32 - 1)), 2**32 - 1, "the last second that Cassandra has"),
+        (strict(None, v=expiring(200)), None, "a strict row without a marker is not there"),
+        (strict(Marker(1, EXPIRED_TTL, 12), v=expiring(200)), None, "nor is one whose marker never lived"),
+        (strict(Marker(1), v=expiring(200)), 200, "a cell of a strict row"),
+        (strict(Marker(1, 10, 100), v=expiring(200)), 100, "a strict row goes with its marker, whatever its cells"),
     ],
 )
 def test_what_expires_next(known: RowState, expected: int | None, why: str) -> None:
     assert known.next_expiry() == expected, why
+
+
+def test_nothing_expires_of_a_strict_row_that_is_gone() -> None:
+    assert strict(Marker(1, 10, 100), v=expiring(200)).next_expiry(None, 150) is None
+
+
+@pytest.mark.parametrize("other", [Marker(5), Marker(5, 60, 2_000)])
+def test_a_marker_that_never_lived_wins_over_all_of_its_time(other: Marker) -> None:
+    """As LivenessInfo.supersedes has it, in any order."""
+    gone, later = Marker(5, EXPIRED_TTL, 100), Marker(6)
+    assert newer_marker(gone, other) == newer_marker(other, gone) == gone
+    assert newer_marker(gone, later) == later
 
 
 def test_a_row_lives_on_in_its_cells_when_its_marker_has_expired() -> None:
