@@ -299,7 +299,8 @@ class TopicReader(Closing):
         self._consumer.close()
 
     def _connected(self) -> AdminClient:
-        return _made(lambda: AdminClient(self._admin_config, logger=_LOG))
+        client: AdminClient = _made(lambda: AdminClient(self._admin_config, logger=_LOG))
+        return client
 
     def _partitions(self) -> tuple[int, ...]:
         def ask() -> tuple[int, ...]:
