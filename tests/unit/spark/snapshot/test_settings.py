@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tailrace_common.settings import Settings, settings_from
 from tailrace_schemas.errors import SettingsError
+from tailrace_spark.cli import read_options
+from tailrace_spark.job import snapshot_settings
 from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.snapshot.settings import settings_of
 
@@ -61,3 +64,12 @@ def test_secrets_come_from_files_and_variables_travel_to_executors_and_are_never
         assert again.password is not None
         assert again.password.get_secret_value() == SECRET
         assert SECRET not in repr(again) + str(again)
+
+
+@pytest.mark.promise("snapshot.masked")
+@pytest.mark.parametrize("allowed", [False, True])
+def test_commands_and_streams_take_masked_values_as_the_settings_say(allowed: bool) -> None:
+    settings: Settings = settings_from({"snapshot": {"allow_masked_values": allowed}}, "the test")
+    by_command = read_options.read_settings(settings, table="shop.orders")
+    by_stream = snapshot_settings.read_settings(settings, table="shop.orders")
+    assert (by_command.allow_masked_values, by_stream.allow_masked_values) == (allowed, allowed)
