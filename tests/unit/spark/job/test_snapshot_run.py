@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import tailrace_spark.job.snapshot_run
+from tailrace_common.sections.stream import StreamSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
@@ -123,21 +125,42 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def run_of(
-    cluster: Cluster, notes: MemoryNotes, metrics: StreamMetrics | None = None, summary: Summary | None = None
+    cluster: Cluster,
+    notes: MemoryNotes,
+    metrics: StreamMetrics | None = None,
+    summary: Summary | None = None,
+    *,
+    own_notes: bool = True,
 ) -> SnapshotRun:
     """`summary` is what becomes of each range in the sink."""
     writer: Any = SimpleNamespace(write=lambda *_: summary or Summary())
-    planned: Any = SimpleNamespace(committed=lambda: 0, offsets_after=lambda _: {})
+    planned: Any = SimpleNamespace(committed=lambda: 0, offsets_after=lambda _: {}, begun=lambda: False)
     context: Any = cluster
     spark: Any = None
     return SnapshotRun(
-        spark, notes, context, writer, planned, own_notes=True, refuses=None, logs_changes=False, reads_back=None,
+        spark, notes, context, writer, planned, own_notes=own_notes, refuses=None, logs_changes=False, reads_back=None,
         counters=False, alone=threading.Lock(), metrics=metrics or StreamMetrics(), clock=lambda: 1.0,
     )  # fmt: skip
 
 
 def states(notes: MemoryNotes) -> dict[str, tuple[State, str]]:
     return {snapshot.table.partition(".")[2]: (snapshot.state, snapshot.reason) for snapshot in notes.value.tables}
+
+
+@pytest.mark.parametrize("own_notes", [True, False], ids=["stream", "subscription"])
+def test_what_becomes_of_existing_rows_is_noted_and_said_by_streams(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, own_notes: bool
+) -> None:
+    """Of a subscription others have decided it, who say it there."""
+    caplog.set_level(logging.INFO, "tailrace_spark")
+    notes = MemoryNotes()
+    notes.value = Snapshots()
+    run = run_of(cluster, notes, own_notes=own_notes)
+    run.decide(StreamSettings())
+    assert run.value.copies
+    assert (notes.value.copies, notes.writes) == (own_notes, int(own_notes))
+    said = [line for line in caplog.messages if line.startswith("existing rows: copied once from Cassandra")]
+    assert len(said) == int(own_notes)
 
 
 def test_rows_that_a_sink_refuses_are_counted_and_said(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
