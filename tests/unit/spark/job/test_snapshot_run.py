@@ -163,6 +163,15 @@ def test_what_becomes_of_existing_rows_is_noted_and_said_by_streams(
     assert len(said) == int(own_notes)
 
 
+def test_without_existing_rows_nothing_is_read(cluster: Cluster) -> None:
+    notes = MemoryNotes()
+    notes.value = Snapshots()
+    run = run_of(cluster, notes)
+    run.decide(StreamSettings(snapshot="never"))
+    assert not run.step()
+    assert (cluster.read, states(notes)) == ([], {})
+
+
 def test_rows_that_a_sink_refuses_are_counted_and_said(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     metrics = StreamMetrics(Target("w-1", "sql", "", "", letters="tailrace subscriptions shop.people/w --letters"))
     run = run_of(cluster, MemoryNotes(), metrics, Summary(dead_letters=2))
