@@ -116,6 +116,7 @@ def test_a_kafka_that_hangs_is_said_in_list_log_and_metrics_and_so_is_its_return
     for name in names:
         assert f"shop.items/{name} fails: Kafka does not answer" in words
         assert f"shop.items/{name} works again" in words
+        assert f"subscription=shop.items/{name}" in words  # as a field of the lines that the stream logs for it
 
 
 @contextmanager
