@@ -10,12 +10,28 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, ProgrammingError
 
 from tailrace_spark.sinks.state_store.bulk import fetch, stage
-from tailrace_spark.sinks.state_store.engine import is_pooled, open_engine
+from tailrace_spark.sinks.state_store.engine import is_of_one_table, is_pooled, open_engine, remedy
 from tailrace_spark.sinks.state_store.state_table import KEYS
 from tests import mariadb, pgbouncer, postgres
+
+
+class Said(Exception):
+    """What a driver raises, with PostgreSQL's code."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__(sqlstate)
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize(("sqlstate", "of_table"), [("26000", False), ("42P05", False), ("42P01", True)])
+def test_a_pooler_s_faults_are_no_table_s(sqlstate: str, of_table: bool) -> None:
+    """Of a prepared statement that is not there, or already; of a relation that is missing they are."""
+    error = ProgrammingError("SELECT 1", None, Said(sqlstate))
+    assert is_of_one_table(error) == of_table
+    assert ("a pooler" in remedy(error)) is not of_table
 
 
 @pytest.mark.slow
