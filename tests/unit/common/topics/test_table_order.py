@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailrace.history.events import EventKind, SchemaEvent, Subject, encode_event, event_key
 from tailrace_common.topics.schemas import SchemaReader
-from tailrace_common.topics.table_order import in_order
+from tailrace_common.topics.table_order import in_order, places
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
@@ -121,3 +121,10 @@ def test_the_last_statement_decides_whatever_was_announced_first(
     known = [table_id for table_id in order if table_id in last]
     found = in_order({table_id: offset for offset, table_id in enumerate(known)}, last)
     assert [last[table_id][1] for table_id in found] == sorted(when for _, when in last.values())
+
+
+def test_a_later_table_that_was_announced_first_counts_from_behind_all_of_the_earlier_one() -> None:
+    """As where an agent that is ahead tells of both before one that lags."""
+    earlier, later = UUID(int=9), UUID(int=1)
+    last = {earlier: (False, 1), later: (False, 2)}
+    assert places([(later, 0), (earlier, 5), (earlier, 7)], last) == {earlier: (5, 8), later: (8, None)}
