@@ -8,7 +8,7 @@ from typing import Final
 from tailrace_common.lengths import length_words
 from tailrace_schemas.errors import ServiceError
 
-# In the words of libpq, PyMySQL, httpx, pika, librdkafka, urllib3 and the drivers of Cassandra.
+# In the words of libpq, PyMySQL, httpx, librdkafka, urllib3 and the drivers of Cassandra.
 _FAULTS: Final = (
     (re.compile(r"connection refused|errno 111\b", re.IGNORECASE), "connection refused"),
     (re.compile(r"connect\w*( \w+)? tim(ed out|eout)", re.IGNORECASE), "no answer in time"),

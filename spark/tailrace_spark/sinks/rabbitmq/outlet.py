@@ -13,8 +13,8 @@ from tailrace_spark.sinks.changelog.log_task import Letters, TaskLetters
 from tailrace_spark.sinks.changelog.routes import Route, word
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
-from tailrace_spark.sinks.rabbitmq.messages import LONGEST_KEY, messages_of
-from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
+from tailrace_spark.sinks.rabbitmq.messages import messages_of
+from tailrace_spark.sinks.rabbitmq.settings import LONGEST_NAME, RabbitmqSinkSettings
 
 
 class RabbitmqOutlet:
@@ -66,7 +66,7 @@ class _Messages(Batch):
         self._client = client
         self._settings = settings
         self._queues = settings.queue_names
-        self._route = None if settings.routing_key is None else Route(settings.routing_key, word, longest=LONGEST_KEY)
+        self._route = None if settings.routing_key is None else Route(settings.routing_key, word, longest=LONGEST_NAME)
         self._settle = settle
         self._letters: list[DeadLetter] = []
         self._rows = 0

@@ -13,10 +13,11 @@ from tailrace_common.secrets import carries_user, origin
 from tailrace_common.sections.images import ImagesSection
 from tailrace_common.sections.section import Positive, Seconds
 from tailrace_common.sections.sink import Dataset, SourceTable
-from tailrace_common.sections.template import key_columns, require_route, require_template
+from tailrace_common.sections.template import fit, key_columns, require_route, require_template
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
-_LONGEST_NAME: Final = 255  # a short string of AMQP 0-9-1, in bytes
+LONGEST_NAME: Final = 255
+"""Bytes of the name of an exchange or a queue, and of a routing key: a short string of AMQP 0-9-1."""
 
 
 class RabbitmqSinkSettings(ImagesSection):
@@ -115,16 +116,17 @@ class RabbitmqSinkSettings(ImagesSection):
     def _check_names(self) -> Self:
         if not self.exchange:
             raise ValueError("exchange must have a name")
-        if any(len(name.encode()) > _LONGEST_NAME for name in (self.exchange, *self.queue_names)):
-            raise ValueError(f"exchange and queue names may have {_LONGEST_NAME} bytes")
+        if len(self.exchange.encode()) > LONGEST_NAME:
+            raise ValueError(f"exchange may have {LONGEST_NAME} bytes")
         if self.tls_ca_file is not None and not self.tls:
             raise ValueError("tls_ca_file needs a url that begins with amqps://")
         return self
 
     @property
     def queue_names(self) -> tuple[str, ...]:
-        """The queues, by number."""
-        return tuple(self.queue.format(exchange=self.exchange, number=index) for index in range(self.queues))
+        """The queues, by number, each short enough for RabbitMQ."""
+        names = (self.queue.format(exchange=self.exchange, number=index) for index in range(self.queues))
+        return tuple(fit(name, LONGEST_NAME) for name in names)
 
     @property
     def tls(self) -> bool:

@@ -30,7 +30,7 @@ RABBITMQ: Final = SinkType(
     guarantee="Every change is confirmed by RabbitMQ once or more, in order per key; one that comes again has the same "
     "message id.",
     extra="rabbitmq",
-    packages=("pika",),
+    packages=("amqp",),
     document="docs/sinks/rabbitmq.md",
     open=_open,
     where="url",

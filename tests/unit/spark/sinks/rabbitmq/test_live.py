@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.registry import open_sink
 from tests import rabbitmq
 from tests.support.waiting import until
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
+    STREAM,
     ChangeLogContract,
     Topic,
     changes_of,
@@ -62,7 +63,8 @@ class TestRabbitmqByTasks(ChangeLogContract):
 @pytest.mark.long
 def test_a_message_says_what_it_is(published: Callable[..., Published]) -> None:
     one = published(queues=1)
-    write(one, Topic().piece(LOG.insert((1,), (), 1_760_000_000_000_000, v="a")))
+    place = RecordId("t.shop.plain", 1, 1 << 40, bytes(8))
+    write(one, Piece((Delivered(place, LOG.insert((1,), (), 1_760_000_000_000_000, v="a"), STREAM),)))
     connection = one.server.connect()
     method, properties, body = connection.channel().basic_get(one.settings.queue_names[0])
     connection.close()
@@ -71,8 +73,17 @@ def test_a_message_says_what_it_is(published: Callable[..., Published]) -> None:
     assert (properties.delivery_mode, properties.app_id, properties.timestamp) == (2, "tailrace", 1_760_000_000)
     assert len(properties.message_id) == 32
     headers = {name: properties.headers[name] for name in ("topic", "partition", "offset", "table")}
-    assert headers == {"topic": "t.shop.plain", "partition": 1, "offset": 0, "table": "shop.plain"}
+    assert headers == {"topic": "t.shop.plain", "partition": 1, "offset": 1 << 40, "table": "shop.plain"}
     assert json.loads(body)["columns"] == {"v": "a"}
+
+
+@pytest.mark.long
+def test_names_are_as_long_as_rabbitmq_takes_them(published: Callable[..., Published]) -> None:
+    one = published(queues=2, exchange="é" * 127 + "e")
+    piece = Topic().piece(*changes(6), truncation())
+    write(one, piece)
+    assert [[record["op"] for record in queue].count("truncate") for queue in one.by_queue()] == [1, 1]
+    assert changes_of(one.records(), PLAIN) == delivered_by(piece)
 
 
 @pytest.mark.promise("rabbitmq.order")
@@ -302,7 +313,12 @@ def test_a_connection_lost_between_batches_costs_nothing(published: Callable[...
         sink.write([topic.piece(*changes(2))])
         proxy.cut()
         client = sink._outlet._client
-        until(lambda: client._session.failed, "the session's failure")
+
+        def is_dropped() -> bool:
+            client.begin()
+            return client._connection is None
+
+        until(is_dropped, "the end of the connection")
         assert sink.write([topic.piece(*changes(2))]) == Summary(2, 2, 0)
     assert proxy.taken == 2
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.changelog.routes import Route, RouteError, word
 from tailrace_spark.sinks.changelog.sink import OutgoingRecord, RecordForm
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
-from tailrace_spark.sinks.rabbitmq.messages import Lanes, Message, messages_of, routing_key
+from tailrace_spark.sinks.rabbitmq.messages import Message, messages_of, rounds_of
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, source
@@ -41,12 +39,19 @@ def record(change: Change, place: RecordId | None = None) -> OutgoingRecord:
     return OutgoingRecord(place or RecordId("t.shop.plain", 2, 7), change, STREAM, RecordForm(change.table))
 
 
+def routing_key(change: Change) -> str:
+    """What a change is routed by."""
+    [message] = messages_of(record(change), "e", ["q"])
+    return message.delivery[1][1]
+
+
 def test_a_change_is_a_message_that_says_what_and_from_where() -> None:
     [message] = messages_of(record(LOG.insert((1,), (), 1_760_000_000_999_999, v="a")), "e", ["q0", "q1"])
-    assert message.route == ("e", '{"id":1}')
-    assert message.type == "tailrace.change.insert"
-    assert message.timestamp == 1_760_000_000
-    assert message.headers == {"topic": "t.shop.plain", "partition": 2, "offset": 7, "table": "shop.plain"}
+    assert message.delivery[1] == ("e", '{"id":1}')
+    assert message.properties["type"] == "tailrace.change.insert"
+    assert message.properties["timestamp"] == 1_760_000_000
+    headers = {"topic": "t.shop.plain", "partition": 2, "offset": 7, "table": "shop.plain"}
+    assert message.properties["application_headers"] == headers
     assert b'"columns":{"v":"a"}' in message.body
     assert "columns" not in repr(message)
 
@@ -54,9 +59,9 @@ def test_a_change_is_a_message_that_says_what_and_from_where() -> None:
 def test_its_id_is_of_its_place_alone() -> None:
     """So a change that comes again has it again, and no other change has it."""
     places = [RecordId("t", 1, 11), RecordId("t", 11, 1), RecordId("t1", 1, 1), RecordId("t", 1, 12)]
-    ids = [messages_of(record(LOG.insert((1,), (), 1, v="a"), place), "e", [])[0].identity for place in places]
+    ids = [messages_of(record(LOG.insert((1,), (), 1, v="a"), place), "e", [])[0].delivery[0] for place in places]
     assert len(set(ids)) == len(ids)
-    again = messages_of(record(LOG.delete((2,), (), 9), places[0]), "other", [])[0].identity
+    again = messages_of(record(LOG.delete((2,), (), 9), places[0]), "other", [])[0].delivery[0]
     assert again == ids[0]
     assert ids[0] == "e2514c4b563de8d5c1115533529d1275"  # as sinks before this one made it
 
@@ -67,90 +72,54 @@ def test_its_id_is_of_its_place_alone() -> None:
 )
 def test_write_times_that_amqp_cannot_say_are_left_out(written: int, seconds: int | None) -> None:
     [message] = messages_of(record(LOG.insert((1,), (), written, v="a")), "e", [])
-    assert message.timestamp == seconds
+    assert message.properties["timestamp"] == seconds
 
 
 def test_a_truncation_goes_to_every_queue() -> None:
     messages = messages_of(record(TRUNCATION), "e", ["q0", "q1", "q2"])
-    assert [message.route for message in messages] == [("", "q0"), ("", "q1"), ("", "q2")]
-    assert len({message.identity for message in messages}) == 1
+    assert [message.delivery[1] for message in messages] == [("", "q0"), ("", "q1"), ("", "q2")]
+    assert len({message.delivery[0] for message in messages}) == 1
+    assert len({message.lane for message in messages}) == 3
 
 
 def test_rows_of_a_partition_have_one_routing_key() -> None:
     log = Log(NAMED)
     rows = [log.insert(("é", 5), (at,), at, v="x") for at in range(3)]
-    keys = {routing_key(record(one)) for one in (*rows, log.delete_range(("é", 5), (1,), (2,), 9))}
+    keys = {routing_key(one) for one in (*rows, log.delete_range(("é", 5), (1,), (2,), 9))}
     assert keys == {'{"a":"é","b":5}'}
 
 
-def test_a_key_that_is_too_long_is_routed_by_a_digest() -> None:
+def test_a_key_that_is_too_long_is_routed_by_its_beginning_and_a_hash() -> None:
     """A routing key has at most 255 bytes."""
     log = Log(NAMED)
     found = {
-        length: routing_key(record(log.insert(("é" + "e" * (length - 1), 1), (1,), 1, v="x"))) or ""
+        length: routing_key(log.insert(("é" + "e" * (length - 1), 1), (1,), 1, v="x"))
         for length in (10, 240, 241, 1000)
     }
-    assert [len(key.encode()) for key in found.values()] == [25, 255, 64, 64]
+    assert [len(key.encode()) for key in found.values()] == [25, 255, 255, 255]
     assert len(set(found.values())) == len(found)
-    assert found[1000] == routing_key(record(log.delete(("é" + "e" * 999, 1), (2,), 2)))
+    assert found[1000].startswith('{"a":"éeee')
+    assert found[1000] == routing_key(log.delete(("é" + "e" * 999, 1), (2,), 2))
 
 
-def message(number: int, key: str) -> Message:
-    place = RecordId("t", 0, number)
-    return Message(
-        identity=str(number),
-        record_id=place,
-        route=("e", key),
-        lane=key,
-        type="",
-        timestamp=None,
-        headers={},
-        body=b"1234",
-    )  # fmt: skip
+def test_queues_of_a_long_exchange_have_names_that_rabbitmq_takes() -> None:
+    settings = RabbitmqSinkSettings(url="amqp://h", exchange="é" * 127 + "e", queues=12)
+    assert {len(name.encode()) for name in settings.queue_names} <= {254, 255}
+    assert len(set(settings.queue_names)) == 12
 
 
 @pytest.mark.promise("rabbitmq.order")
-@given(st.lists(st.sampled_from("abc"), max_size=30), st.data())
-def test_of_each_key_one_message_is_under_way(keys: list[str], data: st.DataObject) -> None:
-    """Whatever is confirmed when: each goes out once, in its key's order, and never two of a key at once."""
-    lanes, tags = Lanes(), count(1)
-    under_way: dict[int, Message] = {}
-    out: list[Message] = []
-
-    def send(messages: Iterable[Message]) -> None:
-        for one in messages:
-            tag = next(tags)
-            assert one.route not in {other.route for other in under_way.values()}
-            under_way[tag] = one
-            out.append(one)
-            lanes.sent(tag, one)
-
-    waiting = [message(number, key) for number, key in enumerate(keys)]
-    taken = 0
-    while waiting or under_way:
-        if waiting and (not under_way or data.draw(st.booleans())):
-            one = waiting.pop(0)
-            if lanes.add(one):
-                send([one])
-            continue
-        tag, multiple = data.draw(st.sampled_from(sorted(under_way))), data.draw(st.booleans())
-        done, following = lanes.confirm(tag, multiple=multiple)
-        gone = [at for at in under_way if at == tag or (multiple and at < tag)]
-        assert done == [under_way.pop(at) for at in gone]
-        taken += len(done)
-        assert lanes.size == 4 * len(lanes)
-        send(following)
-    assert len(lanes) == 0
-    assert taken == len(keys)
+@given(st.lists(st.sampled_from("abc"), max_size=30))
+def test_of_each_key_one_message_is_in_a_round(keys: list[str]) -> None:
+    """Each goes out once, in its key's order, and in no more rounds than its key needs."""
+    messages = [Message((str(number), ("e", key)), key, {}, b"") for number, key in enumerate(keys)]
+    rounds = list(rounds_of(messages))
+    assert all(len({message.lane for message in together}) == len(together) > 0 for together in rounds)
+    assert len(rounds) == max(map(keys.count, keys), default=0)
+    published = [message for together in rounds for message in together]
     for key in "abc":
-        assert [one.record_id.offset for one in out if one.route[1] == key] == [
-            at for at, other in enumerate(keys) if other == key
-        ]
-
-
-def test_a_tag_that_is_not_known_confirms_nothing() -> None:
-    lanes = Lanes()
-    assert lanes.confirm(1, multiple=False) == ([], [])
+        assert [one for one in published if one.lane == key] == [one for one in messages if one.lane == key]
+    assert len(published) == len(messages)
 
 
 def test_a_section_says_where_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +154,7 @@ def test_a_section_says_where_it_writes(tmp_path: Path, monkeypatch: pytest.Monk
         ('url = "amqp://h"\nqueue = "q"', "sink.x.queue must contain {number}"),
         ('url = "amqp://h"\nqueue = "{x}{number}"', "sink.x.queue may contain {exchange} and {number}"),
         ('url = "amqp://h"\nexchange = ""', "exchange must have a name"),
-        ('url = "amqp://h"\nexchange = "' + "x" * 254 + '"', "names may have 255 bytes"),
+        ('url = "amqp://h"\nexchange = "' + "é" * 128 + '"', "exchange may have 255 bytes"),
         ('url = "amqp://h"\ntls_ca_file = "x"', "tls_ca_file needs a url that begins with amqps://"),
         ('url = "amqp://h"\nqueues = 0', "sink.x.queues"),
         ('url = "amqp://h"\nqueue_typ = ""', "unknown setting sink.x.queue_typ; did you mean sink.x.queue_type?"),
@@ -231,9 +200,9 @@ def test_a_route_of_ones_own_exchange_and_each_key_in_its_lane() -> None:
     route, log = Route("{keyspace}.{key.a}", word), Log(NAMED)
     rows = [log.insert((name, number), (1,), 1, v="x") for name in ("d.e", "#") for number in (1, 2)]
     messages = [one for row in rows for one in messages_of(record(row), "e", ["q0", "q1"], route)]
-    assert [message.route for message in messages] == [("e", "shop.d%2Ee")] * 2 + [("e", "shop.%23")] * 2
+    assert [message.delivery[1] for message in messages] == [("e", "shop.d%2Ee")] * 2 + [("e", "shop.%23")] * 2
     assert len({message.lane for message in messages}) == 4
     truncation = record(replace(TRUNCATION, table=NAMED))
-    assert [one.route for one in messages_of(truncation, "e", ["q0", "q1"], route)] == [("e", "shop.*")]
+    assert [one.delivery[1] for one in messages_of(truncation, "e", ["q0", "q1"], route)] == [("e", "shop.*")]
     with pytest.raises(RouteError, match="more than 255 bytes"):
         messages_of(record(log.insert(("x" * 251, 1), (1,), 1, v="x")), "e", [], route)

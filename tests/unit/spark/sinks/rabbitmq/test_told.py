@@ -26,7 +26,8 @@ def test_what_is_missing_of_an_owners_own_is_told_at_the_start(published: Callab
     with closing(one.sink()) as sink, pytest.raises(ServiceError) as raised:
         sink.reach()
     name = one.settings.exchange
-    assert f": exchange {name} is missing in vhost /: make it, or set declare = true: 404 " in str(raised.value)
+    words = "is missing in vhost /: make it, or set declare = true: 404 NOT_FOUND"
+    assert f": exchange {name} {words} " in str(raised.value)
     one.own()
     one.sink().reach()
     connection = one.server.connect()
@@ -93,6 +94,28 @@ def test_a_change_that_is_too_large_is_set_aside_once(published: Callable[..., P
     assert large["message"] == b"\x00message".hex()
     assert other["reason"] == "no change"
     assert {record["columns"]["v"] for record in one.records()} == {"a", "b"}
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[rabbitmq.Rabbitmq]:
+    """A server that finds too little disk space."""
+    server = rabbitmq.started(["disk_free_limit.absolute = 9000000GB"])
+    yield server
+    server.stop()
+
+
+@pytest.mark.promise("rabbitmq.confirmed")
+@pytest.mark.long
+def test_a_rabbitmq_that_takes_no_messages_is_told(
+    published: Callable[..., Published], full: rabbitmq.Rabbitmq
+) -> None:
+    """It reads nothing more, and still answers heartbeats."""
+    one = published(full, queue_type="classic", timeout_seconds=2, heartbeat_seconds=1)
+    with closing(one.sink()) as sink, pytest.raises(ServiceError) as raised:
+        sink.write([Topic().piece(*changes(6))])
+    words = "no confirmation within 2 s; RabbitMQ takes no messages: it lacks memory or disk space"
+    assert str(raised.value) == f"{one.settings.location}: {words}"
+    assert one.records() == []
 
 
 @cache
