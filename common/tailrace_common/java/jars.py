@@ -24,8 +24,7 @@ from typing import BinaryIO, Final
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-import stamina
-
+from tailrace_common.backoff import Waits, repeated
 from tailrace_common.java.maven import VARIABLE, MavenRepository, find_repository
 from tailrace_schemas.errors import ServiceError, SettingsError
 
@@ -39,6 +38,7 @@ SPARK = "spark"
 
 _THREADS = 8
 _ATTEMPTS = 4
+_WAITS = Waits(0.2, 5.0)
 _TIMEOUT_SECONDS = 30.0
 _CHUNK = 256 * 1024
 
@@ -209,11 +209,13 @@ def _download(jar: Jar, file: BinaryIO, repository: MavenRepository, total: _Tot
 
 
 def _complete(jar: Jar, file: BinaryIO, repository: MavenRepository, total: _Total) -> None:
-    retries = stamina.retry_context(on=_BrokenTransferError, attempts=_ATTEMPTS, timeout=None, wait_initial=0.2)
     try:
-        for attempt in retries:
-            with attempt:
-                _transfer(jar, file, repository, total)
+        repeated(
+            lambda: _transfer(jar, file, repository, total),
+            _WAITS,
+            lambda error: isinstance(error, _BrokenTransferError),
+            attempts=_ATTEMPTS,
+        )
     except _BrokenTransferError as error:
         raise JarError(
             f"{jar.coordinate} could not be fetched from {repository}: {error}. Run it again to go on from what came, "

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import stamina
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
+from tailrace_common.backoff import Waits, repeated
 from tailrace_common.closing import Closing
 from tailrace_common.kafka.client import ClientErrors, offset_of
 from tailrace_common.kafka.contact import FirstContact
@@ -37,8 +37,8 @@ _GRACE_SECONDS: Final = 1.0  # after which librdkafka's own time-out has come
 _PROMPT: Final[Mapping[str, Scalar]] = {"reconnect.backoff.max.ms": 1_000, "log_level": 2}
 # A topic that was just created is not known to every broker at once.
 _APPEARS_SECONDS: Final = 5.0
-# Most often it takes some milliseconds; left to itself a retry waits for up to a second more, by chance.
-_SOON: Final[Mapping[str, float]] = {"wait_initial": 0.01, "wait_max": 0.2, "wait_jitter": 0.01}
+# Most often it takes some milliseconds.
+_SOON: Final = Waits(0.01, 0.2)
 # librdkafka's own error codes are documented, in spite of the underscore.
 _AT_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _MISSING: Final = frozenset(
@@ -194,18 +194,18 @@ class PartitionReader(Closing):
         if self._admin is None:
             self._errors.all_down = False
             self._admin = _made(lambda: AdminClient(self._with({}), logger=_LOG))
+        admin, seconds = self._admin, min(self._timeout, _REQUEST_SECONDS)
+
+        def ask() -> int:
+            future = admin.list_offsets(
+                {self._where: OffsetSpec.latest()},  # type: ignore[no-untyped-call]  # theirs
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=seconds,
+            )[self._where]
+            return offset_of(self._contact.ask(future.result, seconds + _GRACE_SECONDS))
+
         try:
-            for attempt in stamina.retry_context(
-                on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None, **_SOON
-            ):
-                with attempt:
-                    seconds = min(self._timeout, _REQUEST_SECONDS)
-                    future = self._admin.list_offsets(
-                        {self._where: OffsetSpec.latest()},  # type: ignore[no-untyped-call]  # theirs
-                        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                        request_timeout=seconds,
-                    )[self._where]
-                    return offset_of(self._contact.ask(future.result, seconds + _GRACE_SECONDS))
+            return repeated(ask, _SOON, _is_missing, seconds=min(self._timeout, _APPEARS_SECONDS))
         except UnreachableError:
             self._admin = None
             raise
@@ -213,7 +213,6 @@ class PartitionReader(Closing):
             # A client that asked while a broker came back repeats, for minutes, the answer that it got then.
             self._admin = None
             raise ServiceError(f"Kafka: the end of {self}: {_explain(exception.args[0], self._errors)}") from exception
-        raise AssertionError("the retries end with a result or an exception")
 
     def _with(self, own: Mapping[str, Scalar]) -> dict[str, Any]:
         return {**_PROMPT, **self._config, **own, "error_cb": self._errors}
@@ -333,18 +332,13 @@ class TopicReader(Closing):
     def _asked(self, ask: Callable[[], T]) -> T:
         """The answer, asked again while no broker knows the topic yet."""
         try:
-            for attempt in stamina.retry_context(
-                on=_is_missing, timeout=min(self._timeout, _APPEARS_SECONDS), attempts=None, **_SOON
-            ):
-                with attempt:
-                    return ask()
+            return repeated(ask, _SOON, _is_missing, seconds=min(self._timeout, _APPEARS_SECONDS))
         except KafkaException as exception:
             self._admin.poll(0)  # calls error_cb, which knows why
             self._admin = self._connected()  # as in PartitionReader: the old one would repeat this answer
             raise ServiceError(
                 f"Kafka: topic {self._topic}: {_explain(exception.args[0], self._errors)}"
             ) from exception
-        raise AssertionError("the retries end with a result or an exception")
 
 
 def _explain(error: KafkaError, errors: ClientErrors) -> str:

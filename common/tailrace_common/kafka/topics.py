@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import stamina
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]  # its __all__ forgets it
 from confluent_kafka.cimpl import NewTopic
 
+from tailrace_common.backoff import Waits, repeated
 from tailrace_common.kafka.admin import AdminConnection
 from tailrace_common.kafka.client import LOG, ClientErrors, Config, service_error
 from tailrace_common.kafka.contact import FirstContact
@@ -91,15 +91,14 @@ def until_shown(topic: str, partitions: Callable[[], Mapping[str, int]], timeout
 
     `partitions` asks for those of all topics, again and again for `timeout` seconds; then ServiceError is raised.
     """
-    count = 0
-    for attempt in stamina.retry_context(
-        on=_NotThereError, timeout=timeout, attempts=None, wait_initial=0.01, wait_max=0.2, wait_jitter=0.01
-    ):
-        with attempt:
-            count = partitions().get(topic, 0)
-            if not count:
-                raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
-    return count
+
+    def shown() -> int:
+        count = partitions().get(topic, 0)
+        if not count:
+            raise _NotThereError(f"Kafka: topic {topic} was created, but no broker shows it")
+        return count
+
+    return repeated(shown, Waits(0.01, 0.2), lambda error: isinstance(error, _NotThereError), seconds=timeout)
 
 
 class _NotThereError(ServiceError):

@@ -10,8 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import stamina
 
+from tailrace_common.backoff import Waits
+from tailrace_common.java import jars
 from tailrace_common.java.jars import LOCK, Jar, JarError, cache_directory, fetch, fetch_sets, locked_jars, spark_set
 from tailrace_common.java.maven import MavenRepository
 from tailrace_schemas.errors import SettingsError
@@ -23,9 +24,8 @@ CONTENT = bytes(range(256)) * 4000  # more than one chunk
 
 
 @pytest.fixture(autouse=True)
-def _without_waits() -> Iterator[None]:
-    with stamina.set_testing(True, attempts=3):
-        yield
+def _without_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "_WAITS", Waits(0.0, 0.0))
 
 
 @pytest.fixture
@@ -126,12 +126,12 @@ def test_broken_download_goes_on_where_it_broke(server: RepositoryServer, tmp_pa
 
 def test_download_that_keeps_breaking_is_gone_on_with_by_the_next_run(server: RepositoryServer, tmp_path: Path) -> None:
     jar = server.add("g:a:1", CONTENT)
-    server.breaks = [1000, 1000, 1000]
-    with pytest.raises(JarError, match=r"g:a:1 could not be fetched .* 3000 of 1024000 bytes.*Run it again"):
+    server.breaks = [1000] * 4
+    with pytest.raises(JarError, match=r"g:a:1 could not be fetched .* 4000 of 1024000 bytes.*Run it again"):
         fetch([jar], tmp_path, repository=server.repository)
     (path,) = fetch([jar], tmp_path, repository=server.repository)
     assert path.read_bytes() == CONTENT
-    assert ranges(server)[-1] == "bytes=3000-"
+    assert ranges(server)[-1] == "bytes=4000-"
 
 
 def test_repository_that_ignores_ranges_sends_it_all_again(server: RepositoryServer, tmp_path: Path) -> None:
