@@ -8,12 +8,13 @@ from typing import Final
 
 from tailrace.agent.losses import Losses
 from tailrace.agent.outage import Outage
-from tailrace.agent.parts import Backoff, Limits, Parts
+from tailrace.agent.parts import Limits, Parts
 from tailrace.agent.session import Session
 from tailrace.agent.slowness import Slowness
 from tailrace.agent.standstill import Standstill
 from tailrace.errors import RenewalError
 from tailrace.state.resume import FIRST_EPOCH
+from tailrace_common.backoff import Backoff
 from tailrace_common.kafka import StoppedError
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import RefusedError, ServiceError
@@ -41,7 +42,7 @@ class Agent:
         Raises what no new start can cure: FencedError, LogEpochError, OffsetsError, SettingsError.
         """
         with closing(self._losses):
-            self._run(Backoff(self._limits))
+            self._run(Backoff(self._limits.waits))
 
     def _run(self, backoff: Backoff) -> None:
         while not self._parts.stop():

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from tailrace.agent.parts import Backoff, Capture, Limits, Parts, reread
+from tailrace.agent.parts import Capture, Limits, Parts, reread
 from tailrace.agent.translation import Outgoing, Translation
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, TooLargeError, UnexplainedError
 from tailrace.state.parked import Parked, ParkingLot
+from tailrace_common.backoff import Backoff
 from tailrace_schemas.errors import DecodeError
 
 _LOG: Final = logging.getLogger("tailrace.agent")
@@ -46,7 +47,7 @@ class Parking:
         self._capture = capture
         self._translation = translation
         self._lot = lot
-        self._backoff = Backoff(limits)
+        self._backoff = Backoff(limits.waits)
         self._next = float("-inf")
         self._begun = False
         self._urgent: set[str] = set()

@@ -19,6 +19,7 @@ from tailrace.state.loss import Loss
 from tailrace.state.parked import Parked
 from tailrace.state.resume import Quarantined, Resume, SegmentKey
 from tailrace.state.spans import Span
+from tailrace_common.backoff import Waits
 from tailrace_common.kafka import Pace
 from tailrace_common.tracing.spans import Headers, TraceSpan
 from tailrace_schemas.change import Source
@@ -204,19 +205,7 @@ class Limits:
     parked_seconds: float = 3600.0
     dead_letter_payloads: bool = False
 
-
-class Backoff:
-    """Waits that grow: `retry_seconds` first, twice as long each time, up to `retry_seconds_most`."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin with the shortest again."""
-        self._next = self._limits.retry_seconds
-
-    def next(self) -> float:
-        """Seconds to wait now."""
-        seconds, self._next = self._next, min(2 * self._next, self._limits.retry_seconds_most)
-        return seconds
+    @property
+    def waits(self) -> Waits:
+        """Between attempts at what fails."""
+        return Waits(self.retry_seconds, self.retry_seconds_most)

@@ -14,7 +14,7 @@ from tailrace.agent.dead_letters import DeadLetters, Report
 from tailrace.agent.losses import Losses
 from tailrace.agent.notes import CommitNotes
 from tailrace.agent.parking import Parking, Unparked
-from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Publisher
+from tailrace.agent.parts import Capture, Limits, Parts, Publisher
 from tailrace.agent.published import PublishedPlaces
 from tailrace.agent.topics import TableTopics
 from tailrace.agent.transaction import Transaction
@@ -25,6 +25,7 @@ from tailrace.publish.record import size_of
 from tailrace.state.parked import ParkingLot
 from tailrace.state.resume import Resume
 from tailrace.state.truncation import Truncation
+from tailrace_common.backoff import Backoff
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
@@ -70,7 +71,7 @@ class Session:
         self._entries: deque[Entry] = deque()
         self._published = PublishedPlaces()
         self._held = False
-        self._backoff = Backoff(limits)
+        self._backoff = Backoff(limits.waits)
         self._looked = parts.milliseconds()
 
     @property

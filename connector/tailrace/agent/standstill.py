@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from tailrace.agent.parts import Backoff, Limits
+from tailrace.agent.parts import Limits
 from tailrace.ops.health import HealthBoard
+from tailrace_common.backoff import Backoff
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 CAUSE: Final = "no-progress"
@@ -27,7 +28,7 @@ class Standstill:
     def __init__(self, health: HealthBoard, clock: Callable[[], float], limits: Limits) -> None:
         self._health = health
         self._clock = clock
-        self._backoff = Backoff(limits)
+        self._backoff = Backoff(limits.waits)
         self._longest = limits.retry_seconds_most
         self._state: object = None
         self._fruitless = deque[float](maxlen=_ROUNDS)  # when those ended that worked and changed nothing

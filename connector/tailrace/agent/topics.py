@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from tailrace.agent.parts import Backoff, Limits, Parts
+from tailrace.agent.parts import Limits, Parts
 from tailrace.errors import HeldError
+from tailrace_common.backoff import Backoff
 
 _LOG: Final = logging.getLogger("tailrace.agent")
 
@@ -17,7 +18,7 @@ class TableTopics:
     def __init__(self, parts: Parts, limits: Limits) -> None:
         self._parts = parts
         self._refused = False
-        self._backoff = Backoff(limits)
+        self._backoff = Backoff(limits.waits)
         self._next = 0.0
 
     def open(self, changed: bool) -> bool:

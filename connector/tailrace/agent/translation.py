@@ -9,7 +9,7 @@ from itertools import chain, takewhile
 from typing import Final
 from uuid import UUID
 
-from tailrace.agent.parts import Backoff, Capture, Limits, Parts, Routing
+from tailrace.agent.parts import Capture, Limits, Parts, Routing
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table
@@ -25,6 +25,7 @@ from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, size_of
 from tailrace.state.parked import ParkingLot
 from tailrace.state.truncation import Truncation
+from tailrace_common.backoff import Backoff
 from tailrace_schemas.change import SCHEMA_INFERRED, TRUNCATED_LATE, Origin, Source
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
@@ -90,7 +91,7 @@ class Translation:
         self._pause = pause
         self._definitions = Definitions(parts.schema.history)
         self._lot = lot
-        self._backoff = Backoff(limits)
+        self._backoff = Backoff(limits.waits)
         self._unreadable_until = float("-inf")
         self._ahead: tuple[Position, float] | None = None
         self._careful = 0

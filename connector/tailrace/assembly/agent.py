@@ -53,6 +53,7 @@ from tailrace.segments.unindexed import Unindexed
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays
 from tailrace.topology.thread import KeeperThread
+from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.kafka import Pace
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
@@ -68,10 +69,9 @@ if TYPE_CHECKING:
     pass
 
 T = TypeVar("T")
-_RETRY_SECONDS: Final = 1.0
+_WAITS: Final = Waits(1.0, 30.0)
 _DAY_MS: Final = 86_400_000
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 50_000
-_RETRY_SECONDS_MOST: Final = 30.0
 
 
 class Stop:
@@ -287,7 +287,7 @@ class AgentStart:
 
         `service` is what the attempt asks, with the settings that say where it is.
         """
-        seconds, outage = _RETRY_SECONDS, Outage(self.health, time.monotonic)
+        backoff, outage = Backoff(_WAITS), Outage(self.health, time.monotonic)
         while not self.stop():
             self.health.alive()
             try:
@@ -295,8 +295,7 @@ class AgentStart:
                     result = attempt()
             except (ServiceError, RingError) as error:
                 outage.failed(error)
-                self.wakeup.wait(seconds)
-                seconds = min(2 * seconds, _RETRY_SECONDS_MOST)
+                self.wakeup.wait(backoff.next())
                 continue
             outage.over()
             return result

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from tailrace.changes.transcode import Message
 from tailrace.errors import HeldError, TooLargeError
 from tailrace.publish.record import Record
+from tailrace_common.backoff import Waits
 from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
 from tailrace_schemas.avro.frames import frame, reframed
 from tailrace_schemas.avro.keys import PrimaryKeys
@@ -46,8 +47,7 @@ def assign_topics(prefix: str, tables: Iterable[Table], topics_in_use: Mapping[s
 Clock = Callable[[], float]
 # What a batch of one record has around its key and value: 61 bytes, and a few of lengths and times.
 _AROUND: Final = 128
-_BARRED_SECONDS: Final = 5.0
-_BARRED_SECONDS_MOST: Final = 300.0
+_BARRED: Final = Waits(5.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Bar:
     """A topic for which Kafka took nothing, and until when it is not tried again."""
 
     words: str
-    seconds: float
+    refusals: int
     until: float
 
 
@@ -258,8 +258,8 @@ class Router:
                 del self._routes[id]
         self._last = None
         previous = self._barred.get(topic)
-        seconds = _BARRED_SECONDS if previous is None else min(2 * previous.seconds, _BARRED_SECONDS_MOST)
-        self._barred[topic] = _Bar(words, seconds, self._clock() + seconds)
+        refusals = 1 if previous is None else previous.refusals + 1
+        self._barred[topic] = _Bar(words, refusals, self._clock() + _BARRED.after(refusals))
 
     def _route(self, table: Table) -> _Route:
         route = self._routes.get(table.id)

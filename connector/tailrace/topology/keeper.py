@@ -13,6 +13,7 @@ from tailrace.ops.ring import RingHealth, RingState
 from tailrace.topology.proposals import ONE_STREAM, EntrySettings, propose
 from tailrace.topology.publication import Appending, announcing
 from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest
+from tailrace_common.backoff import Waits
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration, encode_expired
@@ -21,7 +22,7 @@ from tailrace_schemas.ring import Ring, RingError
 
 _LOG: Final = logging.getLogger("tailrace.topology")
 _DISPUTED: Final = 2
-_AGAIN_SECONDS: Final = 0.1
+_AGAIN_SECONDS: Final = 0.2
 _EXPIRE_SECONDS: Final = 3600.0
 
 
@@ -88,8 +89,8 @@ class RingKeeper:
         yield from self._propose(self._ring, reader)
         verdict = self._judge({generation.timestamp: generation for generation in reader.published})
         self._tell(verdict, reader.latest)
-        again = _AGAIN_SECONDS * 2**self._late if self._late else 0.0
-        return max(verdict.seconds, min(again, self._parts.delays.poll))
+        waits = Waits(_AGAIN_SECONDS, self._parts.delays.poll)
+        return max(verdict.seconds, waits.after(self._late) if self._late else 0.0)
 
     def _look(self) -> None:
         parts = self._parts

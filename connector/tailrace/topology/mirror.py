@@ -29,6 +29,7 @@ from tailrace.topology.mirror_tables import (
     require_shapes,
     wanted,
 )
+from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.closing import Closing
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import SettingsError, TailraceError
@@ -39,8 +40,7 @@ _CAUSE: Final = "mirror"
 _POLL_SECONDS: Final = 5.0
 # The tables are read in whole then: for what expires, and for what somebody else removed.
 _LOOK_MS: Final = 600_000
-_RETRY_SECONDS: Final = 1.0
-_RETRY_SECONDS_MOST: Final = 60.0
+_WAITS: Final = Waits(1.0, 60.0)
 
 
 class MirrorStore(Protocol):
@@ -239,7 +239,7 @@ class MirrorThread(Closing):
         health: HealthBoard,
         milliseconds: Callable[[], int],
         poll_seconds: float = _POLL_SECONDS,
-        retry_seconds: float = _RETRY_SECONDS,
+        waits: Waits = _WAITS,
     ) -> None:
         self._mirror = mirror
         self._host = host
@@ -247,7 +247,7 @@ class MirrorThread(Closing):
         self._health = health
         self._milliseconds = milliseconds
         self._poll_seconds = poll_seconds
-        self._retry_seconds = retry_seconds
+        self._backoff = Backoff(waits)
         self._ended = threading.Event()
         self._imported = False
         self._known: tuple[PublishedGeneration, ...] = ()
@@ -268,7 +268,6 @@ class MirrorThread(Closing):
 
     def _waits(self, turn: Callable[[], None]) -> Iterator[float]:
         """How long to wait after each turn: the same time again, or after failures longer and longer."""
-        retry = self._retry_seconds
         while not self._ended.is_set():
             try:
                 turn()
@@ -277,11 +276,10 @@ class MirrorThread(Closing):
             ) as error:  # the changes go on, whatever it is; what we do not know comes with its traceback
                 if self._health.degrade(_CAUSE, f"the mirror in CQL is behind: {error}"):
                     _LOG.error("%s", error, exc_info=None if isinstance(error, TailraceError) else error)
-                yield retry
-                retry = min(2 * retry, _RETRY_SECONDS_MOST)
+                yield self._backoff.next()
                 continue
             self._health.recover(_CAUSE)
-            retry = self._retry_seconds
+            self._backoff.reset()
             yield self._poll_seconds
 
     def _turn(self, reader: GenerationReader) -> None:

@@ -10,13 +10,13 @@ from typing import Final
 from tailrace.ops.health import HealthBoard
 from tailrace.topology.keeper import RingKeeper
 from tailrace.topology.publication import RecordLog, run_appending
+from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.closing import Closing
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import TailraceError
 
 _LOG: Final = logging.getLogger("tailrace.topology")
-_RETRY_SECONDS: Final = 1.0
-_RETRY_SECONDS_MOST: Final = 10.0
+_WAITS: Final = Waits(1.0, 10.0)
 _END_SECONDS: Final = 5.0
 
 
@@ -35,7 +35,7 @@ class KeeperThread(Closing):
         self._health = health
         self._woken = threading.Event()
         self._stirred = self._ending = False
-        self._retry = _RETRY_SECONDS
+        self._backoff = Backoff(_WAITS)
         self._thread = threading.Thread(target=self._run, name="generations", daemon=True)
         self._thread.start()
 
@@ -66,7 +66,7 @@ class KeeperThread(Closing):
                 _close(reader)
                 reader = None
             else:
-                self._retry = _RETRY_SECONDS
+                self._backoff.reset()
                 self._health.recover("generations")
             self._woken.wait(seconds)
         _close(reader)
@@ -79,8 +79,7 @@ class KeeperThread(Closing):
         words = f"{error if is_ours else repr(error)}; no new generation meanwhile, changes go on"
         if self._health.degrade("generations", words):
             _LOG.error("generations: %s", words, exc_info=None if is_ours else error)
-        seconds, self._retry = self._retry, min(2 * self._retry, _RETRY_SECONDS_MOST)
-        return seconds
+        return self._backoff.next()
 
 
 def _close(reader: GenerationReader | None) -> None:

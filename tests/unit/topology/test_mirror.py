@@ -16,6 +16,7 @@ from tailrace.topology.mirror import Mirror, MirrorThread
 from tailrace.topology.mirror_import import copy_steps
 from tailrace.topology.mirror_plan import MOST_TURN_MS, TURN_MS, MirrorOptions, Removal, Write, timestamp_row, turn_ms
 from tailrace.topology.mirror_tables import IdForm, MirrorTable, create_keyspace, create_table, default_replication
+from tailrace_common.backoff import Waits
 from tailrace_common.kafka import Record
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -520,7 +521,7 @@ def run(store: Awaited, rings: Sequence[Ring], health: HealthBoard) -> None:
         Watched(lambda: 0.0),
         lambda: next(clock),
         poll_seconds=0.001,
-        retry_seconds=0.001,
+        waits=Waits(0.001, 0.001),
     ):
         assert done.wait(60)
 
