@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.unreachable import problem_and_remedy, with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.job.endings import StoppedError
@@ -19,9 +20,8 @@ log = logging.getLogger("tailrace_spark")
 SINK: Final = "sink"
 """The need that is retried at longer intervals: a store takes longer to come back than a broker."""
 
-_FIRST_PAUSE_SECONDS: Final = 0.5
-_LONGEST_PAUSE_SECONDS: Final = 30.0
-_LONGEST_KAFKA_PAUSE_SECONDS: Final = 2.0
+_SINK_WAITS: Final = Waits(0.5, 30.0)
+_KAFKA_WAITS: Final = Waits(0.5, 2.0)
 
 T = TypeVar("T")
 
@@ -60,8 +60,8 @@ class Retry:
 
         Raises StoppedError when the stream is stopped meanwhile, and ServiceError when its patience is at an end.
         """
-        began, blocked_earlier, pause = self._clock(), blocked.seconds, _FIRST_PAUSE_SECONDS
-        failed = False
+        began, blocked_earlier, failed = self._clock(), blocked.seconds, False
+        backoff = Backoff(_SINK_WAITS if need == SINK else _KAFKA_WAITS)
         while True:
             try:
                 result = attempt()
@@ -77,9 +77,9 @@ class Retry:
                     self._metrics.unblocked()
                 return result
             blocked.reasons.setdefault(reason)
+            pause = backoff.next()
             log.warning("%s", with_next_try(f"batch {blocked.batch} waits for the {reason}", pause))
             self._show(f"Batch {blocked.batch} waits for the {reason}")
             if self._pause(pause):
                 raise StoppedError(need)
             blocked.seconds = blocked_earlier + self._clock() - began
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS if need == SINK else _LONGEST_KAFKA_PAUSE_SECONDS)

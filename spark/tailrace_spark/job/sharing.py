@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, Self
 
+from tailrace_common.backoff import Waits
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.job.execution import MANY_RECORDS
@@ -22,8 +23,8 @@ _TIMES_SLOWER: Final = 3.0
 _LEAST_SECONDS_OF_MANY: Final = 10.0
 _TIMES_SLOWER_OF_MANY: Final = 10.0
 _LEAST_SECONDS_OF_ALL: Final = 60.0
-_FIRST_PAUSE_SECONDS: Final = 30.0
 LONGEST_PAUSE_SECONDS: Final = 900.0
+_WAITS: Final = Waits(30.0, LONGEST_PAUSE_SECONDS)
 """Who has been a member for so long is as good as new."""
 
 
@@ -100,8 +101,8 @@ class Standing:
 
     def at_fault(self, now: float) -> Self:
         """Another time: it stays alone for 30 s, twice as long each time, 15 minutes at most."""
-        pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** min(self.faults, 10), LONGEST_PAUSE_SECONDS)
-        return replace(self, faults=self.faults + 1, not_before=now + pause)
+        faults = self.faults + 1
+        return replace(self, faults=faults, not_before=now + _WAITS.after(faults))
 
     def may_join(self, now: float) -> bool:
         """Whether its time alone is over."""

@@ -19,6 +19,7 @@ from pyspark import InheritableThread
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
+from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.cli.logs import carried
 from tailrace_common.sections.stream import StreamSettings
 from tailrace_common.unreachable import problem_and_remedy, with_next_try
@@ -46,8 +47,7 @@ from tailrace_spark.streams.assign import SNAPSHOT_MARK
 
 log = logging.getLogger("tailrace_spark")
 
-_FIRST_PAUSE_SECONDS: Final = 0.5
-_LONGEST_PAUSE_SECONDS: Final = 30.0
+_WAITS: Final = Waits(0.5, 30.0)
 _LOOK_SECONDS: Final = 1.0
 _STRICT_ATTEMPTS: Final = 5
 """Attempts at a round in which ranges are read at the replicas planned, so that limits hold."""
@@ -339,7 +339,7 @@ class SnapshotRun:
 
     def _until_done(self, attempt: Callable[[], T]) -> T:
         """The attempt's result, after failures with growing pauses. Raises StoppedError, or out of patience."""
-        began, pause = self._clock(), _FIRST_PAUSE_SECONDS
+        began, backoff = self._clock(), Backoff(_WAITS)
         while True:
             try:
                 result = attempt()
@@ -351,12 +351,12 @@ class SnapshotRun:
                 if self.patience is not None and self._clock() - began >= self.patience:
                     limit = f"after {self.patience:g} s (stream.once_wait_seconds)"
                     raise ServiceError(f"the snapshot is given up {limit}: {words}") from error
+            pause = backoff.next()
             if not self._stop.is_set():  # else its job was cancelled
                 log.warning("%s", with_next_try(f"the snapshot waits: {words}", pause))
                 self._metrics.snapshot_waits(problem if remedy else words, remedy)
             if self._stop.wait(pause):
                 raise StoppedError("between two attempts")
-            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
 def _passing(error: Exception) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.job.metrics import StreamMetrics
@@ -16,7 +17,7 @@ from tailrace_spark.sinks.protocol import Sink
 log = logging.getLogger("tailrace_spark")
 
 _SWEEP_SECONDS: Final = 2.0
-_LONGEST_SECONDS: Final = 60.0
+_WAITS: Final = Waits(2 * _SWEEP_SECONDS, 60.0)
 
 
 class Sweeper:
@@ -36,6 +37,7 @@ class Sweeper:
         self._clock = clock
         self._swept = clock()
         self._pause = _SWEEP_SECONDS
+        self._backoff = Backoff(_WAITS)
 
     def run(self) -> None:
         """Sweep if it is due and the sink is free. A failure is logged, and a later sweep tries again."""
@@ -46,8 +48,9 @@ class Sweeper:
         try:
             self._metrics.swept(self._sweeping.sweep())
             self._pause = _SWEEP_SECONDS
+            self._backoff.reset()
         except ServiceError as error:
-            self._pause = min(2 * self._pause, _LONGEST_SECONDS)
+            self._pause = self._backoff.next()
             words = f"could not remove expired rows from the sink, and readers see them: {error}"
             log.warning("%s", with_next_try(words, self._pause))
         finally:

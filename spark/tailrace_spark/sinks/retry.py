@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Final
 
-import stamina
+from tailrace_common.backoff import Waits, repeated
+
+WAITS: Final = Waits(0.2, 10.0)
 
 
 class RetryableError(Exception):
@@ -19,21 +21,12 @@ class RetryableError(Exception):
         self.after = after
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Seconds between two attempts: the first wait, doubled after each up to the longest, with jitter on top."""
-
-    first: float = 0.2
-    longest: float = 10.0
-    jitter: float = 1.0
-
-
 class RetryPolicy:
     """Repeats attempts for at most `seconds`. Any thread may use it."""
 
-    def __init__(self, seconds: float, backoff: Backoff | None = None) -> None:
+    def __init__(self, seconds: float, waits: Waits = WAITS) -> None:
         self._seconds = seconds
-        self._backoff = backoff or Backoff()
+        self._waits = waits
         self._ended = False
 
     def run(self, attempt: Callable[[], None]) -> None:
@@ -41,28 +34,16 @@ class RetryPolicy:
 
         Raises the last one when the time is over, when it asks for a longer wait than that, or after `end`.
         """
-        for retry in stamina.retry_context(
-            self._wait_after,
-            attempts=None,
-            timeout=self._seconds,
-            wait_initial=self._backoff.first,
-            wait_max=self._backoff.longest,
-            wait_jitter=self._backoff.jitter,
-        ):
-            with retry:
-                attempt()
+        repeated(attempt, self._waits, self._again, seconds=self._seconds)
 
     def end(self) -> None:
         """Repeat no attempt any more, of any thread."""
         self._ended = True
 
-    def _wait_after(self, error: Exception) -> bool | float:
-        """Stamina's hook: whether to repeat after an error, or the seconds to wait before that."""
+    def _again(self, error: Exception) -> bool | float:
         if not isinstance(error, RetryableError) or self._ended:
             return False
-        if error.after is None:
-            return True
-        return error.after if error.after <= self._seconds else False
+        return True if error.after is None else error.after
 
 
 def retry_after(value: str | None, now: Callable[[], datetime]) -> float | None:

@@ -1,8 +1,7 @@
-"""How fast a task reads: waits between pages, and behind a failed request. No clock, no I/O."""
+"""How fast a task reads, and why a request of it fails. No clock, no I/O."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 
@@ -17,25 +16,6 @@ class Fault(Enum):
     """A node asks for patience."""
     UNREACHABLE = "unreachable"
     """There is no connection, or too few replicas live: another replica may answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How often a page is asked for in vain, and the seconds between: doubled each time, up to the longest."""
-
-    attempts: int = 8
-    first_seconds: float = 0.25
-    longest_seconds: float = 30.0
-
-    def wait(self, failures: int, fault: Fault) -> float | None:
-        """Seconds until the next attempt after so many failures in a row; None: there is none.
-
-        An overloaded node is left alone for four times as long.
-        """
-        if failures >= self.attempts:
-            return None
-        seconds = self.first_seconds * float(2 ** (failures - 1)) * (4 if fault is Fault.OVERLOADED else 1)
-        return min(self.longest_seconds, seconds)
 
 
 class RowRate:

@@ -12,9 +12,8 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
 from tailrace_spark.snapshot.doubts import Doubt, answer, doubts_of, statement_by_key
 from tailrace_spark.snapshot.driver import PageSource, page_source
-from tailrace_spark.snapshot.pace import Patience
 from tailrace_spark.snapshot.page_size import PageSize
-from tailrace_spark.snapshot.reading import Ask, Clock, Hosts, Page, PageError, PageReader, UnreadableError
+from tailrace_spark.snapshot.reading import Ask, Clock, Hosts, Page, PageError, PageReader, Patience, UnreadableError
 from tailrace_spark.snapshot.reading import PendingPage as Pending
 from tailrace_spark.snapshot.settings import SnapshotSettings
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from tailrace_common.backoff import Waits
 from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.snapshot.pace import Fault, Patience, RowRate
+from tailrace_spark.snapshot.pace import Fault, RowRate
 from tailrace_spark.snapshot.page import PageColumns
 from tailrace_spark.snapshot.page_size import PageSize
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
@@ -25,6 +26,25 @@ _TOMBSTONES: Final = (
     "its gc_grace_seconds are over"
 )
 _DAMAGED: Final = "the nodes' logs have the cause: scrub or repair the table there"
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a page is asked for in vain, and the seconds between: doubled each time, up to the longest."""
+
+    attempts: int = 8
+    first_seconds: float = 0.25
+    longest_seconds: float = 30.0
+
+    def wait(self, failures: int, fault: Fault) -> float | None:
+        """Seconds until the next attempt after so many failures in a row; None: there is none.
+
+        An overloaded node is left alone for four times as long.
+        """
+        if failures >= self.attempts:
+            return None
+        first = self.first_seconds * (4 if fault is Fault.OVERLOADED else 1)
+        return Waits(first, self.longest_seconds).after(failures)
 
 
 class PageError(Exception):

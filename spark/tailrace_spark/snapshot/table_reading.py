@@ -10,10 +10,10 @@ from typing import Final
 from tailrace_schemas.table import Table
 from tailrace_spark.snapshot.driver import page_source
 from tailrace_spark.snapshot.estimate import SAMPLE_ROWS, Sample, sample_of
-from tailrace_spark.snapshot.pace import Patience, RowRate
+from tailrace_spark.snapshot.pace import RowRate
 from tailrace_spark.snapshot.page_size import PageSize
 from tailrace_spark.snapshot.ranges import Piece
-from tailrace_spark.snapshot.reading import Clock, Hosts, PageReader, RangeReader, asking
+from tailrace_spark.snapshot.reading import Clock, Hosts, PageReader, Patience, RangeReader, asking
 from tailrace_spark.snapshot.rows import RowShape
 from tailrace_spark.snapshot.selection import columns_of, selection, statement, token_statement
 from tailrace_spark.snapshot.session import ClusterView

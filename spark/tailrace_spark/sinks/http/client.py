@@ -10,13 +10,14 @@ from typing import Final
 
 import httpx2
 
+from tailrace_common.backoff import Waits
 from tailrace_common.tls import tls_context
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.sinks.http.breaker import Breaker, OpenError
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
-from tailrace_spark.sinks.retry import Backoff, RetryableError, RetryPolicy, retry_after
+from tailrace_spark.sinks.retry import WAITS, RetryableError, RetryPolicy, retry_after
 
 _TRIED_AGAIN: Final = frozenset({408, 429})
 _SHOWN: Final = 200
@@ -33,10 +34,10 @@ class RefusedError(Exception):
 class HttpSender:
     """Posts bodies to addresses of a section's host. Any thread may send; requests of one thread go in its order."""
 
-    def __init__(self, name: str, settings: HttpSinkSettings, *, backoff: Backoff | None = None) -> None:
+    def __init__(self, name: str, settings: HttpSinkSettings, *, waits: Waits = WAITS) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for keys or certificates that are none."""
         self._settings = settings
-        self._retry = RetryPolicy(settings.retry_seconds, backoff)
+        self._retry = RetryPolicy(settings.retry_seconds, waits)
         self._not_before = 0.0  # of time.monotonic: until then the endpoint wants nothing, from any thread
         self._breaker = Breaker(settings.breaker_failures, settings.breaker_seconds, time.monotonic)
         self._keys = _keys(name, settings)

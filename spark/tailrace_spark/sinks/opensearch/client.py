@@ -14,12 +14,13 @@ from urllib.parse import quote
 
 import httpx2
 
+from tailrace_common.backoff import Waits
 from tailrace_common.tls import tls_context
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.bulk import STATE, BulkResult, Op, StoredDocument, lines, stored_document
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
-from tailrace_spark.sinks.retry import Backoff, RetryableError, RetryPolicy, retry_after
+from tailrace_spark.sinks.retry import WAITS, RetryableError, RetryPolicy, retry_after
 from tailrace_spark.sinks.table_faults import TableRefusedError
 
 _TRIED_AGAIN: Final = frozenset({408, 429, 502, 503, 504})
@@ -46,21 +47,21 @@ class SearchCluster:
 
     name: str
     settings: OpensearchSinkSettings = field(repr=False)
-    backoff: Backoff | None = None
+    waits: Waits = WAITS
 
     def connect(self) -> SearchClient:
         """A client of its own. Raises SettingsError for certificates that are none."""
-        return SearchClient(self.name, self.settings, backoff=self.backoff)
+        return SearchClient(self.name, self.settings, waits=self.waits)
 
 
 class SearchClient:
     """One cluster. Several threads may ask at once."""
 
-    def __init__(self, name: str, settings: OpensearchSinkSettings, *, backoff: Backoff | None = None) -> None:
+    def __init__(self, name: str, settings: OpensearchSinkSettings, *, waits: Waits = WAITS) -> None:
         """`name` is that of [sink.NAME], for messages. Raises SettingsError for certificates that are none."""
-        self.cluster: Final = SearchCluster(name, settings, backoff)
+        self.cluster: Final = SearchCluster(name, settings, waits)
         self._settings = settings
-        self._retry = RetryPolicy(settings.retry_seconds, backoff)
+        self._retry = RetryPolicy(settings.retry_seconds, waits)
         ca_file = settings.tls_ca_file
         self._client = httpx2.Client(
             headers=_authorization(settings),

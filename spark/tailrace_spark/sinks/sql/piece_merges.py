@@ -13,6 +13,7 @@ from uuid import UUID
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from tailrace_common.backoff import Waits
 from tailrace_schemas.change import Op
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.by_table import group_by_table
@@ -32,17 +33,20 @@ from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_o
 
 log = logging.getLogger("tailrace_spark")
 
-FIRST_WAIT_SECONDS: Final = 1.0
-_BUSY_WAITS: Final = (0.1, 0.5)
+WAITS: Final = Waits(1.0, 60.0)
+"""How long a table that the database refuses is left alone."""
+
+_BUSY_WAITS: Final = Waits(0.1, 0.5)
+_BUSY_ATTEMPTS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class TableWait:
-    """A table that the database refuses: why, when it is tried again (the clock's seconds), how long after that."""
+    """A table that the database refuses: why, when it is tried again (the clock's seconds), how often it did."""
 
     why: str = "kept by an earlier process"
     until: float = 0.0
-    pause: float = FIRST_WAIT_SECONDS
+    failures: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class PieceMerges:
     def defer(self, refused: Mapping[UUID, str]) -> None:
         """Defer the changes of these tables from now on, for these reasons, and try the tables again soon."""
         for table_id, why in refused.items():
-            self.waits[table_id] = TableWait(why, self._clock() + FIRST_WAIT_SECONDS)
+            self.waits[table_id] = TableWait(why, self._clock() + WAITS.after(1))
 
     def read(self, piece: Piece) -> PreparedPiece:
         """The changes of a piece by table, merged with each other where nothing is in the way of that."""
@@ -133,7 +137,7 @@ class PieceMerges:
         self, connection: sa.Connection, letters: list[DeadLetter], run: Callable[[], int]
     ) -> tuple[int, str | None]:
         """What `run` gives, and None; or 0, and why the database refuses this table. A busy one is asked again."""
-        waits = iter(_BUSY_WAITS)
+        failures = 0
         while True:
             letters.clear()
             try:
@@ -146,11 +150,11 @@ class PieceMerges:
                 if not busy and not is_of_one_table(error):
                     raise
                 self.forget()
-                pause = next(waits, None) if busy else None
-                if pause is None:
+                failures += 1
+                if not busy or failures == _BUSY_ATTEMPTS:
                     letters.clear()
                     return 0, refusal_of(error)
-            self._wait(pause)
+            self._wait(_BUSY_WAITS.after(failures))
 
     def _keep(
         self,

@@ -33,7 +33,7 @@ from tailrace_spark.sinks.sql.compared import stored_rows
 from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.sql.deferred import gather_deferred
 from tailrace_spark.sinks.sql.layout import Target
-from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
+from tailrace_spark.sinks.sql.piece_merges import WAITS, PieceMerges, TableWait
 from tailrace_spark.sinks.sql.progress import read_progress, write_progress
 from tailrace_spark.sinks.sql.table_merges import TableMerges
 from tailrace_spark.sinks.sql.task import Database, SqlDetail, SqlTask
@@ -45,7 +45,6 @@ from tailrace_spark.sinks.state_store.trial import try_out
 
 log = logging.getLogger("tailrace_spark")
 
-_LONGEST_WAIT_SECONDS: Final = 60.0
 _HELD_AT_ONCE: Final = 2_000
 _PURGED_AT_ONCE: Final = 2_000  # rows of a table at each sweep
 
@@ -280,8 +279,8 @@ class SqlSink:
                 SqlDeadLetters(connection).put(letters)
                 log.info("%s: merged the deferred changes", waiting[table_id].definition)
             else:
-                pause = min(2 * self._pieces.waits[table_id].pause, _LONGEST_WAIT_SECONDS)
-                self._pieces.waits[table_id] = TableWait(why, self._clock() + pause, pause)
+                failures = self._pieces.waits[table_id].failures + 1
+                self._pieces.waits[table_id] = TableWait(why, self._clock() + WAITS.after(failures), failures)
         return rows
 
     def _take_held(self, connection: sa.Connection, record: TableRecord, letters: list[DeadLetter]) -> int:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
-import stamina
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
@@ -22,6 +21,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as SQLAlchemyTimeoutError
 
+from tailrace_common.backoff import Waits, repeated
 from tailrace_common.secrets import redact
 from tailrace_common.unreachable import unreachable
 from tailrace_schemas.errors import ServiceError, SettingsError
@@ -279,16 +279,12 @@ def _end_savepoints(dialect: sa.Dialect) -> None:
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
     """Give a file its WAL. SQLite refuses at once, without its wait, where two ask for it at the same time."""
-    for attempt in stamina.retry_context(
-        on=lambda error: isinstance(error, sqlite3.OperationalError) and "locked" in str(error),
-        attempts=None,
-        timeout=_BUSY_SECONDS,
-        wait_initial=0.01,
-        wait_max=0.2,
-        wait_jitter=0.05,
-    ):
-        with attempt:
-            connection.execute("PRAGMA journal_mode=WAL").close()
+    repeated(
+        lambda: connection.execute("PRAGMA journal_mode=WAL").close(),
+        Waits(0.01, 0.2),
+        lambda error: isinstance(error, sqlite3.OperationalError) and "locked" in str(error),
+        seconds=_BUSY_SECONDS,
+    )
 
 
 def _follow_file(engine: sa.Engine) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.snapshot.pace import Fault, Patience, RowRate
+from tailrace_spark.snapshot.pace import Fault, RowRate
 from tailrace_spark.snapshot.page_size import PageSize
 from tailrace_spark.snapshot.ranges import Piece, TokenRange
-from tailrace_spark.snapshot.reading import Clock, Page, PageError, RangeReader, UnreadableError
+from tailrace_spark.snapshot.reading import Clock, Page, PageError, Patience, RangeReader, UnreadableError
 from tests.unit.spark.snapshot.pages import columns_page
 
 PIECES = [Piece(TokenRange(0, 100), ("a", "b")), Piece(TokenRange(100, 200), ("b",))]

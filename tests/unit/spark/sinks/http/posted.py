@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tailrace_common.backoff import Waits
 from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
 from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.protocol import Sink
-from tailrace_spark.sinks.retry import Backoff
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 
-PROMPT = Backoff(first=0.001, longest=0.002, jitter=0.001)
+PROMPT = Waits(0.001, 0.002)
 
 
 class Posted:
@@ -45,7 +45,7 @@ class Posted:
 
     def sink(self, **more: object) -> StoredDeadLettersSink:
         settings = self.settings.model_copy(update=more)
-        sender = HttpSender("there", settings, backoff=PROMPT)
+        sender = HttpSender("there", settings, waits=PROMPT)
         letters = DeadLetterFile(self.letters)
         return StoredDeadLettersSink(HttpOutlet(sender, settings, letters), letters)
 

@@ -75,7 +75,7 @@ class PromptOpener(HttpOpener):
     """Makes outlets that wait no longer between attempts than the tests' others."""
 
     def open(self) -> HttpOutlet:
-        return HttpOutlet(HttpSender(self.name, self.settings, backoff=PROMPT), self.settings, TaskLetters())
+        return HttpOutlet(HttpSender(self.name, self.settings, waits=PROMPT), self.settings, TaskLetters())
 
 
 class PostedByTasks(Posted):
@@ -84,7 +84,7 @@ class PostedByTasks(Posted):
     def sink(self, **more: object) -> Any:
         settings = self.settings.model_copy(update=more)
         letters = DeadLetterFile(self.letters)
-        outlet = HttpOutlet(HttpSender("there", settings, backoff=PROMPT), settings, letters)
+        outlet = HttpOutlet(HttpSender("there", settings, waits=PROMPT), settings, letters)
         opener = PromptOpener(f"there {next(_openings)}", settings)
         return LogInTasks(StoredDeadLettersSink(outlet, letters, opener=opener))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tailrace_common.backoff import Waits
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.task_batch import TaskBatch
@@ -22,7 +23,6 @@ from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.retry import Backoff
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM, once, place_of, require_order
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
@@ -41,7 +41,7 @@ class Worker(HttpOpener):
     number: int = 0
 
     def open(self) -> HttpOutlet:
-        sender = HttpSender(self.name, self.settings, backoff=Backoff(0.001, 0.002, 0.001))
+        sender = HttpSender(self.name, self.settings, waits=Waits(0.001, 0.002))
         return HttpOutlet(sender, self.settings, TaskLetters())
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import httpx2
 
+from tailrace_common.backoff import Waits
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.protocol import SweepingSink
-from tailrace_spark.sinks.retry import Backoff
 from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
-PROMPT = Backoff(first=0.01, longest=0.05, jitter=0.01)
+PROMPT = Waits(0.01, 0.05)
 _numbers = count()
 
 
@@ -36,7 +36,7 @@ class _Indexes:
 
     def sink(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> OpensearchSink:
         """A new one."""
-        client = SearchClient("search", self.settings, backoff=PROMPT)
+        client = SearchClient("search", self.settings, waits=PROMPT)
         return OpensearchSink(client, self.settings, ring_delay=ring_delay, clock=clock or (lambda: 0))
 
     @property
