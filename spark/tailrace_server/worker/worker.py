@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from tailrace_common.backoff import Waits
 from tailrace_common.unreachable import with_next_try
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.leases import Claim, Leases, Shuffle
 from tailrace_server.model import transitions
 from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.model.sharing import pause_seconds
 from tailrace_server.model.subscription import RUNNABLE, State, Subscription
 from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.run import Running, StartRun
@@ -213,7 +213,7 @@ class Worker:
             self._release(run.claim)
             return
         attempts = self._failed(identity, run.claim, run.failure)
-        pause = pause_seconds(max(1, attempts), self._random(), self._pace.longest_pause)
+        pause = Waits(1.0, self._pace.longest_pause).after(max(1, attempts), self._random())
         self._waiting[identity] = Waiting(run.claim, self._clock() + pause)
         self._remove(identity)
         log.info("%s", with_next_try(f"{run.claim.subscription.reference} fails", pause))

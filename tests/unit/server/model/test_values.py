@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tailrace_server.model.errors import RefusedRequestError
 from tailrace_server.model.progress import PartitionProgress, total_behind
-from tailrace_server.model.sharing import fair_share, pause_seconds
+from tailrace_server.model.sharing import fair_share
 from tailrace_server.model.subscription import Start, TableName, require_name
 
 
@@ -58,12 +58,6 @@ def test_shares_cover_everything_and_differ_by_less_than_one_each(subscriptions:
     share = fair_share(subscriptions, workers, 10_000)
     assert share * workers >= subscriptions
     assert (share - 1) * workers < max(1, subscriptions)
-
-
-@given(st.integers(1, 10_000), st.floats(0, 1))
-def test_pauses_grow_to_the_longest_and_are_spread(attempts: int, random: float) -> None:
-    pause = pause_seconds(attempts, random, 300)
-    assert min(300, 2.0 ** (attempts - 1) if attempts < 20 else 300) / 2 <= pause <= 300
 
 
 def test_what_is_behind() -> None:
