@@ -11,7 +11,6 @@ from functools import partial
 from typing import Annotated, Final
 
 import typer
-from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace.assembly.agent import AgentStart, Stop
 from tailrace.assembly.cdc_raw import exit_code
@@ -48,7 +47,6 @@ def agent(
     settings = settings_of(config)
     log_build(_LOG)
     keys = keys_of_settings(settings.agent)
-    set_on_retry_hooks(())  # our own log says of a retry what matters
     wakeup = Signal()
     stop = Stop(wakeup)
     with _on_signals(stop), ExitStack() as stack:

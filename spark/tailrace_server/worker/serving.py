@@ -14,8 +14,6 @@ from functools import partial
 from typing import Final
 from uuid import uuid4
 
-from stamina.instrumentation import set_on_retry_hooks
-
 from tailrace_common.kafka import PartitionEnds
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
@@ -47,7 +45,6 @@ def working(
     settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, spark: SparkOnce
 ) -> Iterator[Worker]:
     """A worker of this process, which leaves in order."""
-    set_on_retry_hooks(())  # the stream's own log says of a retry what matters
     server = settings.server
     owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
     leases = Leases(database, settings.topics.prefix, owner, server.lease_seconds)

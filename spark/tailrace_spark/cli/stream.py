@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from stamina.instrumentation import set_on_retry_hooks
 
 from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
@@ -80,7 +79,6 @@ def stream(
         _archive(archive, without or (), settings)
         return
     log_build(log)
-    set_on_retry_hooks(())  # our own log says of a retry what matters
     chosen, section = chosen_sink(settings, sink)
     log.info("starting Spark and opening sink %s: the first batch follows in about half a minute", chosen)
     with SparkOnce(settings.stream.spark.reveal()) as spark:
