@@ -559,7 +559,13 @@ def test_a_host_whose_turn_is_later_writes_when_nobody_did() -> None:
 
     source = Source([RING])
     with MirrorThread(
-        Mirror(store, V1), late, lambda: GenerationReader(source, now=lambda: BEGIN / 1000), health, now, 0.001, 0.001
+        Mirror(store, V1),
+        late,
+        lambda: GenerationReader(source, now=lambda: BEGIN / 1000),
+        health,
+        now,
+        0.001,
+        Waits(0.001, 0.001),
     ):
         assert done.wait(60)
     assert written[:3] == [0, 0, 0]
