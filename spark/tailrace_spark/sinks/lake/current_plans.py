@@ -83,9 +83,9 @@ class CurrentPlans:
         return sum((result.summary for result in results), Summary()), letters
 
     def _prepare(self, table: Table, announced: int, partitions: Mapping[str, int], now: int) -> None:
-        name, followed = self._followed.find(table)
-        topic_partitions = _partitions_of(table, partitions)
+        name, topic_partitions = str(table), _partitions_of(table, partitions)
         try:
+            name, followed = self._followed.find(table)
             if followed is None:
                 followed = self._followed.new(name, table, announced, _multiple(self._buckets, topic_partitions))
                 entry = followed.entry

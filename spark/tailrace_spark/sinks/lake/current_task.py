@@ -43,7 +43,7 @@ from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
 from tailrace_spark.sinks.shared_directory import require_same
-from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
+from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of, refusals_of
 from tailrace_spark.sinks.without_truncations import without_truncations
 
 
@@ -122,10 +122,16 @@ class _PlannedTables:
         self._tables: dict[UUID, CurrentTable] = {}
 
     def find(self, table: Table) -> CurrentTable:
-        """What follows a source table. Raises UnpreparedError where nothing does, or does not show its state."""
+        """What follows a source table.
+
+        Raises UnpreparedError where nothing does, or does not show its state, DriverOnlyError where nothing can.
+        """
         followed = self._tables.get(table.id)
         if followed is None:
-            _, followed = self._followed.find(table)
+            try:
+                _, followed = self._followed.find(table)
+            except TableRefusedError as error:
+                raise DriverOnlyError(str(error)) from error
             if followed is None:
                 raise UnpreparedError(str(table))
             self._tables[table.id] = followed

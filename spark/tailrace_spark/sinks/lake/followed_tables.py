@@ -10,7 +10,7 @@ from uuid import UUID
 
 from tailrace_common.sections.template import directory_name
 from tailrace_schemas.change import Op
-from tailrace_schemas.errors import DecodeError, SettingsError
+from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.batch.gc_pause import gc_paused
@@ -23,6 +23,7 @@ from tailrace_spark.sinks.lake.state import StateTable, TableEntry
 from tailrace_spark.sinks.lake.state_reader import StateReading, read_now, reading
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
+from tailrace_spark.sinks.table_faults import TableRefusedError
 
 Merged = TypeVar("Merged")
 
@@ -47,8 +48,9 @@ class FollowedTables:
             followed = self._open(name)
             if followed is None:
                 if self._store.open(name) is not None:
-                    raise SettingsError(
-                        f"{self._store.uri(name)} is a table of another kind: give this sink another path"
+                    raise TableRefusedError(
+                        f"{self._store.uri(name)} is a table of another kind: move it away, or give this sink another "
+                        "path"
                     )
                 break
             if followed.entry.definition.id == table.id:

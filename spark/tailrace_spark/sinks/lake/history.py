@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, Final
 
 from tailrace_common.sections.template import directory_name
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
@@ -30,7 +30,7 @@ from tailrace_spark.sinks.lake.history_table import (
 from tailrace_spark.sinks.lake.names import distinct, names_of
 from tailrace_spark.sinks.lake.spool import IN_MEMORY, Spool
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
-from tailrace_spark.sinks.table_faults import Refusals, is_of_table, reason_of
+from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
 
@@ -94,7 +94,9 @@ class LakeHistory:
             if says.startswith(_SAYS) and says != description(table):
                 continue  # the store holds for one name what differs by case, as Iceberg's catalogs in Hive and Glue do
             if schema is not None and DAY not in schema.names:
-                raise SettingsError(f"{candidate} is a table of another kind: give this sink another path")
+                raise TableRefusedError(
+                    f"{candidate} is a table of another kind: move it away, or give this sink another path"
+                )
             labels = distinct(numbers, {} if schema is None else names_of(schema))
             columns = self.store.typed(history_schema(labels))
             if schema is None or grown(schema, columns) is not None:

@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.opensearch.bulk import Op, Version
 from tailrace_spark.sinks.opensearch.client import SearchClient, name
@@ -23,6 +23,7 @@ from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID, Documents, 
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import FIELDS, KIND_TABLE, own
 from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry, encode_entry
+from tailrace_spark.sinks.table_faults import TableRefusedError
 
 log = logging.getLogger("tailrace_spark")
 
@@ -186,7 +187,9 @@ class Indexes:
                     raise self._foreign(alias)
                 return alias, None
             if len(indexes) != 1:
-                raise SettingsError(f"{self._settings.location}: {alias} names several indexes: {', '.join(indexes)}")
+                raise TableRefusedError(
+                    f"{self._settings.location}: {alias} names several indexes: {', '.join(indexes)}"
+                )
             [index] = indexes
             table_index = self._open(alias, index)
             if table_index is None:
@@ -207,8 +210,8 @@ class Indexes:
         for suffix in count(2):
             yield f"{base}-{suffix}"
 
-    def _foreign(self, alias: str) -> SettingsError:
-        return SettingsError(
+    def _foreign(self, alias: str) -> TableRefusedError:
+        return TableRefusedError(
             f"{self._settings.location}: {alias} is an index that is not this sink's: give this sink another `index`"
         )
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import pytest
 
 from tailrace_schemas.change import Change
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.store import LakeStore
 from tests.support.shop import PLAIN
@@ -129,16 +129,23 @@ class LakeCurrentContract(MergingContract):
             followed.compact()
         require_select(followed, done)
 
-    def test_a_history_is_not_written_over_nor_the_other_way_round(self, another: Callable[[], FollowedLake]) -> None:
-        change = Log(PLAIN).insert((1,), (), 1, v="a")
-        followed = another()
-        deliver(followed.histories(), Topic().piece(change))
-        with pytest.raises(SettingsError, match=r"shop\.plain.* is a table of another kind"):
-            write(followed, change)
-        other = another()
-        write(other, change)
-        with pytest.raises(SettingsError, match=r"shop\.plain is a table of another kind"):
-            deliver(other.histories(), Topic().piece(change))
+    @pytest.mark.promise("sinks.one-table-alone")
+    def test_a_table_of_another_kind_is_not_written_over_and_the_others_go_on(
+        self, another: Callable[[], FollowedLake]
+    ) -> None:
+        change, other = Log(PLAIN).insert((1,), (), 1, v="a"), Log(WIDE).insert((1,), (2,), 1, v="b")
+        of_history = another()
+        deliver(of_history.histories(), Topic().piece(change))
+        summary = write(of_history, change, other)
+        assert (list(summary.refused), summary.dead_letters) == (["shop.plain"], 1)
+        assert "is a table of another kind" in summary.refused["shop.plain"]
+        assert of_history.rows(WIDE, "id", "c", "v") == [(1, 2, "b")]
+
+        of_rows = another()
+        write(of_rows, change)
+        summary = deliver(of_rows.histories(), Topic().piece(change, other))
+        assert (list(summary.refused), summary.rows, summary.dead_letters) == (["shop.plain"], 1, 1)
+        assert "shop.plain is a table of another kind" in summary.refused["shop.plain"]
 
     @pytest.mark.promise("lake.names")
     def test_names_that_differ_by_case_stay_what_they_are(self, another: Callable[[], FollowedLake]) -> None:
