@@ -42,11 +42,14 @@ spark.stop()
 def quick_java() -> str:
     """Java's options for a driver that starts soon; the first call of an environment makes the archive, in a minute.
 
-    A Java that cannot use the archive goes without.
+    A Java that cannot use the archive goes without. So does one that lacks the archive which ours stands on, as that of
+    PyPI.
     """
+    java = find_java()
+    if not Path(java.home, "lib", "server", "classes.jsa").is_file():
+        return _QUICK
     folder = cache_directory() / "test-classes"
     folder.mkdir(parents=True, exist_ok=True)
-    java = find_java()
     parts = f"{java.home} {java.version} {pyspark.__version__} {pyspark.__file__}"
     archive = folder / f"spark-{hashlib.sha256(parts.encode()).hexdigest()[:16]}.jsa"
     with (folder / "lock").open("ab") as lock:
