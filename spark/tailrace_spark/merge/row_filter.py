@@ -6,12 +6,16 @@ does, and no deletion above it: a store need not look for such rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.merge.condition import COMPARED_AS, Name, Node, Operand, UnfitError, Values, test_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,13 @@ RowFilters = tuple[tuple[str, RowFilter | None], ...]
 
 def filter_of(filters: RowFilters, table: Table) -> RowFilter | None:
     """The filter of a table's rows."""
+    return first_match(filters, table)
+
+
+def first_match(entries: Iterable[tuple[str, T | None]], table: Table) -> T | None:
+    """What the first pattern has that matches a table; None where none does."""
     # Names of tables tell letters apart, on every system: fnmatch alone asks the operating system.
-    return next((of for pattern, of in filters if fnmatchcase(str(table), pattern)), None)
+    return next((entry for pattern, entry in entries if fnmatchcase(str(table), pattern)), None)
 
 
 def predicate_of(filters: RowFilters, table: Table) -> RowPredicate | None:

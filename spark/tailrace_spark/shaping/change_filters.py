@@ -12,8 +12,9 @@ from uuid import UUID
 from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
+from tailrace_spark.merge.row_filter import first_match
 from tailrace_spark.shaping.change_predicate import ChangePredicate
-from tailrace_spark.shaping.conditions import ChangeCondition, ChangeConditions
+from tailrace_spark.shaping.conditions import ChangeConditions
 
 SETTING: Final = "stream.where"
 
@@ -53,7 +54,7 @@ class Filters:
         self.conditions = conditions
         self.written = written
         self._newest = MetDefinitions() if newest is None else newest
-        self._predicates: dict[int, tuple[Table, Table, ChangePredicate | SettingsError | None]] = {}
+        self._predicates: dict[int, tuple[Table, ChangePredicate | SettingsError | None]] = {}
         self.left_out: Counter[str] = Counter()
 
     def unmatched(self, tables: Iterable[Table]) -> list[str]:
@@ -99,21 +100,20 @@ class Filters:
     def _predicate(self, table: Table, announced: int) -> ChangePredicate | SettingsError | None:
         """Tables are compared by identity: to compare all of them takes longer than to look at a change."""
         entry = self._predicates.get(id(table))
-        newest = self._newest(table, announced)
-        if entry is None or entry[1] is not newest:
-            entry = self._predicates[id(table)] = table, newest, self._new_predicate(newest)  # tables stay, and ids
-        return entry[2]
+        if entry is None:
+            newest = self._newest(table, announced)
+            if newest is table:  # its earlier definitions have its names from now on
+                self._predicates = {
+                    key: existing for key, existing in self._predicates.items() if existing[0].id != table.id
+                }
+            entry = self._predicates[id(table)] = table, self._new_predicate(newest)  # the table stays, and its id
+        return entry[1]
 
     def _new_predicate(self, table: Table) -> ChangePredicate | SettingsError | None:
-        condition = condition_of(self.conditions, table)
+        condition = first_match(self.conditions, table)
         if condition is None:
             return None
         try:
             return ChangePredicate(condition, table, written=self.written)
         except SettingsError as error:
             return error
-
-
-def condition_of(conditions: ChangeConditions, table: Table) -> ChangeCondition | None:
-    """The condition on a table's changes."""
-    return next((condition for pattern, condition in conditions if fnmatchcase(str(table), pattern)), None)

@@ -14,7 +14,7 @@ from typing import Final
 
 from tailrace_schemas.change import Change, record_times
 from tailrace_schemas.cql.types import CqlType
-from tailrace_schemas.cql.values import codec, split_key
+from tailrace_schemas.cql.values import Codec, codec, split_key
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.merge.condition import Name, Operand, Test, UnfitError, names_in, test_of
@@ -64,10 +64,11 @@ class ChangePredicate:
         """Raises SettingsError for a name or a constant that does not fit."""
         self._table = table
         self._written = written
-        self._hidden = {column.name.lower() for column in table.key}
-        self._names: dict[tuple[str, str], int] = {}
-        self._key: list[tuple[int, int, Column]] = []
-        self._reads: list[tuple[int, _Read]] = []
+        names = {column.name.lower() for column in table.key}
+        self._structs = [name for name in ((CHANGE, COLUMNS) if written else (CHANGE,)) if name not in names]
+        # By place in the key, and by name: each has a slot among the values.
+        self._key: dict[int, tuple[int, Codec]] = {}
+        self._reads: dict[str, tuple[int, _Read]] = {}
         try:
             self._parts: list[tuple[int, Test]] = [
                 (max(map(self._asks, names_in(node)), default=0), test_of(node, self._operand))
@@ -85,13 +86,13 @@ class ChangePredicate:
         tests = [test for asks, test in self._parts if asks <= known_count]
         if not tests:
             return True
-        values: list[object] = [None] * len(self._names)
+        values: list[object] = [None] * (len(self._key) + len(self._reads))
         if self._key:
             key_values = _key_values(change, known_count)
-            for slot, index, column in self._key:
+            for index, (slot, of) in self._key.items():
                 value = key_values[index] if index < known_count else None
-                values[slot] = None if value is None else codec(column.type).decode(value)
-        for slot, read in self._reads:
+                values[slot] = None if value is None else of.decode(value)
+        for slot, read in self._reads.values():
             values[slot] = read(change)
         return all(test(values) is True for test in tests)
 
@@ -105,26 +106,22 @@ class ChangePredicate:
 
     def _operand(self, name: Name) -> Operand:
         if (key_column := self._key_column(name)) is not None:
-            slot, is_new = self._slot("", key_column.name)
-            if is_new:
-                self._key.append((slot, self._table.key.index(key_column), key_column))
+            slot, _ = self._key.setdefault(self._table.key.index(key_column), (self._next, codec(key_column.type)))
             return Operand(slot, key_column.type, key_column.name)
 
         struct = name[0].lower()
-        if struct in self._hidden or len(name) != 2 or struct not in self._structs:
+        if len(name) != 2 or struct not in self._structs:
             raise UnfitError(self._unknown(name))
-        if struct == COLUMNS:
-            return self._written_column(name)
-        field = name[1].lower()
-        if field not in _FIELDS:
-            raise UnfitError(f"{'.'.join(name)}: {CHANGE} has {', '.join(_FIELDS)}")
-        of, read = _FIELDS[field]
-        slot, is_new = self._slot(CHANGE, field)
-        if is_new:
-            self._reads.append((slot, read))
-        return Operand(slot, of, f"{CHANGE}.{field}")
+        full_name, of, read = (_field if struct == CHANGE else self._written_column)(name)
+        slot, _ = self._reads.setdefault(full_name, (self._next, read))
+        return Operand(slot, of, full_name)
 
-    def _written_column(self, name: Name) -> Operand:
+    @property
+    def _next(self) -> int:
+        """The slot of the next value."""
+        return len(self._key) + len(self._reads)
+
+    def _written_column(self, name: Name) -> tuple[str, CqlType, _Read]:
         plain = tuple(
             column for column in self._table.columns if not column.type.multicell and column.type.kind != "counter"
         )
@@ -132,20 +129,7 @@ class ChangePredicate:
         if column is None:
             listed = ", ".join(column.name for column in plain)
             raise UnfitError(f"{'.'.join(name)}: {COLUMNS} has {listed or 'nothing'}")
-        slot, is_new = self._slot(COLUMNS, column.name)
-        if is_new:
-            self._reads.append((slot, _cell_of(column)))
-        return Operand(slot, column.type, f"{COLUMNS}.{column.name}")
-
-    def _slot(self, struct: str, name: str) -> tuple[int, bool]:
-        """The place of a name's value, and whether it was asked for before."""
-        is_new = (struct, name) not in self._names
-        return self._names.setdefault((struct, name), len(self._names)), is_new
-
-    @property
-    def _structs(self) -> list[str]:
-        structs = [CHANGE, COLUMNS] if self._written else [CHANGE]
-        return [name for name in structs if name not in self._hidden]
+        return f"{COLUMNS}.{column.name}", column.type, _cell_of(column)
 
     def _unknown(self, name: Name) -> str:
         words, table = ".".join(name), self._table
@@ -162,6 +146,13 @@ class ChangePredicate:
         close = difflib.get_close_matches(words, may_ask, n=1)
         hint = f"did you mean {close[0]}?" if close else f"it may ask for {', '.join(may_ask)}"
         return f"{table} has no column {words}; {hint}"
+
+
+def _field(name: Name) -> tuple[str, CqlType, _Read]:
+    field = name[1].lower()
+    if field not in _FIELDS:
+        raise UnfitError(f"{'.'.join(name)}: {CHANGE} has {', '.join(_FIELDS)}")
+    return f"{CHANGE}.{field}", *_FIELDS[field]
 
 
 def _key_values(change: Change, known_count: int) -> list[bytes | None]:

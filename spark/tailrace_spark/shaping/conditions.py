@@ -16,7 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.merge.condition import Literal, Name, Node
+from tailrace_spark.merge.condition import Literal, Name, Node, UnfitError
 from tailrace_spark.merge.row_filter import RowFilter, RowFilters
 
 ROW: Final = "row"
@@ -56,10 +56,6 @@ ChangeConditions = tuple[tuple[str, ChangeCondition | None], ...]
 """By pattern of keyspace and table, of which the first that matches counts; None: it asks nothing of changes."""
 
 
-class _UnfitError(Exception):
-    """Why an expression is no condition of a filter."""
-
-
 def split_conditions(where: Mapping[str, str], setting: str) -> tuple[RowFilters, ChangeConditions]:
     """What is asked of rows, and what is asked of changes; either is empty where nothing is.
 
@@ -87,7 +83,7 @@ def _split(setting: str, text: str) -> tuple[RowFilter | None, ChangeCondition |
         changes = tuple(_Reader(of_rows=False).node(conjunct) for conjunct in conjuncts if conjunct not in of_rows)
     except (SqlglotError, RecursionError) as error:
         raise SettingsError(f"{setting}: {text!r} is no expression of Spark SQL: {_place_of(error)}") from None
-    except _UnfitError as error:
+    except UnfitError as error:
         raise SettingsError(f"{setting}: {text!r}: {error}; {_MAY}") from None
     return (
         RowFilter(setting, text, ("all", rows)) if rows else None,
@@ -127,10 +123,10 @@ class _Reader:
         self._of_rows = of_rows
 
     def node(self, expression: exp.Expr, *, negated: bool = False, depth: int = 0) -> Node:
-        """Raises _UnfitError. `negated`: it stands below an odd number of NOT."""
+        """Raises UnfitError. `negated`: it stands below an odd number of NOT."""
         expression = expression.unnest()
         if depth > _DEEPEST:
-            raise _UnfitError(f"more than {_DEEPEST} steps deep")
+            raise UnfitError(f"more than {_DEEPEST} steps deep")
         if isinstance(expression, exp.And | exp.Or):
             kind = exp.And if isinstance(expression, exp.And) else exp.Or
             nodes = [self.node(operand, negated=negated, depth=depth + 1) for operand in _parts(expression, kind)]
@@ -143,7 +139,7 @@ class _Reader:
             unread = {name for name, value in expression.args.items() if value} - _READ
             if not unread:
                 return self._plain(expression, negated=negated, depth=depth)
-        raise _UnfitError(_refused(expression))
+        raise UnfitError(_refused(expression))
 
     def _plain(self, expression: exp.Expr, *, negated: bool, depth: int) -> Node:
         if expression.args.get("negate"):
@@ -155,7 +151,7 @@ class _Reader:
                 return "not", self.node(expression.this, negated=not negated, depth=depth + 1)
             case exp.Is(expression=exp.Null()):
                 if self._of_rows and not negated:
-                    raise _UnfitError(
+                    raise UnfitError(
                         "whether a value is missing cannot be asked of a row, as one goes missing by time alone"
                     )
                 return "null", self._name(expression.this)
@@ -168,11 +164,11 @@ class _Reader:
             case exp.Like():
                 kind, pattern = _literal(expression.expression)
                 if kind != "text":
-                    raise _UnfitError(f"{expression.sql('spark')} needs a pattern in quotes")
+                    raise UnfitError(f"{expression.sql('spark')} needs a pattern in quotes")
                 return "like", self._name(expression.this), pattern
         sign = _SIGNS.get(type(expression))
         if sign is None:
-            raise _UnfitError(_refused(expression))
+            raise UnfitError(_refused(expression))
         left_operand, right_operand = expression.this.unnest(), expression.expression.unnest()
         if isinstance(right_operand, exp.Column) and not isinstance(left_operand, exp.Column):
             return "compare", _TURNED[sign], self._name(right_operand), _literal(left_operand)
@@ -181,9 +177,9 @@ class _Reader:
     def _name(self, expression: exp.Expr) -> Name:
         column = expression.unnest()
         if not isinstance(column, exp.Column):
-            raise _UnfitError(_refused(column, "no column"))
+            raise UnfitError(_refused(column, "no column"))
         if self._of_rows and not (_is_row(column) and len(column.parts) == 2):
-            raise _UnfitError(f"{column.sql('spark')} is no row.NAME: a part asks either for these or for other names")
+            raise UnfitError(f"{column.sql('spark')} is no row.NAME: a part asks either for these or for other names")
         return tuple(step.name for step in column.parts)
 
 
@@ -217,7 +213,7 @@ def _literal(expression: exp.Expr) -> Literal:
             return "bytes", bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2))
         case exp.Cast(this=exp.Literal() as text, to=exp.DataType() as to):
             return _typed(str(text.this), to, expression)
-    raise _UnfitError(_refused(value, "no constant"))
+    raise UnfitError(_refused(value, "no constant"))
 
 
 def _typed(text: str, to: exp.DataType, expression: exp.Expr) -> Literal:
@@ -228,11 +224,11 @@ def _typed(text: str, to: exp.DataType, expression: exp.Expr) -> Literal:
         if to.is_type("timestamp", "timestamptz"):
             moment = datetime.fromisoformat(text.strip().replace("UTC", "Z"))
             if moment.tzinfo is None:
-                raise _UnfitError(f"{expression.sql('spark')} has no zone: write a Z or an offset behind it")
+                raise UnfitError(f"{expression.sql('spark')} has no zone: write a Z or an offset behind it")
             elapsed = moment - _EPOCH
             return "timestamp", (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
     except ValueError:
-        raise _UnfitError(f"{expression.sql('spark')} is no date or time that there is") from None
+        raise UnfitError(f"{expression.sql('spark')} is no date or time that there is") from None
     if to.is_type("bigint", "smallint", "tinyint", "int", "double", "float", "decimal") and _NUMBER.fullmatch(text):
         return "number", text
-    raise _UnfitError(f"{expression.sql('spark')} is no constant of a type that a filter has")
+    raise UnfitError(f"{expression.sql('spark')} is no constant of a type that a filter has")

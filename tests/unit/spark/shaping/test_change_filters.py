@@ -215,6 +215,10 @@ def test_a_key_column_has_the_name_of_the_newest_definition() -> None:
     assert [one.record_id.offset for one in met_later.changes] == [0]
     assert len(met_later.dead_letters) == 2
 
+    filters = filters_of("land = 'DE'")
+    for delivered, passes in ((older[0], False), (newer, True), (older[0], True)):
+        assert bool(judged(filters, delivered).changes) is passes, "an earlier definition gets the later one's names"
+
 
 def test_the_documents_example_says_what_it_says_of_deletions() -> None:
     example, *_, route = re.findall(r"```toml\n(.*?)```", (ROOT / "docs" / "shaping.md").read_text("utf-8"), re.DOTALL)
