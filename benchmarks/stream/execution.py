@@ -100,7 +100,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=EXECUTIONS, action="append", help="one of the two executions")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--where", default="", help="a condition in Spark SQL on the changes of each table")
+    parser.add_argument("--where", default="", help="a condition on the changes of each table")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir(), "tailrace-execution"))
     return parser.parse_args()
 

@@ -373,7 +373,7 @@ class StreamRun:
 def new_checkpoint(token: int) -> str:
     """The name of a claim's next checkpoint, which none had before.
 
-    Tokens alone come again once the meta database is restored from a backup. A checkpoint that was found under one
+    Tokens alone are given again once the meta database is restored from a backup. A checkpoint that was found under one
     would say that changes are written which are not.
     """
     return f"{token}-{uuid4().hex}"

@@ -166,7 +166,7 @@ class FilesBatch(Batch):
         limits: FileLimits = FILE_LIMITS,
         driver: FilesOutlet | None = None,
     ) -> None:
-        """`driver`: it is told of the reach, and of the end; None in tasks, whose driver knows both."""
+        """`driver`: it hears of the reach, and of the end; None in tasks, whose driver knows both."""
         self._limits = limits
         self._store = store
         self._settings = settings

@@ -1,4 +1,4 @@
-"""A broker that takes requests and answers nothing: whoever asks for offsets is told so, and gets none."""
+"""A broker that takes requests and answers nothing: whoever asks for offsets gets an error, and none."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_what_is_read_otherwise_is_read_apart(other: dict[str, object]) -> None:
 
 
 def test_no_checkpoint_has_a_name_that_another_had() -> None:
-    """A process id comes again in a container, and a token once the meta database is restored."""
+    """A process id is given again in a container, and a token once the meta database is restored."""
     assert len({new_checkpoint() for _ in range(9)} | {run.new_checkpoint(3) for _ in range(9)}) == 18
 
 

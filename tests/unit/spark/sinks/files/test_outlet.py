@@ -110,7 +110,7 @@ CUTS: Mapping[str, Callable[[list[Piece], Piece], list[list[Piece]]]] = {
     "more behind it": lambda batch, more: [[*batch, more]],
     "less, and the rest": lambda batch, more: [[batch[0]], [batch[1], more]],
 }
-"""How a batch comes again, and what is behind it."""
+"""How a batch is redelivered, and what is behind it."""
 
 
 @pytest.mark.slow

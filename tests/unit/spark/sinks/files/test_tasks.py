@@ -57,7 +57,7 @@ def rows(*numbers: int, topic: Topic) -> Piece:
 
 @pytest.mark.promise("tasks.attempts")
 def test_two_attempts_at_a_partition_come_out_as_one(stored: StoredInTasks) -> None:
-    """A repeated task beside the one that Spark has given up, in the middle of its pieces; the batch comes again."""
+    """A repeated task beside the one that Spark has given up, in the middle of its pieces; the batch is redelivered."""
     sink, topic = sink_of(stored), Topic()
     first, second = rows(0, 3, 6, topic=topic), rows(9, 12, topic=topic)
     [partition] = shares_of([first, second])
