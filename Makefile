@@ -36,7 +36,7 @@ $(STAMP):
 	@touch $@
 
 $(VENV)/.runtime-$(HASH):
-	@tools/venv.sh $(VENV) spark
+	@tools/venv.sh $(VENV) spark,java
 	@touch $@
 
 demo: $(RUNTIME) ## Real Cassandra, Kafka and Spark here, a database follows (ARGS="--keep")

