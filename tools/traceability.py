@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-PAGES: Final = (
-    *(
-        f"guarantees/{name}.md"
-        for name in (
-            "delivery", "ordering", "failures", "schema-changes", "expiry", "truncation", "limits", "not-guaranteed"
-        )
-    ),
-    "comparison.md",
-)  # fmt: skip
-"""The pages of docs/ whose rows have a promise's name as their anchor."""
+PAGES: Final = ("guarantees.md", "comparison.md")
+"""The pages of docs/ that promise: a row of a table is a promise."""
 MARK: Final = "promise"
+CASES: Final = "tests/promises.toml"
+"""The cases of promises that have several, by the anchors of their rows."""
 _ROW: Final = re.compile(r'^\| <a id="([^"]+)"></a>(.*?) \|', re.MULTILINE)
 _HEAD: Final = """\
 # Traceability
@@ -49,6 +44,15 @@ that it breaks, the tests that must go red by it, and what their failure must sa
 
 
 @dataclass(frozen=True, slots=True)
+class Promise:
+    """A row: its anchor, its words, and the names of its cases, by which tests are marked."""
+
+    anchor: str
+    words: str
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MarkedTest:
     """A test function, or a class of tests; `file` is relative to the tree's root."""
 
@@ -58,9 +62,16 @@ class MarkedTest:
     promises: tuple[str, ...]
 
 
-def promised(root: Path) -> dict[str, list[tuple[str, str]]]:
-    """For each page, the names and the words of its promises, in order."""
-    return {page: _ROW.findall((root / "docs" / page).read_text(encoding="utf-8")) for page in PAGES}
+def promised(root: Path) -> dict[str, list[Promise]]:
+    """The promises of each page, in order. One without cases is its only case, under its anchor's name."""
+    cases = tomllib.loads((root / CASES).read_text(encoding="utf-8"))
+    return {
+        page: [
+            Promise(anchor, words, tuple(cases.get(anchor, [anchor])))
+            for anchor, words in _ROW.findall((root / "docs" / page).read_text(encoding="utf-8"))
+        ]
+        for page in PAGES
+    }
 
 
 @cache
@@ -104,13 +115,12 @@ def render(root: Path) -> str:
         for name in test.promises:
             shown.setdefault(name, []).append(test)
     parts = [_HEAD]
-    for page, rows in promised(root).items():
-        parts.append(f"## {page}\n\n| name | promise | tests |\n| --- | --- | --- |")
-        parts += [
-            f"| [`{name}`]({page}) | {words} | {', '.join(_shown(test) for test in shown.get(name, ()))} |"
-            for name, words in rows
-        ]
-        parts.append("")
+    for page, promises in promised(root).items():
+        parts.append(f"## {page}\n")
+        for promise in promises:
+            parts.append(f"**{promise.words}**\n\n| case | tests |\n| --- | --- |")
+            parts += [f"| `{name}` | {', '.join(map(_shown, shown.get(name, ())))} |" for name in promise.cases]
+            parts.append("")
     return "\n".join(parts)
 
 
@@ -118,4 +128,4 @@ def _shown(test: MarkedTest) -> str:
     return f"`{test.file}::{test.name}`{' (long)' if test.long else ''}"
 
 
-__all__ = ["MARK", "PAGES", "MarkedTest", "marked_tests", "promised", "render"]
+__all__ = ["CASES", "MARK", "PAGES", "MarkedTest", "Promise", "marked_tests", "promised", "render"]

@@ -1,8 +1,9 @@
-"""Every promise of docs/guarantees/, and every row of docs/comparison.md, has tests that are marked with its name."""
+"""Every case of docs/guarantees.md (tests/promises.toml), and every row of docs/comparison.md, has its tests."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,16 +13,8 @@ from tests.tools import tool
 
 PAGES: Final = tool("traceability").PAGES
 ROOT: Final = Path(__file__).resolve().parents[2]
-HEADINGS: Final = (
-    "Delivery",
-    "Ordering",
-    "Failure modes",
-    "Schema changes",
-    "Expiry",
-    "Truncation",
-    "Limits",
-    "What is not guaranteed",
-)
+MOST_PROMISES: Final = 50
+"""That people can still read."""
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +24,20 @@ def traceability() -> Any:
 
 @pytest.fixture(scope="module")
 def names(traceability: Any) -> list[str]:
-    """The name of every promise."""
-    return [name for rows in traceability.promised(ROOT).values() for name, _ in rows]
+    """The name of every case."""
+    return [name for rows in traceability.promised(ROOT).values() for promise in rows for name in promise.cases]
 
 
-def test_its_parts_are_those_that_operators_ask_for() -> None:
-    """A page each, in the order of the index."""
-    index = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
-    pages = re.findall(r"\| \[(.*?)\]\((guarantees/.*?)\)", index)
-    assert tuple(title for title, _ in pages) == HEADINGS
-    for title, page in pages:
-        assert (ROOT / "docs" / page).read_text(encoding="utf-8").startswith(f"# {title}\n")
-    assert tuple(page for _, page in pages) == tuple(page for page in PAGES if page.startswith("guarantees/"))
+def test_the_promises_are_few_sentences(traceability: Any) -> None:
+    promises = traceability.promised(ROOT)["guarantees.md"]
+    assert 30 < len(promises) <= MOST_PROMISES
+    assert [promise.words for promise in promises if re.search(r"[.;] ", promise.words)] == []
+    assert len({promise.anchor for promise in promises}) == len(promises)
+
+
+def test_cases_are_of_promises(traceability: Any) -> None:
+    anchors = {promise.anchor for promise in traceability.promised(ROOT)["guarantees.md"]}
+    assert tomllib.loads((ROOT / traceability.CASES).read_text("utf-8")).keys() == anchors
 
 
 def test_every_row_promises_under_a_name_of_its_own(traceability: Any, names: list[str]) -> None:

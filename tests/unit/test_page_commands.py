@@ -15,6 +15,7 @@ import typer.main
 
 from tailrace.cli.main import OWN, command_line
 from tailrace_common.settings import settings_from
+from tailrace_server.sql.parsing import parse
 from tests.pages.blocks import blocks, commands
 from tests.tools import tool
 
@@ -97,6 +98,12 @@ def test_the_settings_exist(page: Path, tmp_path: Path) -> None:
             tree = tomllib.loads(block.text)
             if "subscription" not in tree:
                 settings_from(with_secrets(tree, secret), f"{page.name}, line {block.line}")
+
+
+def test_the_statements_of_subscriptions_are_read() -> None:
+    page = (ROOT / "docs" / "subscriptions.md").read_text(encoding="utf-8")
+    [statements] = [block.text for block in blocks(page) if block.language == "sql"]
+    assert len(parse(statements)) > 5
 
 
 def test_a_wrong_option_command_and_setting_are_found() -> None:

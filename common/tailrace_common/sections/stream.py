@@ -50,7 +50,7 @@ class StreamSettings(Section):
     execution: Literal["auto", "driver", "executors"] = Field(
         default="auto",
         description='Who merges and writes a micro-batch: "executors", in a task for each Kafka partition; '
-        '"driver", quicker for small ones; "auto" chooses by size. docs/spark.md says which sinks can',
+        '"driver", quicker for small ones; "auto" chooses by size. docs/reference/merging.md says which sinks can',
     )
     tasks_per_core: Annotated[int, Field(ge=1)] = Field(
         default=1,

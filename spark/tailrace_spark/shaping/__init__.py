@@ -1,4 +1,4 @@
-"""Filters and masks of a stream's changes, before any sink (docs/shaping.md, docs/masks.md)."""
+"""Filters and masks of a stream's changes, before any sink (docs/shaping.md)."""
 
 from tailrace_spark.shaping.change_filters import Filters, TaskFilters
 from tailrace_spark.shaping.conditions import split_conditions

@@ -38,5 +38,5 @@ def test_every_test_exists() -> None:
         for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     named = set(re.findall(r"`(test_\w+)`", TEXT))
-    assert len(named) > 60
+    assert len(named) > 30
     assert named <= defined
