@@ -56,7 +56,7 @@ class LogTable:
 
 
 def log_table(table: Table, keyspace: str) -> LogTable:
-    """The log table of a definition (docs/stream-ids.md section 6; ScyllaDB's create_log_schema).
+    """The log table of a definition (docs/log-tables.md; ScyllaDB's create_log_schema).
 
     A multi-cell column is frozen there, a list as the map of its cells' time UUIDs. Raises UnsupportedError for
     counter tables and views, which ScyllaDB has no log of either, and for columns that are called as the log's own.

@@ -97,7 +97,7 @@ class _Part:
 def log_rows(update: Sequence[Delivered]) -> list[LogRow]:
     """The rows of all changes of one table update, in the order of their keys within each stream.
 
-    By write time and TTL, each written row of the table gives one row (docs/stream-ids.md section 6). Their order:
+    By write time and TTL, each written row of the table gives one row (docs/log-tables.md). Their order:
     the static row, inserts, updates, deletions of rows, ranges, the partition. A collection's deletion counts as
     written a microsecond later, as ScyllaDB has it, so that an overwrite is one row. `cdc$time` is the write time with
     62 bits of the update's digest. So copies of a mutation give the same rows, and two mutations different ones.
