@@ -87,7 +87,7 @@ contracts: $(STAMP) ## Every sink held to its contract and to the oracle, on its
 	nice -n 5 $(PYTEST) -q -m contract $(ARGS)
 
 docs: $(STAMP) ## The site of docs/ and of pages made from the code, into build/site: links and anchors checked, nothing loaded from elsewhere
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	$(BIN)/python tools/docs_site.py
 	@echo "Read it with: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
 
 bench: $(STAMP) ## Measure compiled code, beside others that do the same where there are any

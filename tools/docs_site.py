@@ -1,4 +1,4 @@
-"""Hooks of mkdocs for the site of docs/: anchors as on GitHub, whole folders in the navigation, links to sources.
+"""Builds the site of docs/ by Zensical, into build/site: `python tools/docs_site.py`, which `make docs` calls.
 
 Pages that are made from the code are in the site only.
 A link that leaves docs/ leads to a page that shows the file. One to a test or a directory becomes plain text.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
+import sys
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
-from pymdownx.slugs import slugify
 from reference import PAGES
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 DOCS: Final = ROOT / "docs"
+GATHERED: Final = ROOT / "build" / "site-pages"
+"""All pages of the site, as zensical.toml finds them."""
 SOURCES: Final = "sources"
 """The folder of the site that has files from outside of docs/."""
 ALWAYS: Final = ("CHANGELOG.md", "CONTRIBUTING.md")
@@ -27,54 +27,36 @@ _LINK: Final = re.compile(r"\[([^\]]*)\]\(([^)\s#]*)(#[^)\s]*)?\)")
 _LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".cql": "sql"}
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Anchors as GitHub makes them, which test_docs.py checks too; the pages of folders in the navigation."""
-    config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
-    if config.nav is not None:
-        config.nav = list(_expanded(config.nav))
-    return config
+def main() -> int:
+    """Gather the pages and build; Zensical's exit code, which is 1 for a link or an anchor that leads nowhere."""
+    shutil.rmtree(GATHERED, ignore_errors=True)
+    shutil.copytree(DOCS, GATHERED, ignore=shutil.ignore_patterns("*.json"))
+    for name, text in pages().items():
+        target = GATHERED / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(_led(name, text), "utf-8")
+    command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode  # noqa: S603 - our own arguments
 
 
-def _expanded(entries: list[Any]) -> Iterator[Any]:
-    """The navigation, each folder as the list of its pages; a folder without pages is left out."""
-    for entry in entries:
-        if isinstance(entry, dict):
-            ((title, target),) = entry.items()
-            if isinstance(target, list):
-                yield {title: list(_expanded(target))}
-            elif target.endswith("/"):
-                pages = sorted((DOCS / target).glob("*.md"), key=lambda page: (page.name != "README.md", page.name))
-                if pages:
-                    yield {title: [str(page.relative_to(DOCS)) for page in pages]}
-            else:
-                yield entry
-        else:
-            yield entry
-
-
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages made from the code, and one for each file outside of docs/ that a page links to or ALWAYS has."""
-    waiting = [(name, page()) for name, page in PAGES.items()]
-    for name, text in waiting:
-        files.append(File.generated(config, name, content=text))
-    waiting += [(page.relative_to(DOCS).as_posix(), page.read_text("utf-8")) for page in DOCS.rglob("*.md")]
-    waiting.append(("index.md", "".join(f"[{name}](../{name})" for name in ALWAYS)))
+def pages() -> dict[str, str]:
+    """Each page of the site: of docs/, made from the code, of ALWAYS, and of other files that a page links to."""
+    gathered = {page.relative_to(DOCS).as_posix(): page.read_text("utf-8") for page in DOCS.rglob("*.md")}
+    gathered |= {name: page() for name, page in PAGES.items()}
+    waiting = [*gathered.items(), ("index.md", "".join(f"[{name}](../{name})" for name in ALWAYS))]
     while waiting:
         source, text = waiting.pop()
         for match in _LINK.finditer(text):
             target = _target(source, match[2])
             path = None if target is None else _shown(target)
-            if path is not None and files.get_file_from_path(_page_of(path)) is None:
-                shown = _page_text(path)
-                files.append(File.generated(config, _page_of(path), content=shown))
-                waiting.append((_page_of(path), shown))
-    return files
+            if path is not None and _page_of(path) not in gathered:
+                gathered[_page_of(path)] = _page_text(path)
+                waiting.append((_page_of(path), gathered[_page_of(path)]))
+    return gathered
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links that leave docs/ to the pages of those files."""
-    del config, files
-    source = page.file.src_uri
+def _led(source: str, text: str) -> str:
+    """The text of a page, with links that leave docs/ to the pages of those files."""
 
     def led(match: re.Match[str]) -> str:
         target = _target(source, match[2])
@@ -91,7 +73,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         link = os.path.relpath(destination, PurePosixPath(source).parent)
         return f"[{match[1]}]({link}{match[3] or ''})"
 
-    return _LINK.sub(led, markdown)
+    return _LINK.sub(led, text)
 
 
 def _target(source: str, link: str) -> Path | None:
@@ -122,3 +104,7 @@ def _page_text(path: Path) -> str:
     if path.suffix == ".md":
         return text
     return f"# {path.name}\n\n```{_LANGUAGES.get(path.suffix, 'text')}\n{text}\n```\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
