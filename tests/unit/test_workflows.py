@@ -86,3 +86,25 @@ def test_wheels_are_built_for_what_the_recipe_says() -> None:
     assert recipe["build"] == ["cp311-*", "cp312-*", "cp313-*", "cp314-*"]
     entries = jobs(ROOT / ".github/workflows/release.yml")["wheels"]["strategy"]["matrix"]["include"]
     assert [entry["architecture"] for entry in entries] == ["x86_64", "aarch64"]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_digest(workflow: Path) -> None:
+    uses = re.findall(r"uses: (.*)", workflow.read_text(encoding="utf-8"))
+    assert [action for action in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", action)] == []
+
+
+def test_a_release_pushes_the_images_that_chart_and_compose_name() -> None:
+    dockerfile = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")
+    built = dict(re.findall(r"^# *docker build .*--target ([a-z]+) -t (\S+) \.$", dockerfile, re.MULTILINE))
+    values = yaml.safe_load((ROOT / "deploy/helm/tailrace/values.yaml").read_text(encoding="utf-8"))["images"]
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    composed = {service["image"] for service in services.values() if "build" in service}
+    assert built == {name: values[name] for name in built}
+    assert composed == set(built.values())
+    release = "\n".join(commands(ROOT / ".github/workflows/release.yml"))
+    assert "version=${GITHUB_REF_NAME#v}" in release
+    assert 'tailrace-$name:$version"' in release
+    assert set(built.values()) == {f"tailrace-{name}" for name in built}
+    chart = yaml.safe_load((ROOT / "deploy/helm/tailrace/Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == PYPROJECT["project"]["version"]  # as `images.tag` has it by default, without a v
