@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and which offset a time has: for readers that keep their own offsets."""
+"""Where partitions begin and end, which offset a time has, and topics' ids: for readers that keep their own offsets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # it
 
 from tailrace_common.kafka.admin import AdminConnection
 from tailrace_common.kafka.client import offset_of
+from tailrace_common.kafka.topic_states import TopicStates
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.topics import KafkaPartition
 
@@ -23,6 +24,7 @@ class StartOffsets:
     def __init__(self, config: Mapping[str, Scalar], *, timeout: float = _SECONDS) -> None:
         """`config` is librdkafka's; `timeout` is how long an answer may take, in seconds."""
         self._admin = AdminConnection(config)
+        self._states = TopicStates(config, timeout=timeout)
         self._timeout = timeout
 
     def partitions(self, pattern: str) -> list[KafkaPartition]:
@@ -53,6 +55,10 @@ class StartOffsets:
         ends = self.latest(partitions)
         offsets = self._offsets(partitions, spec)
         return {partition: offset if offset >= 0 else ends[partition] for partition, offset in offsets.items()}
+
+    def ids(self, topics: Collection[str]) -> dict[str, str]:
+        """As TopicStates says."""
+        return self._states.ids(topics)
 
     def _offsets(self, partitions: Collection[KafkaPartition], spec: Any) -> dict[KafkaPartition, int]:
         if not partitions:

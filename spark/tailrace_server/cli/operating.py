@@ -204,8 +204,8 @@ def reset(
 ) -> None:
     """Let a subscription read again from another place.
 
-    A merging sink comes out the same by what it is given again. One that keeps each change may skip, or repeat, what it
-    had: its page says which. Whoever runs it is fenced at once.
+    A merging sink comes out the same by what it is given again. One that keeps each change gets all of it once more.
+    Whoever runs it is fenced at once.
 
     With --snapshot its tables are read again from their first range. What was deleted from them stays in the sink,
     unless the log has the deletion.

@@ -13,13 +13,13 @@ import sqlalchemy as sa
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.clock import now
 from tailrace_server.meta.database import MetaDatabase, first
-from tailrace_server.meta.rows import subscription_of
+from tailrace_server.meta.rows import subscription_of, topics_json
 from tailrace_server.meta.tables import delivery, progress, snapshot_progress, subscribe, worker
 from tailrace_server.model.delivery import News
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.model.sharing import fair_share
-from tailrace_server.model.subscription import RUNNABLE, State, Subscription
+from tailrace_server.model.subscription import RUNNABLE, State, Subscription, Topics
 
 log = logging.getLogger("tailrace_server")
 _RUNNABLE: Final = [str(state) for state in RUNNABLE]
@@ -132,9 +132,16 @@ class Leases:
         return {(row["topic"], row["kafka_partition"]): row["next_offset"] for row in rows}
 
     def save(
-        self, claim: Claim, positions: Mapping[KafkaPartition, PartitionProgress], news: News | None = None
+        self,
+        claim: Claim,
+        positions: Mapping[KafkaPartition, PartitionProgress],
+        news: News | None = None,
+        topics: Topics | None = None,
     ) -> None:
-        """Keep how far a subscription is in its sink. Raises LostLeaseError where this worker may not say so."""
+        """Keep how far a subscription is in its sink, and of which topics.
+
+        Raises LostLeaseError where this worker may not say so.
+        """
         identity = claim.subscription.id
         with self._database.transaction() as connection:
             self._require(connection, claim)
@@ -151,6 +158,9 @@ class Leases:
                     connection.execute(sa.insert(progress).values({**key, **values}))
             if news is not None:
                 _keep_news(connection, identity, news)
+            if topics is not None:
+                update = sa.update(subscribe).where(subscribe.c.id == identity)
+                connection.execute(update.values(topics=topics_json(topics)))
 
     def snapshots(self, claim: Claim) -> str | None:
         """How far the snapshots are, as `save_snapshots` was given it; None before the first. Raises LostLeaseError."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tailrace_server.model.subscription import Shape, SinkSummary, Start, State, Subscription, TableName
+from tailrace_server.model.subscription import Shape, SinkSummary, Start, State, Subscription, TableName, Topics
 
 
 def subscription_of(row: sa.RowMapping) -> Subscription:
@@ -29,6 +29,7 @@ def subscription_of(row: sa.RowMapping) -> Subscription:
         lease_until=row["lease_until"],
         created=row["created"],
         left_out={} if row["left_out"] is None else json.loads(row["left_out"]),
+        topics=Topics() if row["topics"] is None else Topics(**json.loads(row["topics"])),
     )
 
 
@@ -48,12 +49,18 @@ def changeable(subscription: Subscription) -> dict[str, Any]:
         "token": subscription.token,
         "owner": subscription.owner,
         "lease_until": subscription.lease_until,
+        "topics": topics_json(subscription.topics),
     }
 
 
 def shape_json(shape: Shape) -> str:
     """A shape as JSON, which `subscription_of` reads."""
     return as_json({"where": shape.where, "columns": dict(shape.columns), "stream": dict(shape.stream)})
+
+
+def topics_json(topics: Topics) -> str:
+    """Topics as JSON, which `subscription_of` reads."""
+    return as_json({"ids": dict(topics.ids), "readings": dict(topics.readings)})
 
 
 def as_json(value: object) -> str:

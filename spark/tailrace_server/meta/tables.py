@@ -49,6 +49,8 @@ subscribe: Final = sa.Table(
     sa.Column("created", sa.BigInteger, nullable=False),
     # Tables that its worker goes without, as a JSON object of reasons by table; NULL: none.
     sa.Column("left_out", long_text()),
+    # The ids and readings of its topics, as JSON; NULL: nothing is known of them.
+    sa.Column("topics", long_text()),
     sa.UniqueConstraint("cluster", "keyspace_name", "table_name", "name", "ended", name="subscribe_name"),
     sqlite_autoincrement=True,  # an id that comes again would be another's name in sinks
 )

@@ -21,6 +21,8 @@ SNAPSHOT: Final = "snapshot"
 NEVER: Final = "never"
 INITIAL: Final = "initial"
 ONLY: Final = "only"
+ALL: Final = ""
+"""Stands for all topics that have no reading of their own, as tailrace_spark.source.readings has it."""
 
 
 class State(StrEnum):
@@ -118,6 +120,14 @@ class SinkSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """The topics that progress is of: Kafka's id of each, and their readings."""
+
+    ids: Mapping[str, str] = field(default_factory=dict)
+    readings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What a subscriber asks for. `settings` is the sink's section, with its secrets."""
 
@@ -154,6 +164,7 @@ class Subscription:
     created: int = 0
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Tables of a pattern that its worker goes without, with the reasons: filter or masks do not fit them."""
+    topics: Topics = Topics()
 
     @property
     def reference(self) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from tailrace_server.model.errors import ConflictError
 from tailrace_server.model.subscription import (
+    ALL,
     INITIAL,
     NEVER,
     SNAPSHOT,
@@ -16,6 +17,7 @@ from tailrace_server.model.subscription import (
     Start,
     State,
     Subscription,
+    Topics,
 )
 
 _TRANSACTIONS: Final = "transactions"
@@ -56,10 +58,11 @@ def altered(subscription: Subscription, sink: SinkSummary, shape: Shape) -> Subs
     return replace(new, revision=subscription.revision + 1)
 
 
-def restarted(subscription: Subscription, start: Start | None, *, snapshot: bool = False) -> Subscription:
+def restarted(subscription: Subscription, start: Start | None, reading: str, *, snapshot: bool = False) -> Subscription:
     """Read from another place, and the tables once more. Whoever runs it is fenced: its progress is no longer true.
 
-    Without `start` the log goes on where it is. One that took no snapshots takes one from now on.
+    `reading` is a name that no reading of it had. Without `start` the log goes on where it is, in the reading that it
+    has. One that took no snapshots takes one from now on.
     """
     _require_live(subscription, "reset")
     state = State.PAUSED if subscription.state is State.PAUSED else State.ACTIVE
@@ -67,7 +70,7 @@ def restarted(subscription: Subscription, start: Start | None, *, snapshot: bool
     if snapshot and subscription.snapshot == NEVER:
         shape = replace(shape, stream={**shape.stream, SNAPSHOT: INITIAL})
     new = replace(subscription, shape=shape, state=state, reason="", action="", attempts=0)
-    new = new if start is None else replace(new, start=start)
+    new = new if start is None else replace(new, start=start, topics=Topics(readings={ALL: reading}))
     return replace(
         new,
         revision=subscription.revision + 1,

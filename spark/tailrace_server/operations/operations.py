@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
+from uuid import uuid4
 
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
@@ -209,13 +210,13 @@ class DirectOperations:
         snapshot: bool = False,
     ) -> Answer:
         """As Operations says."""
+        restarted = partial(transitions.restarted, reading=uuid4().hex[:12], snapshot=snapshot)
         if snapshot:
             subscription = self._resolved(reference)
             require_snapshots(subscription.name, subscription.sink.type)
             if start is None and offsets is None:
-                restarted = partial(transitions.restarted, start=None, snapshot=True)
-                return self._changed(reference, "reset", restarted, snapshot=True)
-        restarted = partial(transitions.restarted, start=Start.parse(start or EARLIEST), snapshot=snapshot)
+                return self._changed(reference, "reset", partial(restarted, start=None), snapshot=True)
+        restarted = partial(restarted, start=Start.parse(start or EARLIEST))
         return self._changed(reference, "reset", restarted, offsets=offsets or {}, snapshot=snapshot)
 
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tailrace_schemas.errors import ServiceError
@@ -13,6 +14,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.delivery import Completeness, News
 from tailrace_server.model.progress import PartitionProgress
+from tailrace_server.model.subscription import Topics
 from tailrace_spark.job.lag import Ends
 from tailrace_spark.job.sharing import behind
 
@@ -44,19 +46,23 @@ class Keeper:
         self._letters_kept = 0
         self._unkept = False
         self._silent: tuple[float, str] | None = None
+        self._topics = claim.subscription.topics
         self.next: dict[KafkaPartition, int] = {}
         """The offsets at which the next batch begins."""
         self.behind = 0
         self.wrote_once = False
 
-    def begin(self, offsets: Mapping[KafkaPartition, int]) -> None:
+    def begin(self, offsets: Mapping[KafkaPartition, int], topics: Topics) -> None:
         """Begin at these, which are kept before anything is read. Raises LostLeaseError, ServiceError."""
-        self.next = dict(offsets)
+        self.next, self._topics = dict(offsets), topics
         self._save()
 
-    def wrote(self, end: Mapping[KafkaPartition, int]) -> None:
-        """A batch is in the sink. Where the meta database does not answer, a later batch or the worker keeps it."""
+    def wrote(self, end: Mapping[KafkaPartition, int], topics: Topics | None = None) -> None:
+        """A batch is in the sink, of these topics if they are others. Where the meta database does not answer, a later
+        batch or the worker keeps it."""
         self.next = dict(end)
+        if topics is not None:  # of a topic that is gone the id is needed still, to know another one of its name
+            self._topics = replace(topics, ids={**self._topics.ids, **topics.ids})
         self.wrote_once = self._unkept = True
         try:
             self._save()
@@ -76,7 +82,7 @@ class Keeper:
 
     def _save(self) -> None:
         with self._saving:
-            offsets, letters, wrote = dict(self.next), self._letters(), self._unkept
+            offsets, topics, letters, wrote = dict(self.next), self._topics, self._letters(), self._unkept
             asked = self._clock()
             ends = self._asked_ends(offsets, asked)
             self.behind = behind(offsets, ends)
@@ -87,7 +93,7 @@ class Keeper:
             complete = self._completeness.at(asked, offsets, ends)
             age = None if complete is None else self._clock() - complete
             news = News(wrote=wrote, letters=letters - self._letters_kept, complete_seconds=age)
-            self._leases.save(self._claim, progress, news)
+            self._leases.save(self._claim, progress, news, topics)
             self._letters_kept = letters
             self._unkept = self._unkept and self.next != offsets
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_server.model.subscription import EARLIEST, Subscription
+from tailrace_server.model.subscription import EARLIEST, Subscription, Topics
 
 Offsets = Mapping[KafkaPartition, int]
 
@@ -24,30 +25,34 @@ class Broker(Protocol):
 
     def at(self, partitions: Collection[KafkaPartition], milliseconds: int) -> Offsets: ...
 
+    def ids(self, topics: Collection[str]) -> Mapping[str, str]: ...
+
 
 def beginning(
     subscription: Subscription, stored: Offsets, broker: Broker, pattern: str, *, stops: bool
-) -> dict[KafkaPartition, int]:
-    """The offset at which each partition that there is begins to be read. `stored` is its progress.
+) -> tuple[Offsets, Topics]:
+    """The offset at which each partition that there is begins to be read, and their topics. `stored` is its progress.
 
     A partition without progress is read from its first record: its topic is newer. `stops` is
     stream.fail_on_data_loss: then DataLossError is raised where Kafka deleted what was not read, or the topic was made
     again. Raises ServiceError.
     """
     partitions = broker.partitions(pattern)
-    firsts = broker.earliest(partitions)
+    firsts, topics = broker.earliest(partitions), subscription.topics
+    ids = broker.ids({topic for topic, _ in partitions})
     if not stored:
-        return dict(_at_start(subscription, broker, partitions, firsts))
+        return _at_start(subscription, broker, partitions, firsts), replace(topics, ids=ids)
     ends = broker.latest(partitions)
+    again = {topic for topic, now in ids.items() if topics.ids.get(topic, now) != now}
+    again |= {partition[0] for partition in partitions if stored.get(partition, 0) > ends[partition]}
     offsets = {}
     for partition in partitions:
-        offset = stored.get(partition, firsts[partition])
-        if not firsts[partition] <= offset <= ends[partition]:
-            if stops:
-                raise DataLossError(_lost(subscription, partition, offset, firsts[partition], ends[partition]))
-            offset = firsts[partition]
-        offsets[partition] = offset
-    return offsets
+        offset, first = stored.get(partition, firsts[partition]), firsts[partition]
+        if stops and (partition[0] in again or offset < first):
+            raise DataLossError(_lost(subscription, partition, offset, first, again=partition[0] in again))
+        offsets[partition] = first if partition[0] in again else max(offset, first)
+    readings = {topic: name for topic, name in ids.items() if topic in again}
+    return offsets, Topics(ids={**topics.ids, **ids}, readings={**topics.readings, **readings})
 
 
 def _at_start(
@@ -59,13 +64,10 @@ def _at_start(
     return firsts if start.word == EARLIEST else broker.latest(partitions)
 
 
-def _lost(subscription: Subscription, partition: KafkaPartition, offset: int, first: int, end: int) -> str:
+def _lost(subscription: Subscription, partition: KafkaPartition, offset: int, first: int, *, again: bool) -> str:
     topic, index = partition
-    why = (
-        f"Kafka deleted its records {offset} to {first - 1} before they were read"
-        if offset < first
-        else f"it ends at {end}, and was read to {offset}: somebody made it again"
-    )
+    deleted = f"Kafka deleted its records {offset} to {first - 1} before they were read"
+    why = f"it was read to {offset}, and somebody made it again" if again else deleted
     return (
         f"topic {topic}, partition {index}: {why}. `tailrace reset {subscription.reference} --from earliest` reads "
         "what is left from its beginning; with stream.fail_on_data_loss = false that happens by itself"

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 from uuid import uuid4
@@ -22,7 +22,7 @@ from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.model.subscription import INITIAL, ONLY
+from tailrace_server.model.subscription import INITIAL, ONLY, Topics
 from tailrace_server.worker.failures import Failure, ended, uncopied, waiting
 from tailrace_server.worker.keeping import Keeper
 from tailrace_server.worker.positions import beginning, source_options
@@ -39,7 +39,7 @@ from tailrace_spark.job.lag import Ends
 from tailrace_spark.job.member import Member, can_share
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
-from tailrace_spark.job.progress import Target
+from tailrace_spark.job.progress import Progress, Target
 from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Standing
 from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
@@ -162,6 +162,7 @@ class StreamRun:
         self._keeper = Keeper(claim, leases, ends, lambda: self._metrics.dead_letters)
         self._unpublished: UnpublishedWatch | None = None
         self._notes: MetaNotes | None = None
+        self._beginning = Handover()
         self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"subscription {claim.subscription.reference}")
         self._thread.daemon = True
@@ -266,9 +267,9 @@ class StreamRun:
     def _in_turns(self, parts: Parts) -> None:
         """With others where there are any, else alone; until it is stopped."""
         if not (self._base.server.share_reading and parts.can_share):
-            self._alone(parts, Handover(), None)
+            self._alone(parts, self._beginning, None)
             return
-        key, handover = reading_key(parts.settings), Handover()
+        key, handover = reading_key(parts.settings), self._beginning
         self._readings.enter(key)
         try:
             if not parts.reads_tables:
@@ -305,11 +306,16 @@ class StreamRun:
         checkpoint = f"{self._folder()}/{new_checkpoint(self._claim.token)}"
         settings = parts.at(checkpoint)
         planned, target = PlannedOffsets(spark, checkpoint), parts.target
+
+        def wrote(batch: Progress) -> None:
+            now = stream.handover
+            self._keeper.wrote(planned.plan(batch.batch).end, Topics(ids=now.topic_ids, readings=now.readings))
+
         stream = Stream(
             spark, settings, parts.sink, stop=self._stop, metrics=self._metrics, location=target.location,
             store=target.store, name=target.name, source=source_options(self._keeper.next), notes=parts.notes,
-            on_batch=lambda batch: self._keeper.wrote(planned.plan(batch.batch).end), earlier=handover,
-            claim=parts.claim, leave=None if key is None else lambda: self._join(key, parts),
+            on_batch=wrote, earlier=handover, claim=parts.claim,
+            leave=None if key is None else lambda: self._join(key, parts),
         )  # fmt: skip
         stream.run()
         return stream.handover
@@ -330,7 +336,8 @@ class StreamRun:
         now = time.monotonic()
         standing = Standing() if now - began >= LONGEST_PAUSE_SECONDS else self._standing
         self._standing = standing.at_fault(now)
-        return Handover({**handover.topic_ids, **joined.reading.topic_ids}, member.kept)
+        topic_ids = {**handover.topic_ids, **joined.reading.topic_ids}
+        return replace(handover, topic_ids=topic_ids, kept=member.kept)
 
     def _fitting(self, settings: Settings, sink: Sink) -> Settings:
         """The settings without those tables of a pattern that filter or masks do not fit, which is kept for people.
@@ -355,9 +362,10 @@ class StreamRun:
         """Take the offsets to begin at, which are kept first: `latest` must be the same at the next take-over."""
         broker = StartOffsets(settings.kafka.reveal())
         subscription, stored = self._claim.subscription, self._leases.positions(self._claim)
-        stops = settings.stream.fail_on_data_loss
-        pattern = settings.stream.topics or ""
-        self._keeper.begin(beginning(subscription, stored, broker, pattern, stops=stops))
+        pattern, stops = settings.stream.topics or "", settings.stream.fail_on_data_loss
+        offsets, topics = beginning(subscription, stored, broker, pattern, stops=stops)
+        self._beginning = Handover(topics.ids, readings=topics.readings)
+        self._keeper.begin(offsets, topics)
         if not self._keeper.next:
             self._unpublished = UnpublishedWatch(
                 lambda: bool(broker.partitions(pattern)),

@@ -31,6 +31,7 @@ from tailrace_spark.shaping import newest, shape_of
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.kafka import reads_topic
+from tailrace_spark.source.readings import of_readings
 
 log = logging.getLogger("tailrace_spark")
 
@@ -78,7 +79,7 @@ class Member:
     ) -> None:
         self._spark = spark
         self._settings = settings
-        self._sink = sink
+        self._sink = of_readings(sink, earlier.readings)
         self._seat = seat
         self._stop = stop
         self._metrics = metrics

@@ -55,6 +55,7 @@ from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.snapshot.progress import Snapshots
 from tailrace_spark.source.dedupe import one_copy
 from tailrace_spark.source.kafka import read_messages, reads_topic, with_head
+from tailrace_spark.source.readings import of_readings
 from tailrace_spark.tasks.job import TaskRunner, TaskSettings
 from tailrace_spark.tasks.updates import update_reading
 
@@ -147,8 +148,9 @@ class Stream:
         self._ends = PartitionEnds(kafka)
         planned = PlannedOffsets(self._spark, checkpoint)
         self._watch = TopicWatch(
-            self._files, planned, TopicStates(kafka), stops=stops, wait=self._stop.wait, ids=self._earlier.topic_ids
+            self._files, planned, TopicStates(kafka), stops=stops, wait=self._stop.wait, earlier=self._earlier
         )
+        sink = of_readings(sink, self._watch.readings)
         self._losses = LossPolicy(self._watch, planned, self._metrics, checkpoint, stops=stops)
         reader = GenerationReader.open(kafka, internal_topic(prefix, Internal.GENERATIONS))
         self._generations = BatchGenerations(reader, BatchLog(self._files))
@@ -351,7 +353,7 @@ class Stream:
     def handover(self) -> Handover:
         """What a stream has to know that goes on from here with another checkpoint."""
         progress = None if self._sink_check is None else self._sink_check.kept
-        return Handover(self._watch.ids, progress)
+        return Handover(self._watch.ids, progress, dict(self._watch.readings))
 
     def _end(self, query: StreamingQuery) -> None:
         with self._writing, quiet_stop(self._spark):  # Spark would interrupt a batch that is being written

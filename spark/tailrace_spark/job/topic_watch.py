@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from tailrace_common.kafka import TopicState, TopicStates
 from tailrace_spark.job.checkpoint_files import Files
-from tailrace_spark.job.losses import RECREATED, TRIMMED, Loss, find_losses, left_of, moved, topics_of, without
+from tailrace_spark.job.handover import Handover
+from tailrace_spark.job.losses import TRIMMED, Loss, find_losses, left_of, moved, topics_of, without
 from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.job.offsets import Plan, PlannedOffsets
 
@@ -45,16 +46,18 @@ class TopicWatch:
         *,
         stops: bool,
         wait: Wait,
-        ids: Mapping[str, str] | None = None,
+        earlier: Handover,
     ) -> None:
-        """`ids` are those of topics that were read before this checkpoint was begun."""
+        """`earlier` is what went before this checkpoint."""
         self._files = files
         self._planned = planned
         self._states = states
         self._stops = stops
         self._wait = wait
         note: dict[str, Any] = decode_note(files.read(_NOTE) or "{}", _NOTE)
-        self._ids: dict[str, str] = {**(ids or {}), **note.get("ids", {})}
+        self._ids: dict[str, str] = {**earlier.topic_ids, **note.get("ids", {})}
+        self._gone: set[str] = set(note.get("gone", ()))
+        self.readings: dict[str, str] = {**earlier.readings, **note.get("readings", {})}
         self.stopped: dict[str, str] = note.get("stopped", {})
         self._offsets: dict[str, dict[str, int]] = note.get("offsets", {})
 
@@ -74,7 +77,7 @@ class TopicWatch:
         if changed:
             raise ChangedTopicsError(f"deleted, or created again: {', '.join(sorted(changed))}")
         if not ids.keys() <= self._ids.keys():
-            self._ids.update(ids)
+            self._know(ids)
             self._write()
 
     def settle(self) -> list[Loss]:
@@ -92,7 +95,7 @@ class TopicWatch:
         for loss in losses:
             changed = self._past(changed, loss, states)
         if losses or changed is not plan:
-            self._ids.update({topic: state.id for topic, state in states.items() if topic not in self.stopped})
+            self._know({topic: state.id for topic, state in states.items() if topic not in self.stopped})
             self._write()
             self._planned.replace(batch, changed)
         return losses
@@ -123,14 +126,7 @@ class TopicWatch:
             return without(plan, {loss.topic})
         if loss.why == TRIMMED:
             return moved(plan, starts)
-        self._ids.pop(loss.topic, None)
-        if loss.why == RECREATED:
-            log.warning(
-                "topic %s was created again and is read from its beginning. A sink that counts a topic's offsets "
-                "(Kafka, histories of Delta and Iceberg) skips those that it had. A files sink replaces the files that "
-                "have them. Give the stream another sink",
-                loss.topic,
-            )
+        self._leave(loss.topic)
         return without(plan, {loss.topic})
 
     def _read_on(self, plan: Plan, states: Mapping[str, TopicState]) -> Plan:
@@ -142,9 +138,21 @@ class TopicWatch:
             offsets = {(topic, int(partition)): offset for partition, offset in self._offsets.get(topic, {}).items()}
             if topic in states and states[topic].id == self._ids.get(topic):
                 plan = moved(plan, offsets)
-            self._ids.pop(topic, None)
+            else:
+                self._leave(topic)
         self.stopped, self._offsets = {}, {}
         return Plan(plan.start, plan.end)
+
+    def _leave(self, topic: str) -> None:
+        """A topic is gone: one of its name is another one."""
+        self._ids.pop(topic, None)
+        self._gone.add(topic)
+
+    def _know(self, ids: Mapping[str, str]) -> None:
+        """These are read now. One whose topic was gone has a reading of its own, by the id."""
+        self.readings.update({topic: name for topic, name in ids.items() if topic in self._gone})
+        self._gone -= ids.keys()
+        self._ids.update(ids)
 
     def _look(self, topics: Set[str]) -> dict[str, TopicState]:
         states = self._states.of(topics)
@@ -156,4 +164,6 @@ class TopicWatch:
         return states
 
     def _write(self) -> None:
-        self._files.write(_NOTE, encode_note(ids=self._ids, stopped=self.stopped, offsets=self._offsets))
+        stopped = {"stopped": self.stopped, "offsets": self._offsets}
+        note = encode_note(ids=self._ids, gone=sorted(self._gone), readings=self.readings, **stopped)
+        self._files.write(_NOTE, note)

@@ -13,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
 
 from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
@@ -20,6 +21,9 @@ from tailrace_schemas.errors import DataLossError, ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
+from tailrace_spark.sinks.protocol import ReachableSink
+from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess
@@ -48,7 +52,15 @@ class Ground:
         self.topic = self.feed.topic(LOST)
         self.url = f"sqlite:///{folder / 'sink.db'}"
         self.database = Database(self.url, sa.create_engine(self.url))
+        self.log: str | None = None
+        """Where the changes are logged, in place of the database."""
         self.feed.announce()
+
+    def sink(self) -> ReachableSink:
+        """One as a new process has it."""
+        if self.log is None:
+            return SqlSink(self.url)
+        return open_sink("log", DeltaSinkSettings(path=self.log), self.prefix)
 
     def insert(self, which: Table, *ids: int) -> None:
         self.feed.publish([Log(which).insert((number,), (), WRITTEN, v="v") for number in ids])
@@ -57,6 +69,11 @@ class Ground:
         name = f"shop_{which.name}"
         there = name in self.database.names()
         return {row[0] for row in self.database.select(f"SELECT id FROM {name}")} if there else set()
+
+    def logged(self, which: Table) -> list[int]:
+        """The ids of all changes of a table that the log has, in order."""
+        found = DeltaTable(f"{self.log}/shop.{which.name}").to_pyarrow_table(columns=["key"])
+        return sorted(key["id"] for key in found["key"].to_pylist())
 
     def settings(self, *, stops: bool) -> Settings:
         own = {"snapshot": "never", "checkpoint": str(self.folder / "checkpoint"), "fail_on_data_loss": stops}
@@ -94,7 +111,7 @@ class Running:
     """A stream in a thread of its own. What it raised is raised at the end."""
 
     def __init__(self, ground: Ground, *, stops: bool, once: bool = False) -> None:
-        self._stop, self._sink, self.metrics = threading.Event(), SqlSink(ground.url), StreamMetrics()
+        self._stop, self._sink, self.metrics = threading.Event(), ground.sink(), StreamMetrics()
         stream = Stream(ground.spark, ground.settings(stops=stops), self._sink, stop=self._stop, metrics=self.metrics)
         trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": "0 seconds"}
         self.error: Exception | None = None
@@ -174,6 +191,27 @@ def test_a_topic_created_again_is_read_from_its_beginning_where_losses_stop_noth
     assert ground.ids(LOST) == {*range(10), *range(100, 150)}
     assert ground.ids(OTHER) == {0, 1}
     assert ["was deleted and created again" in loss["words"] for loss in status["losses"]] == [True]
+
+
+@pytest.mark.promise("sinks.read-again")
+def test_a_log_of_changes_has_all_of_a_topic_that_was_created_again(ground: Ground, tmp_path: Path) -> None:
+    """Also of one that was missing for a while; and each change once."""
+    ground.log = str(tmp_path / "lake")
+    ground.drain(stops=False)
+    ground.delete()
+    ground.insert(OTHER, 1)
+    ground.drain(stops=False)
+    ground.create_again()
+    ground.insert(LOST, *range(100, 105))  # fewer than before
+    ground.drain(stops=False)
+    ground.delete()
+    ground.create_again()
+    ground.insert(LOST, *range(200, 220))
+    ground.drain(stops=False)
+    ground.insert(LOST, 300)
+    ground.drain(stops=False)
+    assert ground.logged(LOST) == [*range(10), *range(100, 105), *range(200, 220), 300]
+    assert ground.logged(OTHER) == [0, 1]
 
 
 @pytest.mark.promise("stream.lost-topics")

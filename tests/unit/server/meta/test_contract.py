@@ -23,8 +23,9 @@ from tailrace_server.meta.tables import metadata, subscribe
 from tailrace_server.model import transitions
 from tailrace_server.model.errors import ConflictError, LostLeaseError, UnknownSubscriptionError
 from tailrace_server.model.progress import PartitionProgress
-from tailrace_server.model.subscription import Shape, Start, State, Subscription
+from tailrace_server.model.subscription import Shape, Start, State, Subscription, Topics
 from tailrace_server.sealing import Sealer
+from tailrace_spark.source.readings import EVERY
 from tests.unit.server.requests import CLUSTER, SECRET, request
 
 WHO = "an operator"
@@ -319,7 +320,7 @@ def test_a_reset_fences_whoever_runs_it(subscriptions: Subscriptions, worker: Ne
     assert subscriptions.progress([one.id]) == {
         one.id: {("t", 0): PartitionProgress(7, 9), ("t", 1): PartitionProgress(1, None)}
     }
-    reset = partial(transitions.restarted, start=Start())
+    reset = partial(transitions.restarted, start=Start(), reading="second")
     subscriptions.change(one.id, "reset", WHO, reset, offsets={("t", 0): 3})
     with pytest.raises(LostLeaseError):
         leases.save(claim, {("t", 0): PartitionProgress(8)})
@@ -327,6 +328,21 @@ def test_a_reset_fences_whoever_runs_it(subscriptions: Subscriptions, worker: Ne
     assert leases.positions(again) == {("t", 0): 3}
     leases.save(again, {("t", 0): PartitionProgress(4, 5)})
     assert leases.positions(again) == {("t", 0): 4}
+    assert again.subscription.topics == Topics(readings={EVERY: "second"})
+
+
+TOPICS = Topics(ids={"t": "id"}, readings={"t": "another"})
+
+
+def test_topics_are_kept_with_progress(subscriptions: Subscriptions, worker: NewWorker) -> None:
+    [one] = made(subscriptions, "a")
+    leases = worker("w")
+    [claim] = leases.claim(1)
+    leases.save(claim, {("t", 0): PartitionProgress(1)}, topics=TOPICS)
+    leases.save(claim, {("t", 0): PartitionProgress(2)})
+    assert subscriptions.get(one.id).topics == TOPICS
+    subscriptions.change(one.id, "pause", WHO, transitions.paused)
+    assert subscriptions.get(one.id).topics == TOPICS
 
 
 def test_a_failure_is_reported_and_an_operators_state_wins(subscriptions: Subscriptions, worker: NewWorker) -> None:

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from tailrace_server.model import transitions
 from tailrace_server.model.errors import ConflictError
-from tailrace_server.model.subscription import INITIAL, ONLY, SNAPSHOT, Shape, SinkSummary, Start, State, Subscription
+from tailrace_server.model.subscription import (
+    INITIAL,
+    ONLY,
+    SNAPSHOT,
+    Shape,
+    SinkSummary,
+    Start,
+    State,
+    Subscription,
+    Topics,
+)
+from tailrace_spark.source.readings import EVERY
 from tests.unit.server.requests import subscription
 
 SINK = SinkSummary(type="sql", target="elsewhere")
@@ -18,7 +29,7 @@ OPERATIONS: dict[str, transitions.Transition] = {
     "pause": transitions.paused,
     "resume": transitions.resumed,
     "alter": partial(transitions.altered, sink=SINK, shape=Shape(where="id > 1")),
-    "reset": partial(transitions.restarted, start=Start("latest")),
+    "reset": partial(transitions.restarted, start=Start("latest"), reading="again"),
     "cancel": transitions.cancelled,
 }
 # The state behind each operation, by the state before it; - is refused.
@@ -57,15 +68,23 @@ def test_what_runs_is_run_again_with_what_was_altered() -> None:
     altered = transitions.altered(one, SINK, Shape(columns={"a": "mask"}))
     assert (altered.revision, altered.owner, altered.token) == (1, "w", 3)
     assert altered.shape.columns == {"a": "mask"}
-    reset = transitions.restarted(one, Start("latest"))
+    reset = transitions.restarted(one, Start("latest"), "first")
     assert (reset.revision, reset.owner, reset.token, reset.lease_until) == (1, None, 4, None)
 
 
+@pytest.mark.promise("sinks.read-again")
+def test_what_is_read_again_is_another_reading() -> None:
+    """A log that goes on where it is stays in its reading."""
+    one = subscription(topics=Topics(ids={"t": "id"}, readings={"t": "of it"}))
+    assert transitions.restarted(one, None, "new", snapshot=True).topics == one.topics
+    assert transitions.restarted(one, Start(), "new", snapshot=True).topics == Topics(readings={EVERY: "new"})
+
+
 def test_a_reset_with_a_snapshot_makes_one_take_snapshots() -> None:
-    reset = transitions.restarted(subscription(start=Start("latest")), None, snapshot=True)
+    reset = transitions.restarted(subscription(start=Start("latest")), None, "", snapshot=True)
     assert (reset.snapshot, reset.start, reset.token) == (INITIAL, Start("latest"), 1)
     alone = subscription(shape=Shape(stream={SNAPSHOT: ONLY, "trigger_seconds": 5}))
-    assert transitions.restarted(alone, None, snapshot=True).shape == alone.shape
+    assert transitions.restarted(alone, None, "", snapshot=True).shape == alone.shape
 
 
 def test_one_that_is_done_is_reset_or_altered() -> None:
@@ -75,7 +94,7 @@ def test_one_that_is_done_is_reset_or_altered() -> None:
             operation(done)
     following = transitions.altered(done, SINK, Shape(stream={SNAPSHOT: INITIAL}))
     assert (following.state, following.snapshot) == (State.ACTIVE, INITIAL)
-    assert transitions.restarted(done, None, snapshot=True).state is State.ACTIVE
+    assert transitions.restarted(done, None, "", snapshot=True).state is State.ACTIVE
     assert transitions.cancelled(done).state is State.CANCELLED
 
 

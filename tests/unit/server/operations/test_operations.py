@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tailrace_common.settings import Settings
@@ -19,6 +21,7 @@ from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration, DirectOperations
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot
 from tailrace_spark.snapshot.ranges import TokenRange
+from tailrace_spark.source.readings import EVERY
 
 URL = "sqlite:///orders.db"
 
@@ -72,6 +75,21 @@ def test_a_reset_sets_offsets_or_a_start(operations: DirectOperations) -> None:
     operations.reset("warehouse", "2026-05-01", None)
     details = operations.details("warehouse")
     assert (details["partitions"], details["start"]) == ([], "2026-05-01T00:00:00.000+00:00")
+
+
+@pytest.mark.promise("sinks.read-again")
+def test_each_reset_is_a_reading_that_was_not_before(
+    operations: DirectOperations, subscriptions: Subscriptions
+) -> None:
+    answer, _ = operations.subscribe(ask())
+    readings = [subscriptions.get(answer["id"]).topics.readings]
+    for ask_again in (partial(operations.reset, start="earliest"), partial(operations.reset, offsets={("t", 0): 5})):
+        ask_again("warehouse")
+        readings.append(subscriptions.get(answer["id"]).topics.readings)
+    operations.reset("warehouse", snapshot=True)
+    assert subscriptions.get(answer["id"]).topics.readings == readings[-1]
+    assert readings[0] == {}
+    assert len({reading[EVERY] for reading in readings[1:]}) == len(readings) - 1
 
 
 @pytest.mark.promise("subscription.snapshot")

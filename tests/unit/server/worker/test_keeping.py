@@ -13,6 +13,7 @@ from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.delivery import Delivery
+from tailrace_server.model.subscription import Topics
 from tailrace_server.sealing import Sealer
 from tailrace_server.worker.keeping import Keeper
 from tests.unit.server.requests import CLUSTER, request
@@ -30,7 +31,7 @@ class Site:
         [claim] = leases.claim(1)
         self.now, self.end, self.letters, self.answers = 1000.0, 10, 0, True
         self.keeper = Keeper(claim, leases, self._ends, lambda: self.letters, lambda: self.now)
-        self.keeper.begin({A: 0})
+        self.keeper.begin({A: 0}, Topics(ids={"t": "1"}))
 
     def _ends(self, partitions: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         if not self.answers:
@@ -53,6 +54,14 @@ def site(tmp_path: Path) -> Iterator[Site]:
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
         yield Site(database, tmp_path / "server.key")
+
+
+def test_the_topics_of_what_is_written_are_kept(site: Site) -> None:
+    """Of one that is gone the id stays, by which another one of its name is known."""
+    assert site.subscriptions.get(site.id).topics == Topics(ids={"t": "1"})
+    site.keeper.wrote({A: 10}, Topics(ids={"new": "2"}, readings={"new": "2"}))
+    site.keeper.wrote({A: 11})
+    assert site.subscriptions.get(site.id).topics == Topics(ids={"t": "1", "new": "2"}, readings={"new": "2"})
 
 
 def test_lag_in_seconds_grows_with_what_is_not_written_alone(site: Site) -> None:

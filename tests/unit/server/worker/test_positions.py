@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from uuid import UUID
 
 import pytest
 
 from tailrace_schemas.errors import DataLossError
 from tailrace_schemas.topics import KafkaPartition, table_topic
-from tailrace_server.model.subscription import Start, TableName
+from tailrace_server.model.subscription import Start, TableName, Topics
 from tailrace_server.worker.positions import Offsets, beginning, source_options
 from tailrace_server.worker.settings import topics_pattern
 from tests.unit.server.requests import subscription
 
 A, B, NEW = ("t", 0), ("t", 1), ("new", 0)
+AGAIN = {"t": "id of t"}
 
 
 class Broker:
@@ -37,6 +38,9 @@ class Broker:
     def at(self, partitions: Collection[KafkaPartition], milliseconds: int) -> Offsets:
         return dict.fromkeys(partitions, milliseconds)
 
+    def ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {topic: f"id of {topic}" for topic in topics}
+
 
 BROKER = Broker({A: (5, 90), B: (0, 10), NEW: (2, 3), ("other", 0): (0, 1)})
 
@@ -52,21 +56,37 @@ BROKER = Broker({A: (5, 90), B: (0, 10), NEW: (2, 3), ("other", 0): (0, 1)})
     ],
 )
 def test_where_it_begins(start: Start, stored: dict[KafkaPartition, int], expected: dict[KafkaPartition, int]) -> None:
-    assert beginning(subscription(start=start), stored, BROKER, "t|new", stops=True) == expected
+    of = subscription(start=start, topics=Topics(ids={"gone": "g"}, readings={"": "r"}))
+    offsets, topics = beginning(of, stored, BROKER, "t|new", stops=True)
+    assert offsets == expected
+    assert topics.ids.items() >= {"t": "id of t", "new": "id of new"}.items()
+    assert topics.readings == {"": "r"}
 
 
 @pytest.mark.parametrize(
-    ("stored", "words"),
+    ("stored", "read", "words", "readings"),
     [
-        ({A: 3}, r"topic t, partition 0: Kafka deleted its records 3 to 4 .* `tailrace reset shop.orders/w"),
-        ({B: 11}, "topic t, partition 1: it ends at 10, and was read to 11: somebody made it again"),
+        (
+            {A: 3},
+            "id of t",
+            r"topic t, partition 0: Kafka deleted its records 3 to 4 .*`tailrace reset shop.orders/w",
+            {},
+        ),
+        ({A: 7, B: 11}, "id of t", "t, partition 0: it was read to 7, and somebody made it again", AGAIN),
+        ({A: 7, B: 8}, "another", "t, partition 0: it was read to 7, and somebody made it again", AGAIN),
     ],
 )
 @pytest.mark.promise("subscription.losses")
-def test_what_kafka_lost_is_said_or_read_past(stored: dict[KafkaPartition, int], words: str) -> None:
+def test_what_kafka_lost_is_said_or_read_past(
+    stored: dict[KafkaPartition, int], read: str, words: str, readings: dict[str, str]
+) -> None:
+    """Of a topic that was made again all partitions are read from their beginning, as another reading."""
+    of = subscription(topics=Topics(ids={"t": read, "gone": "g"}))
     with pytest.raises(DataLossError, match=words):
-        beginning(subscription(), stored, BROKER, "t", stops=True)
-    assert beginning(subscription(), stored, BROKER, "t", stops=False) == {A: 5, B: 0}
+        beginning(of, stored, BROKER, "t", stops=True)
+    offsets, topics = beginning(of, stored, BROKER, "t", stops=False)
+    assert offsets == {A: 5, B: 0}
+    assert topics == Topics(ids={"t": "id of t", "gone": "g"}, readings=readings)
 
 
 def test_sparks_options_begin_there() -> None:

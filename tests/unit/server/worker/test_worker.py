@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -286,7 +287,8 @@ def test_one_that_is_done_with_its_snapshot_is_run_no_more(site: Site) -> None:
     worker.beat()
     assert (site.state(identity), len(site.runs["w"])) == (("done", None), 1)
     assert site.subscriptions.get(identity).reason == "shop.totals: it has counters"
-    site.subscriptions.change(identity, "reset", "test", lambda one: transitions.restarted(one, None, snapshot=True))
+    again = partial(transitions.restarted, start=None, reading="", snapshot=True)
+    site.subscriptions.change(identity, "reset", "test", again)
     worker.beat()
     assert (site.state(identity), len(site.runs["w"])) == (("active", "w"), 2)
 
@@ -333,7 +335,7 @@ def test_a_last_batch_that_takes_long_holds_up_no_other_subscription(site: Site)
 def test_what_another_one_has_is_stopped(site: Site) -> None:
     [identity], worker = site.subscribe("a"), site.worker("w")
     worker.beat()
-    site.subscriptions.change(identity, "reset", "test", lambda one: transitions.restarted(one, one.start))
+    site.subscriptions.change(identity, "reset", "test", lambda one: transitions.restarted(one, one.start, "again"))
     [other] = Leases(site.database, CLUSTER, "other", LEASE).claim(1)
     worker.beat()
     [run] = site.runs["w"]

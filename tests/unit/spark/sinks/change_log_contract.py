@@ -25,6 +25,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.source.readings import EVERY, of_readings
 from tests.held import Record, hold
 from tests.properties import examples
 from tests.support.shop import ORDERS, one_change
@@ -305,6 +306,24 @@ class ChangeLogContract:
         assert changes_of(once(records), PLAIN) == delivered_by(*first, *second, *third)
         if outside.exactly_once:
             assert len(records) == len(once(records))
+
+    @pytest.mark.promise("sinks.read-again")
+    def test_what_another_reading_brings_goes_out_again(self, stores: Callable[[], Outside]) -> None:
+        """Once for each reading, at places of its own, and so do dead letters."""
+        outside, topic, log = stores(), Topic(), Log(PLAIN)
+        piece = topic.piece(*(log.insert((number,), (), number, v="x") for number in range(4)), letters=1)
+        readings: dict[str, str] = {}
+        for name in ("", "one", "one", "two"):
+            readings[EVERY] = name
+            with closing(outside.open()) as sink:
+                of_readings(sink, readings).write([piece])
+        records, letters = outside.records(), outside.dead_letters()
+        topics = [topic.name, f"{topic.name}@one", f"{topic.name}@two"]
+        places = {place_of(record) for record in records}
+        assert places == {(name, *place[1:]) for name in topics for place in delivered_by(piece)}
+        assert sorted(letter["topic"] for letter in once(letters)) == topics
+        if outside.exactly_once:
+            assert (len(records), len(letters)) == (len(places), len(topics))
 
     @pytest.mark.slow
     def test_nothing_is_lost_by_a_crash_between_any_two_steps(self, stores: Callable[[], Outside]) -> None:
