@@ -19,12 +19,14 @@ from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import FencedError, SettingsError
+from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.table_faults import TableRefusedError
 from tests.held import jar_version
 from tests.integration.topics import Dying, Topics
 from tests.unit.spark.cassandra import Log, source
@@ -246,6 +248,24 @@ def test_debeziums_events_end_in_the_rows_of_the_source(kafka: LocalKafka, prefi
     engine.dispose()
     assert sorted(rows.values(), key=repr) == sorted(wanted, key=repr)
     assert sum(record.value is None for _, record in found) == 3
+
+
+@pytest.mark.promise("subscription.targets")
+def test_no_topic_below_the_prefix_of_agents_is_written(kafka: LocalKafka, prefix: str) -> None:
+    """Theirs are found in the Kafka itself: its address may be spelled otherwise, and the prefix another cluster's."""
+    config: Config = {"bootstrap.servers": kafka.bootstrap.replace("127.0.0.1", "localhost")}
+    agents = f"other.{prefix}"
+    TopicMaker(config).ensure(internal_topic(agents, Internal.SCHEMAS), 1, {})
+    target = KafkaTarget(
+        name="out", prefix=prefix, topic=f"{agents}.{{keyspace}}.{{table}}", dead_letters=f"{prefix}-letters",
+        partitions=1,
+    )  # fmt: skip
+    with closing(KafkaOutlet(config, target)) as outlet:
+        for _ in range(2):
+            with pytest.raises(TableRefusedError, match=f"is below {agents}, the prefix of agents"):
+                outlet.partitions(f"{agents}.shop.orders")
+        assert outlet.partitions(f"{prefix}-out.shop.orders") == 1
+    assert f"{agents}.shop.orders" not in TopicMaker(config).partitions()
 
 
 def test_images_that_make_a_record_too_large_are_left_out(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:

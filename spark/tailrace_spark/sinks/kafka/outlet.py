@@ -16,7 +16,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import RefusedError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
-from tailrace_schemas.topics import KafkaPartition, topic_component
+from tailrace_schemas.topics import Internal, KafkaPartition, topic_component
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.routes import Route, RouteError
@@ -182,14 +182,27 @@ class KafkaOutlet:
     def partitions(self, topic: str) -> int:
         """How many partitions a table's topic has; made if it is missing.
 
-        Raises TableRefusedError where Kafka has no such topic or takes no records for it; SettingsError, ServiceError.
+        Raises TableRefusedError where Kafka has no such topic or takes no records for it, or it is among those of
+        agents; SettingsError, ServiceError.
         """
         self._refusals.check(topic)
         try:
+            if topic not in self._counts:
+                self._require_nobodys(topic)
             return self._ensure(topic, self.target.partitions, _KEPT)
         except InvalidTopicError as error:
             self._refusals.note(topic, error)
             raise TableRefusedError(str(error)) from error
+
+    def _require_nobodys(self, topic: str) -> None:
+        """Refuse what is below the prefix of agents that publish into this Kafka, whatever its address is here."""
+        existing, steps = self._topics.partitions(), topic.split(".")
+        for prefix in (".".join(steps[:count]) for count in range(1, len(steps))):
+            if any(f"{prefix}.{internal}" in existing for internal in (Internal.OFFSETS, Internal.SCHEMAS)):
+                raise InvalidTopicError(
+                    f"topic {topic} is below {prefix}, the prefix of agents that publish into this Kafka, and would be "
+                    f"taken for theirs. Let sink.{self.target.name}.topic begin otherwise"
+                )
 
     def topics_of(self, change: Change) -> list[str]:
         """The topics of a change: of a truncation, where values of keys name topics, all that its table has by now.
