@@ -196,9 +196,17 @@ def _float_key(value: float) -> tuple[bool, float]:
 
 
 def _pattern(like: str) -> re.Pattern[str]:
-    """A pattern of LIKE: % for any text, _ for a character, and a backslash before what stands for itself."""
-    parts: list[str] = []
-    # Many % in a row are one: each alone would be tried at every place.
-    for escaped, sign in re.findall(r"\\(.)|(.)", re.sub(r"(?<!\\)%+", "%", like), re.DOTALL):
-        parts.append(re.escape(escaped) if escaped else {"%": ".*", "_": "."}.get(sign) or re.escape(sign))
-    return re.compile("".join(parts), re.DOTALL)
+    """A pattern of LIKE: % for any text, _ for a character, and a backslash before what stands for itself.
+
+    It goes back at no letter, whoever has written it: each % but the last stands for as little as lets the next fit.
+    """
+    parts = [""]
+    for escaped, sign in re.findall(r"\\(.)|(.)", like, re.DOTALL):
+        if sign == "%":
+            parts.append("")
+        else:
+            parts[-1] += re.escape(escaped) if escaped else "." if sign == "_" else re.escape(sign)
+    first, *later = parts
+    if later:
+        first += "".join(f"(?>.*?{letters})" for letters in later[:-1] if letters) + f".*{later[-1]}"
+    return re.compile(first, re.DOTALL)

@@ -67,6 +67,10 @@ def holds(where: str, of: Table = TABLE, **values: Any) -> bool:
         ("row.who = '6F9619FF-8B86-D011-B42D-00C04FC964FF'", {"who": "6f9619ff-8b86-d011-b42d-00c04fc964ff"}, True),
         ("row.`My Col` = 1 AND ROW.OK", {"My Col": 1, "ok": True}, True),
         ("7L > row.total AND row.total IS NOT NULL", {"total": 6}, True),
+        ("row.name LIKE '%a_%%a'", {"name": "xabba"}, True),
+        ("row.name LIKE '%a_%%a'", {"name": "xabb"}, False),
+        # Where what does not fit is tried again letter by letter, this takes years.
+        (f"row.name LIKE '{'%a' * 60}b'", {"name": "a" * 1000}, False),
     ],
 )
 def test_a_row_matches_where_its_values_make_it_true(where: str, values: dict[str, Any], result: bool) -> None:
