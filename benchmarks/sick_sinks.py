@@ -20,7 +20,7 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import sqlalchemy as sa
@@ -36,7 +36,7 @@ from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import DirectOperations
 
 _SHARED: Final = "share_reading=true"
-Sinks = dict[str, dict[str, Any]]
+Sinks = dict[str, dict[str, str]]
 """Settings of sinks by the name of their subscriber."""
 
 
@@ -113,13 +113,13 @@ def _measured(bootstrap: str, place: Path, healthy: int, sick: Sinks, given: arg
     place.mkdir(parents=True)
     prefix = f"sick{uuid4().hex[:8]}"
     writer = Writer(bootstrap, prefix)
-    config = configured(bootstrap, prefix, place, given.trigger, given.set)
     sinks = sick | {f"s{n}": {"type": "sql", "url": f"sqlite:///{place}/sink-{n}.db"} for n in range(healthy)}
+    config = configured(bootstrap, prefix, place, given.trigger, given.set, sinks)
     settings = load_settings(config, {})
     with opened(settings) as (_, subscriptions):
         operations = DirectOperations(subscriptions, settings, "benchmark")
-        for name, sink in sinks.items():
-            operations.subscribe(Asked(table=TABLE, name=name, sink=sink), check=False)
+        for name in sinks:
+            operations.subscribe(Asked(table=TABLE, name=name, target=name), check=False)
         engine = sa.create_engine(f"sqlite:///{place}/meta.db")
         watch = Watch(bootstrap, f"{prefix}.{TABLE}", engine, without=_ids(engine, sick))
         writer.write(200)

@@ -82,12 +82,13 @@ def _measured(bootstrap: str, place: Path, count: int, given: argparse.Namespace
     place.mkdir(parents=True)
     prefix = f"subs{uuid4().hex[:8]}"
     writer = Writer(bootstrap, prefix)
-    config = configured(bootstrap, prefix, place, given.trigger, given.set)
-    with opened(load_settings(config, {})) as (_, subscriptions):
-        operations = DirectOperations(subscriptions, load_settings(config, {}), "benchmark")
-        for number in range(count):
-            sink = {"type": "sql", "url": f"sqlite:///{place}/sink-{number}.db"}
-            operations.subscribe(Asked(table=TABLE, name=f"s{number}", sink=sink), check=False)
+    sinks = {f"s{number}": {"type": "sql", "url": f"sqlite:///{place}/sink-{number}.db"} for number in range(count)}
+    config = configured(bootstrap, prefix, place, given.trigger, given.set, sinks)
+    settings = load_settings(config, {})
+    with opened(settings) as (_, subscriptions):
+        operations = DirectOperations(subscriptions, settings, "benchmark")
+        for name in sinks:
+            operations.subscribe(Asked(table=TABLE, name=name, target=name), check=False)
     engine = sa.create_engine(f"sqlite:///{place}/meta.db")
     watch = Watch(bootstrap, f"{prefix}.{TABLE}", engine)
     writer.write(200)

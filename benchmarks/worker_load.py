@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,16 +201,30 @@ def until(worker: Worker, condition: Callable[[], bool]) -> None:
         time.sleep(LOOK_SECONDS / 2)
 
 
-def configured(bootstrap: str, prefix: str, place: Path, trigger: float, more: Collection[str]) -> Path:
-    """A settings file below `place`. `trigger` is stream.trigger_seconds, `more` are NAME=VALUE of [server]."""
+def configured(
+    bootstrap: str,
+    prefix: str,
+    place: Path,
+    trigger: float,
+    more: Collection[str],
+    sinks: Mapping[str, Mapping[str, str]],
+) -> Path:
+    """A settings file below `place` with these sinks, by name.
+
+    `trigger` is stream.trigger_seconds, `more` are NAME=VALUE of [server].
+    """
     config = place / "tailrace.toml"
     lines = "".join(f"{line.partition('=')[0]} = {line.partition('=')[2]}\n" for line in more)
+    targets = "".join(
+        f"[sink.{name}]\n" + "".join(f'{option} = "{value}"\n' for option, value in sink.items())
+        for name, sink in sinks.items()
+    )
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
         f'[server]\nurl = "sqlite:///{place}/meta.db"\nkey_file = "{place}/server.key"\n'
         f'checkpoints = "{place}/checkpoints"\nsnapshot = "never"\nmost_subscriptions = 500\n{lines}'
         f"[stream]\ntrigger_seconds = {trigger}\n"
-        '[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "2g"\n',
+        f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "2g"\n{targets}',
         encoding="utf-8",
     )
     return config

@@ -26,8 +26,8 @@ class ServerSettings(Section):
     )
     key_file: Path = Field(
         default=Path("tailrace-server.key"),
-        description="File with the keys that seal the secrets of sinks, the same for every server. It is made with "
-        "the first subscription",
+        description="File with the key that seals the sessions of the page, the same for every server. It is made "
+        "when somebody opens the page first",
     )
     checkpoints: str = Field(
         default="tailrace-checkpoints",
@@ -51,12 +51,6 @@ class ServerSettings(Section):
         description='What new subscriptions do that do not say so. "initial" reads the rows that the tables have, by '
         '[cluster] and [snapshot], and follows the log meanwhile. "never" follows the log alone',
     )
-    targets: tuple[str, ...] = Field(
-        default=(),
-        examples=[["postgresql://warehouse/*"]],
-        description="Where sinks may write: patterns with * of what `tailrace subscriptions` shows as target. Empty: "
-        "anywhere that workers reach",
-    )
     address: ListenAddress = Field(default="127.0.0.1", description="Host name or IP address of the HTTP API")
     port: Port = Field(default=SERVER_PORT, description="Its port")
     authentication: bool = Field(
@@ -67,6 +61,12 @@ class ServerSettings(Section):
     )
     tls_key_file: Path | None = Field(
         default=None, examples=["/etc/tailrace/server-key.pem"], description="Its private key, PEM"
+    )
+    proxies: tuple[str, ...] = Field(
+        default=(),
+        examples=[["127.0.0.1", "10.0.0.0/8"]],
+        description="Addresses and networks of proxies in front of the HTTP API: what their X-Forwarded-For and "
+        "X-Forwarded-Proto say of a caller counts. Empty: nobody's does",
     )
     most_body_bytes: Positive = Field(default=1 << 20, description="Largest request that the HTTP API reads")
     requests_per_second: Annotated[float, Field(gt=0)] = Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -37,6 +38,10 @@ class SinkSettings(Section):
     """Where a stream writes. The section of each type is in the package of its store, as an entry point of
     `tailrace.sinks` in pyproject.toml names it."""
 
+    by_subscription: ClassVar[frozenset[str]] = frozenset()
+    """The settings that a subscription may set itself: names within the store that no other program's things have,
+    and sizes. Whoever may subscribe reaches nothing else by them."""
+
     type: str = Field(examples=["sql"], description="What kind of sink this is")
 
     @property
@@ -48,6 +53,10 @@ class SinkSettings(Section):
     def identity(self) -> str:
         """What tells its store from others; not to be shown, as it may have a token."""
         return self.location
+
+    def for_subscription(self, name: str) -> Self:  # noqa: ARG002
+        """As one of several subscriptions into this target has it, by its sink's name."""
+        return self
 
     @property
     def routed_by(self) -> Mapping[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ OperationsFor = Callable[[str], Operations]
 
 PREFIX: Final = "/v1"
 ANYBODY: Final = "anybody"
+_BODY_SECONDS: Final = 30.0
 _bearer: Final = HTTPBearer(
     auto_error=False, description="A key of `tailrace api-keys add`, or a token of server.oidc.issuer"
 )
@@ -116,7 +118,7 @@ def require_role(caller: Caller, needed: Role) -> None:
 
 
 class BodyLimit:
-    """ASGI: a request whose body is larger is refused with 413, before all of it is read."""
+    """ASGI: refuses a request whose body is larger with 413, before all of it is read, and one that drips with 408."""
 
     def __init__(self, app: Any, max_bytes: int) -> None:
         self._app = app
@@ -124,11 +126,18 @@ class BodyLimit:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """As ASGI has it."""
-        count = 0
+        count, deadline, is_whole = 0, asyncio.get_running_loop().time() + _BODY_SECONDS, False
 
         async def limited() -> Any:
-            nonlocal count
-            message = await receive()
+            nonlocal count, is_whole
+            if is_whole:
+                return await receive()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"the body has not come within {_BODY_SECONDS:g} s") from None
+            is_whole = not message.get("more_body", False)
             count += len(message.get("body", b""))
             if count > self._max_bytes:
                 raise HTTPException(413, f"the body has more than {self._max_bytes} bytes (server.most_body_bytes)")

@@ -3,6 +3,7 @@
 Annotations are not put off here: FastAPI reads them, and some are made of arguments.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI, Query, Request, Response
@@ -14,11 +15,12 @@ from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_server.api.access import PREFIX, Access, BodyLimit, OperationsFor, requires
 from tailrace_server.api.bodies import AlterBody, ResetBody, SubscribeBody
 from tailrace_server.api.metrics import CONTENT_TYPE, Counting, ServerMetrics
+from tailrace_server.api.shared import Shared
 from tailrace_server.api.sql import add_sql
 from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.answers import Answer
-from tailrace_server.operations.asking import Asked, refuse_files
+from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Alteration
 
 Checking = Annotated[bool, Query(description="Look at table, columns and sink first; false keeps it all the same")]
@@ -32,26 +34,37 @@ STATUS: Final[tuple[tuple[type[TailraceError], int], ...]] = (
 """The status of each kind of error; of others it is 500."""
 
 
-def application(operations: OperationsFor, access: Access, most_body_bytes: int, version: str) -> FastAPI:
-    """The application."""
+def application(
+    operations: OperationsFor, ping: Callable[[], None], access: Access, most_body_bytes: int, version: str
+) -> FastAPI:
+    """The application. `ping` raises ServiceError where the meta database does not answer."""
     app = FastAPI(title="Tailrace", version=version, docs_url=None, redoc_url=None)  # whose pages ask the internet
     app.add_middleware(BodyLimit, max_bytes=most_body_bytes)
     app.add_middleware(Counting, metrics=access.metrics)
     app.exception_handler(TailraceError)(_refused)
     app.exception_handler(RequestValidationError)(_invalid)
-    _health(app, operations, access.metrics)
+    _health(app, ping)
+    _metrics(app, operations, access.metrics)
     _reading(app, operations, access)
     _changing(app, operations, access)
     add_sql(app, operations, access)
     return app
 
 
-def _health(app: FastAPI, operations: OperationsFor, metrics: ServerMetrics) -> None:
-    @app.get("/health", summary="Whether the meta database answers")
-    def health() -> dict[str, bool]:
-        operations("health").all()
+def _health(app: FastAPI, ping: Callable[[], None]) -> None:
+    @app.get("/health", summary="Whether this process answers")
+    async def health() -> dict[str, bool]:
+        return {"alive": True}
+
+    ready = Shared(ping)
+
+    @app.get("/health/ready", summary="Whether the meta database answers too, as of the last seconds")
+    def asked() -> dict[str, bool]:
+        ready.get()
         return {"ready": True}
 
+
+def _metrics(app: FastAPI, operations: OperationsFor, metrics: ServerMetrics) -> None:
     metrics.watch(lambda: operations("metrics").all())
 
     @app.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
@@ -83,7 +96,6 @@ def _changing(app: FastAPI, operations: OperationsFor, access: Access) -> None:
 
     @app.post(PREFIX + "/subscriptions", status_code=201, summary="Ask for a table; 200 where that was asked before")
     def subscribe(body: SubscribeBody, caller: Operator, response: Response, check: Checking = True) -> Answer:
-        refuse_files(body.sink)
         answer, is_new = operations(caller.name).subscribe(Asked(**body.model_dump()), check=check)
         response.status_code = 201 if is_new else 200
         return answer
@@ -92,12 +104,10 @@ def _changing(app: FastAPI, operations: OperationsFor, access: Access) -> None:
         PREFIX + "/subscriptions", summary="Make it so: a new one, or the existing one with exactly these settings"
     )
     def declare(body: SubscribeBody, caller: Operator, dry_run: bool = False, check: Checking = True) -> Answer:
-        refuse_files(body.sink)
         return operations(caller.name).declare(Asked(**body.model_dump()), dry_run=dry_run, check=check)
 
     @app.patch(_ONE, summary="Run it with other settings")
     def alter(table: str, name: str, body: AlterBody, caller: Operator, check: Checking = True) -> Answer:
-        refuse_files(body.sink)
         return operations(caller.name).alter(f"{table}/{name}", Alteration(**body.model_dump()), check=check)
 
     @app.post(_ONE + "/pause", summary="Stop it; its progress stays")

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tailrace_common.http_server import PortTakenError
 from tailrace_common.sections.server import ServerSettings
 from tailrace_schemas.errors import SettingsError
 
 _MOST_REQUESTS: Final = 64
-_IDLE_SECONDS: Final = 10
+_IDLE_SECONDS: Final = 5
 _END_SECONDS: Final = 5
+
+
+class Impatient(H11Protocol):
+    """Ends a connection that has no whole head of a request in time: else a few that say nothing shut everybody out."""
+
+    seconds: ClassVar[float] = _IDLE_SECONDS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as theirs
+        """The first request is awaited."""
+        super().connection_made(transport)
+        self._await_request()
+
+    def on_response_complete(self) -> None:
+        """The next one is."""
+        super().on_response_complete()
+        self._await_request()
+
+    def _await_request(self) -> None:
+        answered = self.cycle
+        self.loop.call_later(self.seconds, lambda: self.transport.close() if self.cycle is answered else None)
 
 
 @contextmanager
@@ -31,9 +53,12 @@ def listening(app: Any, settings: ServerSettings) -> Iterator[int]:
             log_config=None,
             access_log=False,
             server_header=False,
+            http=Impatient,
             limit_concurrency=_MOST_REQUESTS,
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=_END_SECONDS,
+            proxy_headers=bool(settings.proxies),
+            forwarded_allow_ips=list(settings.proxies),
             ssl_certfile=settings.tls_certificate_file,
             ssl_keyfile=settings.tls_key_file,
         )

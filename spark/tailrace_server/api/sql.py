@@ -3,8 +3,7 @@
 Annotations are not put off here: FastAPI reads them, and some are made of arguments.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, FastAPI
 
@@ -13,14 +12,14 @@ from tailrace_server.api.bodies import SqlBody
 from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.model.errors import RefusedRequestError
 from tailrace_server.operations.answers import Answer
-from tailrace_server.operations.asking import refuse_files
 from tailrace_server.sql.parsing import parse
-from tailrace_server.sql.running import Surroundings, run
+from tailrace_server.sql.running import run
 from tailrace_server.sql.statements import ShowAll, ShowCreate, ShowOne
 
 
 def add_sql(app: FastAPI, operations: OperationsFor, access: Access) -> None:
     """The route of statements. SHOW is for readers, the others are for operators."""
+    parse("")  # which makes the parser: no request waits for that
     Reader = Annotated[Caller, Depends(requires(access, Role.READ))]
 
     @app.post(PREFIX + "/sql", summary="Run a statement: its rows")
@@ -31,16 +30,4 @@ def add_sql(app: FastAPI, operations: OperationsFor, access: Access) -> None:
         [statement] = statements
         if not isinstance(statement.statement, ShowAll | ShowOne | ShowCreate):
             require_role(caller, Role.OPERATE)
-        surroundings = Surroundings(sections=_no_section, sinks=_without_files, values=body.values, check=body.check)
-        return list(run(statement, operations(caller.name), surroundings).rows)
-
-
-def _no_section(name: str) -> Mapping[str, Any]:
-    raise RefusedRequestError(
-        f"[sink.{name}]: over HTTP a sink is INTO TYPE OPTIONS (...); the command reads sections of its settings file"
-    )
-
-
-def _without_files(sink: Mapping[str, Any]) -> Mapping[str, Any]:
-    refuse_files(sink)
-    return sink
+        return list(run(statement, operations(caller.name), check=body.check).rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,12 +14,12 @@ import typer
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile
 from tailrace_schemas.errors import SettingsError
-from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, Unchecked, operations_of, with_secrets
+from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, Unchecked, operations_of
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Operations
 
-_NAMES: Final = ("table", "name", "sink", "where", "columns", "stream", "start", "state", "snapshot")
+_NAMES: Final = ("table", "name", "target", "options", "where", "columns", "stream", "start", "state", "snapshot")
 _STATES: Final = ("active", "paused")
 
 
@@ -50,8 +50,6 @@ def apply(
     """
     with operations_of(config, server, key_file) as operations:
         declared = declared_in(file)
-        if server is not None:
-            declared = [Declared(_for_server(item.asked), item.state) for item in declared]
         rows = plan(operations, declared, prune=prune, check=not unchecked)
         print_rows(rows, always_json=json, empty="nothing to change")
         if dry_run or not rows:
@@ -120,9 +118,12 @@ def _declared(source: str, table: Mapping[str, Any]) -> Declared:
             close = difflib.get_close_matches(name, _NAMES, n=1)
             hint = f"did you mean {close[0]}?" if close else f"valid names: {', '.join(_NAMES)}"
             raise SettingsError(f"{source}: unknown name {name}; {hint}")
-    for name, kind in (("table", str), ("name", str), ("sink", Mapping)):
-        if not isinstance(table.get(name), kind):
-            raise SettingsError(f"{source}: {name} is missing, or is no {'table' if kind is Mapping else 'text'}")
+    for name in ("table", "name", "target"):
+        if not isinstance(table.get(name), str):
+            raise SettingsError(f"{source}: {name} is missing, or is no text")
+    for name in ("options", "columns", "stream"):
+        if not isinstance(table.get(name, {}), Mapping):
+            raise SettingsError(f"{source}: {name} must be a table")
     state = table.get("state", "active")
     if state not in _STATES:
         raise SettingsError(f'{source}: state must be "active" or "paused", not {state!r}')
@@ -130,7 +131,3 @@ def _declared(source: str, table: Mapping[str, Any]) -> Declared:
     if "snapshot" in table:
         fields["stream"] = {**fields.get("stream", {}), "snapshot": table["snapshot"]}
     return Declared(Asked(**fields), state)
-
-
-def _for_server(spec: Asked) -> Asked:
-    return replace(spec, sink=with_secrets(spec.sink))

@@ -23,8 +23,7 @@ def letters(reference: str, config: Path | None, *, replay: bool) -> None:
     with opened(settings) as (_, subscriptions):
         details = DirectOperations(subscriptions, settings, who()).details(reference)
         subscription = subscriptions.get(details["id"])
-        secrets = subscriptions.settings(subscription.id)
-        chosen, name = stream_settings(settings, subscription, secrets, "unused"), subscription.sink_name
+        chosen, name = stream_settings(settings, subscription, "unused"), subscription.sink_name
         if not replay:
             count = print_letters(name, chosen)
         else:

@@ -30,7 +30,7 @@ def backup(
 ) -> None:
     """Write subscriptions with their progress, API keys and the audit into a file, as of one moment.
 
-    Servers may run meanwhile. Secrets stay sealed: keep server.key_file too, in another place.
+    Servers may run meanwhile.
 
     Example: tailrace server-meta backup meta.jsonl
     """
@@ -41,7 +41,7 @@ def backup(
                 typer.echo(line)
             return
         _write(file, lines_of(database))
-    say(f"{database.location} is in {file}; its secrets open with {settings.server.key_file} alone")
+    say(f"{database.location} is in {file}")
 
 
 def _write(file: Path, lines: Iterable[str]) -> None:

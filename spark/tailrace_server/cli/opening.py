@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +19,6 @@ import typer
 from tailrace_common.cli.checks import Check
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import settings_of
-from tailrace_common.properties.passthrough import read_secret_file
 from tailrace_common.sections.section import is_loopback
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
@@ -29,7 +28,6 @@ from tailrace_server.model.subscription import INITIAL, NEVER, ONLY, SNAPSHOT, R
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.operations import DirectOperations, Operations
 from tailrace_server.operations.remote import RemoteOperations
-from tailrace_server.sealing import Sealer
 
 
 class SnapshotMode(StrEnum):
@@ -90,13 +88,13 @@ SnapshotChoice = Annotated[
         show_default="server.snapshot",
     ),
 ]
-SinkOptions = Annotated[
+Options = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
         "-o",
         metavar="NAME=VALUE",
-        help="A setting of the sink; repeatable. A secret goes into a file: -o url_file=/run/secrets/url.",
+        help="A setting of the target that is the subscription's own, such as table={table}; repeatable.",
     ),
 ]
 
@@ -106,22 +104,17 @@ def opened(settings: Settings) -> Iterator[tuple[MetaDatabase, Subscriptions]]:
     """The meta database of the settings, with its tables."""
     with MetaDatabase(settings.server.url.get_secret_value()) as database:
         database.prepare()
-        yield database, Subscriptions(database, Sealer(settings.server.key_file))
+        yield database, Subscriptions(database)
 
 
 @contextmanager
-def operations_of(
-    config: Path | None, server: str | None, key_file: Path | None, settings: Settings | None = None
-) -> Iterator[Operations]:
-    """The operations of a server, where one is named, else on the meta database of the settings.
-
-    `settings` are those of `config`, where they have been read already.
-    """
+def operations_of(config: Path | None, server: str | None, key_file: Path | None) -> Iterator[Operations]:
+    """The operations of a server, where one is named, else on the meta database of the settings."""
     if server is not None:
         with RemoteOperations(server, _api_key(server, key_file)) as operations:
             yield operations
         return
-    settings = settings or settings_of(config)
+    settings = settings_of(config)
     with opened(settings) as (_, subscriptions):
         yield DirectOperations(subscriptions, settings, who(), _examined)
 
@@ -142,29 +135,13 @@ def say_notes(answer: Answer) -> None:
 def _api_key(server: str, file: Path | None) -> str | None:
     """The key for a server: of the file, else of the environment. Raises SettingsError."""
     if server.startswith("http://") and not is_loopback(urlsplit(server).hostname or ""):
-        say(f"{server} is not https: the API key and secrets of sinks are readable on the way")
+        say(f"{server} is not https: the API key is readable on the way")
     if file is None:
         return os.environ.get(KEY_VARIABLE)
     try:
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"--api-key-file {file}: cannot be read: {error}") from None
-
-
-def with_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a sink as a server takes them: what files hold, instead of names of files on this machine."""
-    read: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            read[name] = with_secrets(value)
-        elif name.endswith("_file") and isinstance(value, str):
-            try:
-                read[name.removesuffix("_file")] = read_secret_file(value)
-            except ValueError as error:
-                raise SettingsError(f"{name}: {error}") from None
-        else:
-            read[name] = value
-    return read
 
 
 def who() -> str:
@@ -203,18 +180,6 @@ def _typed(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def tree_of(values: dict[str, Any]) -> dict[str, Any]:
-    """Dotted names as tables in tables: `registry.url` is `url` of `registry`."""
-    tree: dict[str, Any] = {}
-    for name, value in values.items():
-        *above, last = name.split(".")
-        node = tree
-        for step in above:
-            node = node.setdefault(step, {})
-        node[last] = value
-    return tree
 
 
 def offsets_of(text: str) -> dict[tuple[str, int], int]:

@@ -15,9 +15,9 @@ from tailrace_server.cli.opening import (
     Columns,
     Json,
     KeyFile,
+    Options,
     Reference,
     ServerUrl,
-    SinkOptions,
     SnapshotChoice,
     StreamOptions,
     Unchecked,
@@ -27,11 +27,8 @@ from tailrace_server.cli.opening import (
     pairs,
     say_notes,
     stream_settings,
-    tree_of,
     typed,
-    with_secrets,
 )
-from tailrace_server.cli.subscribe import require_no_secrets
 from tailrace_server.operations.operations import Alteration
 
 
@@ -123,7 +120,16 @@ def resume(
 
 def alter(
     reference: Reference,
-    option: SinkOptions = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            help="Another [sink.TARGET] of the servers' settings, which has what was written so far.",
+            show_default=False,
+        ),
+    ] = None,
+    option: Options = None,
     where: Where = None,
     no_where: Annotated[bool, typer.Option("--no-where", help="Without a condition from now on.")] = False,
     column: Columns = None,
@@ -133,7 +139,7 @@ def alter(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Take a setting away: sink.NAME, column.NAME or stream.NAME; repeatable.",
+            help="Take a setting away: option.NAME, column.NAME or stream.NAME; repeatable.",
         ),
     ] = None,
     unchecked: Unchecked = False,
@@ -145,34 +151,34 @@ def alter(
 
     Its worker finishes a batch first. Filters and masks are for what comes from now on: what is in the sink stays.
 
-    Example: tailrace alter warehouse --where "country = 'DE'" -o url_file=/run/secrets/new-url
+    Example: tailrace alter warehouse --where "country = 'DE'" --stream trigger_seconds=5
     """
     if where is not None and no_where:
         raise SettingsError("--where and --no-where exclude each other")
     removed = _removed(unset or [])
     with operations_of(config, server, key_file) as operations:
-        options = pairs(option, "--option")
-        require_no_secrets(str(operations.details(reference)["sink"]), options)
-        tree = tree_of(typed(options))
         alteration = Alteration(
-            sink={**(tree if server is None else with_secrets(tree)), **removed["sink"]},
+            target=target,
+            options={**typed(pairs(option, "--option")), **removed["option"]},
             where="" if no_where else where,
             columns={**pairs(column, "--column"), **removed["column"]},
             stream={**stream_settings(stream, snapshot), **removed["stream"]},
         )
         if alteration == Alteration():
-            raise SettingsError("nothing to alter: give --option, --where, --column, --snapshot, --stream or --unset")
+            raise SettingsError(
+                "nothing to alter: give --target, --option, --where, --column, --snapshot, --stream or --unset"
+            )
         answer = operations.alter(reference, alteration, check=not unchecked)
         say_notes(answer)
         print_json(answer)
 
 
 def _removed(names: list[str]) -> dict[str, dict[str, None]]:
-    removed: dict[str, dict[str, None]] = {"sink": {}, "column": {}, "stream": {}}
+    removed: dict[str, dict[str, None]] = {"option": {}, "column": {}, "stream": {}}
     for word in names:
         kind, dot, name = word.partition(".")
         if kind not in removed or not dot:
-            raise SettingsError(f"--unset {word}: must be sink.NAME, column.NAME or stream.NAME")
+            raise SettingsError(f"--unset {word}: must be option.NAME, column.NAME or stream.NAME")
         removed[kind][name] = None
     return removed
 

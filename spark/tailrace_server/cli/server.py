@@ -72,7 +72,7 @@ def server(
         if role is ServerRole.API:
             stop.wait()
         else:
-            _work(settings, database, subscriptions, stop)
+            _work(settings, database, stop)
     log.info("the server has ended")
 
 
@@ -107,7 +107,7 @@ def _serving(settings: Settings, database: MetaDatabase, subscriptions: Subscrip
             access,
             examine=examined,
         )
-        app = application(site.operations, access, chosen.most_body_bytes, describe())
+        app = application(site.operations, database.ping, access, chosen.most_body_bytes, describe())
         install(app, site)
         port = stack.enter_context(listening(app, chosen))
         stack.enter_context(sampling(site.history))
@@ -128,12 +128,12 @@ def _issuer(settings: OidcSettings) -> Iterator[tuple[Tokens, SignIn | None]]:
         yield tokens, None if settings.client_id is None else SignIn(settings, issuer, tokens, time.time)
 
 
-def _work(settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, stop: threading.Event) -> None:
+def _work(settings: Settings, database: MetaDatabase, stop: threading.Event) -> None:
     from tailrace_server.worker.serving import spark_settings, work, working  # Spark's packages take their time
 
     with SparkOnce(spark_settings(settings)) as spark:
         spark()
         # Signals are taken again, for Spark has taken SIGINT.
-        worked = working(settings, database, subscriptions, spark)
+        worked = working(settings, database, spark)
         with stopping(stop, log, "finishing batches"), worked as worker:
             work(worker, stop, spark, settings.server.lease_seconds)

@@ -11,21 +11,19 @@ from typing import Annotated, Final
 import typer
 
 from tailrace_common.cli.console import print_json, print_rows, say
-from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.properties.passthrough import read_secret_file
+from tailrace_common.cli.options import SettingsFile
 from tailrace_schemas.errors import SettingsError, TailraceError
-from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, Unchecked, operations_of, pairs, with_secrets
+from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, Unchecked, operations_of
 from tailrace_server.cli.operating import print_list, print_one
-from tailrace_server.cli.subscribe import section_named
 from tailrace_server.operations.operations import Operations
 from tailrace_server.sql.parsing import is_complete, parse
-from tailrace_server.sql.running import Result, Shown, Surroundings, run
+from tailrace_server.sql.running import Result, Shown, run
 
 _PROMPT: Final = "tailrace> "
 _MORE: Final = "      ... "
 _ENDS: Final = ("exit", "quit", "exit;", "quit;")
 _HELP: Final = """\
-CREATE SUBSCRIPTION name ON keyspace.table INTO type OPTIONS (option = 'value') [COLUMNS (...)] [WHERE ...];
+CREATE SUBSCRIPTION name ON keyspace.table INTO target [OPTIONS (...)] [COLUMNS (...)] [WHERE ...];
 SHOW SUBSCRIPTIONS [LIKE 'pattern'];            SHOW [CREATE] SUBSCRIPTION name;
 PAUSE SUBSCRIPTION name;                        RESUME SUBSCRIPTION name;
 ALTER SUBSCRIPTION name SET (option = 'value'); RESET SUBSCRIPTION name FROM EARLIEST;
@@ -41,10 +39,6 @@ def sql(
         Path | None,
         typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file.", show_default=False),
     ] = None,
-    value: Annotated[
-        list[str] | None,
-        typer.Option("--value-file", metavar="NAME=FILE", help="The value of :NAME is in this file; repeatable."),
-    ] = None,
     unchecked: Unchecked = False,
     config: SettingsFile = None,
     server: ServerUrl = None,
@@ -56,21 +50,15 @@ def sql(
     Without a statement: from standard input, and on a terminal from a prompt. All statements are read before any is
     run, and the first that fails ends the run.
 
-    Example: tailrace sql "CREATE SUBSCRIPTION dwh ON shop.orders INTO sql OPTIONS (url_file = '/run/secrets/dwh')"
+    Example: tailrace sql "CREATE SUBSCRIPTION orders ON shop.orders INTO warehouse WHERE country = 'DE'"
     """
     if statement is not None and file is not None:
         raise SettingsError("a statement and --file exclude each other")
-    surroundings = Surroundings(
-        sections=lambda name: section_named(settings_of(config), name),
-        sinks=dict if server is None else with_secrets,
-        values={name: _content(name, path) for name, path in pairs(value, "--value-file").items()},
-        check=not unchecked,
-    )
     with operations_of(config, server, key_file) as operations:
         if statement is None and file is None and sys.stdin.isatty():
-            _prompt(operations, surroundings, json=json)
+            _prompt(operations, check=not unchecked, json=json)
         else:
-            _run_all(_text(statement, file), operations, surroundings, json=json)
+            _run_all(_text(statement, file), operations, check=not unchecked, json=json)
 
 
 def _text(statement: str | None, file: Path | None) -> str:
@@ -82,26 +70,19 @@ def _text(statement: str | None, file: Path | None) -> str:
         raise SettingsError(f"{file or 'standard input'}: cannot be read: {error}") from None
 
 
-def _content(name: str, path: str) -> str:
-    try:
-        return read_secret_file(path)
-    except ValueError as error:
-        raise SettingsError(f"--value-file {name}: {error}") from None
-
-
-def _run_all(text: str, operations: Operations, surroundings: Surroundings, *, json: bool) -> None:
+def _run_all(text: str, operations: Operations, *, check: bool, json: bool) -> None:
     for parsed in parse(text):
-        _print(run(parsed, operations, surroundings), json=json)
+        _print(run(parsed, operations, check=check), json=json)
 
 
-def _prompt(operations: Operations, surroundings: Surroundings, *, json: bool) -> None:
+def _prompt(operations: Operations, *, check: bool, json: bool) -> None:
     """Statements line by line, each up to its `;`. Ctrl-C forgets the lines so far, Ctrl-D leaves."""
     with suppress(ImportError):
         import readline  # noqa: F401 - gives `input` its line editing, where Python has it
     say("Statements end with ;  `help` lists them, Ctrl-D leaves.")
     while (text := _statement(input)) is not None:
         try:
-            _run_all(text, operations, surroundings, json=json)
+            _run_all(text, operations, check=check, json=json)
         except TailraceError as error:
             say(str(error))
 

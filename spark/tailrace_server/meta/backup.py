@@ -19,7 +19,7 @@ FORMAT: Final = 1
 
 
 def lines_of(database: MetaDatabase) -> Iterator[str]:
-    """All of it, as of one moment. Secrets are sealed, and keys of the API are digests."""
+    """All of it, as of one moment. Keys of the API are digests."""
     with database.transaction(of_one_moment=True) as connection:
         yield json.dumps({"format": FORMAT, "revision": revision_of(connection)})
         count = 0

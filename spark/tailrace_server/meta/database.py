@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,16 +48,29 @@ class MetaDatabase(Closing):
         except SQLAlchemyError as error:
             raise self._fault(error) from error
 
+    def ping(self) -> None:
+        """Raises ServiceError where the database does not answer."""
+        with self.transaction() as connection:
+            connection.execute(sa.select(1))
+
     def prepare(self) -> None:
-        """Make the tables, or bring those of an earlier version up to date.
+        """Make the tables, or bring those of an earlier version up to date. A new file only this user may read.
 
         Raises ServiceError, and SettingsError for tables of a newer version.
         """
+        self._make_file()
         try:
             with self._engine.connect() as connection:
                 self._locked(connection)
         except SQLAlchemyError as error:
             raise self._fault(error) from error
+
+    def _make_file(self) -> None:
+        """SQLite makes the files beside it with the same rights."""
+        url = self._engine.url
+        if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":", "file:")):
+            with suppress(OSError):  # SQLite says it in our words
+                os.close(os.open(url.database, os.O_CREAT | os.O_RDWR, 0o600))
 
     def _locked(self, connection: sa.Connection) -> None:
         dialect = connection.dialect.name

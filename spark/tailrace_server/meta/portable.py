@@ -1,4 +1,4 @@
-"""Rows of the meta database as JSON that any of its databases takes back. Secrets stay sealed."""
+"""Rows of the meta database as JSON that any of its databases takes back."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from tailrace_server.model.subscription import Shape, SinkSummary, Start, State, Subscription, TableName, Topics
+from tailrace_server.model.subscription import Shape, Sink, Start, State, Subscription, TableName, Topics
 
 
 def subscription_of(row: sa.RowMapping) -> Subscription:
@@ -16,7 +16,7 @@ def subscription_of(row: sa.RowMapping) -> Subscription:
         id=row["id"],
         table=TableName(row["cluster"], row["keyspace_name"], row["table_name"]),
         name=row["name"],
-        sink=SinkSummary(type=row["sink_type"], target=row["target"], shown=json.loads(row["shown"])),
+        sink=Sink(type=row["sink_type"], target=row["target"], options=json.loads(row["options"])),
         shape=Shape(**json.loads(row["shape"])),
         start=Start.parse(row["start"]),
         state=State(row["state"]),
@@ -38,7 +38,7 @@ def changeable(subscription: Subscription) -> dict[str, Any]:
     return {
         "ended": subscription.id if subscription.state is State.CANCELLED else 0,
         "target": subscription.sink.target,
-        "shown": as_json(subscription.sink.shown),
+        "options": as_json(subscription.sink.options),
         "shape": shape_json(subscription.shape),
         "start": str(subscription.start),
         "state": str(subscription.state),
@@ -69,12 +69,12 @@ def as_json(value: object) -> str:
 
 
 def audited(subscription: Subscription) -> dict[str, Any]:
-    """What the audit keeps of a subscription: no secret, and nothing that workers write."""
+    """What the audit keeps of a subscription: nothing that workers write."""
     return {
         "table": str(subscription.table),
         "name": subscription.name,
-        "sink": dict(subscription.sink.shown),
         "target": subscription.sink.target,
+        "options": dict(subscription.sink.options),
         "where": subscription.shape.where,
         "columns": dict(subscription.shape.columns),
         "stream": dict(subscription.shape.stream),

@@ -20,36 +20,27 @@ from tailrace_server.model.errors import ConflictError, UnknownSubscriptionError
 from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.model.subscription import Request, State, Subscription, TableName
 from tailrace_server.model.transitions import Transition
-from tailrace_server.sealing import Sealer
 
 
 class Subscriptions:
     """Reads and changes. `who` of a change is the person or key that asked for it."""
 
-    def __init__(self, database: MetaDatabase, sealer: Sealer) -> None:
+    def __init__(self, database: MetaDatabase) -> None:
         self._database = database
-        self._sealer = sealer
 
     def subscribe(self, request: Request, user: str) -> tuple[Subscription, bool]:
         """The subscription of a request, and whether it is new. Raises ConflictError where the name is another's."""
-        self.make_key()
-        sealed = self._sealer.seal(as_json(dict(request.settings)))
         try:
-            return self._subscribe(request, sealed, user)
+            return self._subscribe(request, user)
         except _TakenError:  # somebody asked for it at the same moment
-            return self._subscribe(request, sealed, user)
+            return self._subscribe(request, user)
 
-    def make_key(self) -> None:
-        """Make the key that seals, where there is none and nothing is sealed yet."""
-        if not self._sealer.exists and not self._has_secrets():
-            self._sealer.make()
-
-    def _subscribe(self, request: Request, sealed: str, user: str) -> tuple[Subscription, bool]:
+    def _subscribe(self, request: Request, user: str) -> tuple[Subscription, bool]:
         with self._database.transaction() as connection:
             existing = first(connection, _live(request.table, request.name).with_for_update())
             if existing is not None:
-                return self._same(request, existing), False
-            values = {**_new(request), "sealed": sealed, "created": now()}
+                return _same(request, subscription_of(existing)), False
+            values = {**_new(request), "created": now()}
             try:
                 inserted = connection.execute(sa.insert(subscribe).values(values))
             except IntegrityError:
@@ -59,24 +50,6 @@ class Subscriptions:
             subscription = subscription_of(row)
             _keep(connection, user, "subscribe", subscription.reference, None, audited(subscription))
             return subscription, True
-
-    def _same(self, request: Request, row: sa.RowMapping) -> Subscription:
-        existing = subscription_of(row)
-        differences = [
-            name
-            for name, old, new in (
-                ("sink", json.loads(self._sealer.open(row["sealed"])), json.loads(as_json(dict(request.settings)))),
-                ("filter, columns or stream", row["shape"], shape_json(request.shape)),
-                ("start", existing.start, request.start),
-            )
-            if old != new
-        ]
-        if differences:
-            raise ConflictError(
-                f"{existing.reference} exists with another {' and '.join(differences)}: alter or cancel that one, or "
-                "give this one another name"
-            )
-        return existing
 
     def all(self, cluster: str, *, cancelled: bool = False) -> list[Subscription]:
         """Those of a cluster, by table and name."""
@@ -98,13 +71,6 @@ class Subscriptions:
             row = first(connection, _live(table, name))
         return None if row is None else subscription_of(row)
 
-    def settings(self, identity: int) -> dict[str, Any]:
-        """The sink's section with its secrets, for who runs or alters it."""
-        with self._database.transaction() as connection:
-            row = _row(connection, identity)
-        opened: dict[str, Any] = json.loads(self._sealer.open(row["sealed"]))
-        return opened
-
     def change(
         self,
         identity: int,
@@ -112,11 +78,10 @@ class Subscriptions:
         user: str,
         transition: Transition,
         *,
-        settings: Mapping[str, object] | None = None,
         offsets: Mapping[KafkaPartition, int] | None = None,
         snapshot: bool = False,
     ) -> Subscription:
-        """Make of a subscription what `transition` says. `settings` is the sink's new section.
+        """Make of a subscription what `transition` says.
 
         `offsets` take the place of its progress; with `snapshot` that of its snapshots is forgotten.
         Raises UnknownSubscriptionError, and what `transition` raises.
@@ -124,10 +89,7 @@ class Subscriptions:
         with self._database.transaction() as connection:
             stored = subscription_of(_row(connection, identity, lock=True))
             changed = transition(stored)
-            values = changeable(changed)
-            if settings is not None:
-                values["sealed"] = self._sealer.seal(as_json(dict(settings)))
-            connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(values))
+            connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(changeable(changed)))
             if offsets is not None or changed.state is State.CANCELLED:
                 _replace_progress(connection, identity, offsets or {})
             if snapshot or changed.state is State.CANCELLED:
@@ -136,18 +98,9 @@ class Subscriptions:
             if offsets is not None:  # what the sink has is no more all that the topics had
                 reached = sa.update(delivery).where(delivery.c.subscription == identity)
                 connection.execute(reached.values(complete_to=None))
-            if changed != stored or settings is not None or offsets is not None:
+            if changed != stored or offsets is not None:
                 _keep(connection, user, operation, changed.reference, audited(stored), audited(changed))
             return changed
-
-    def reseal(self) -> int:
-        """Seal all secrets with the first key of the file; how many those were."""
-        with self._database.transaction() as connection:
-            rows = connection.execute(sa.select(subscribe.c.id, subscribe.c.sealed).with_for_update()).all()
-            for identity, sealed in rows:
-                again = self._sealer.seal(self._sealer.open(sealed))
-                connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(sealed=again))
-        return len(rows)
 
     def progress(self, identities: list[int]) -> dict[int, dict[KafkaPartition, PartitionProgress]]:
         """How far these are, by Kafka partition."""
@@ -209,13 +162,29 @@ class Subscriptions:
             for row in rows
         ]
 
-    def _has_secrets(self) -> bool:
-        with self._database.transaction() as connection:
-            return first(connection, sa.select(subscribe.c.id).limit(1)) is not None
-
 
 class _TakenError(Exception):
     """Another one has that name since this transaction began."""
+
+
+def _same(request: Request, existing: Subscription) -> Subscription:
+    """The existing one. Raises ConflictError where it is another than the request's."""
+    differences = [
+        name
+        for name, old, new in (
+            ("target", existing.sink.target, request.sink.target),
+            ("options", as_json(existing.sink.options), as_json(request.sink.options)),
+            ("filter, columns or stream", shape_json(existing.shape), shape_json(request.shape)),
+            ("start", existing.start, request.start),
+        )
+        if old != new
+    ]
+    if differences:
+        raise ConflictError(
+            f"{existing.reference} exists with another {' and '.join(differences)}: alter or cancel that one, or "
+            "give this one another name"
+        )
+    return existing
 
 
 def record(database: MetaDatabase, user: str, operation: str, subject: str, after: Mapping[str, object] | None) -> None:

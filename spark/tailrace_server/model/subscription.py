@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, Self
 
@@ -14,6 +14,7 @@ from tailrace_server.model.errors import RefusedRequestError
 _KEYSPACE: Final = re.compile(r"[\w*?]{1,100}")
 _TABLE: Final = re.compile(r"[\w*?]{1,222}")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 SNAPSHOT: Final = "snapshot"
@@ -88,17 +89,18 @@ class Start:
             return cls(text)
         try:
             time = datetime.fromisoformat(text)
-        except ValueError:
+            time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        except (ValueError, OverflowError):
             raise RefusedRequestError(
                 f'start "{text}": must be earliest, latest, or a time such as 2026-05-01T12:00:00Z'
             ) from None
-        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time
-        return cls("time", round(time.timestamp() * 1000))
+        # Rounded down: the last millisecond of the last year has none behind it. Kafka has no times before 1970.
+        return cls("time", max(0, (time - _EPOCH) // timedelta(milliseconds=1)))
 
     def __str__(self) -> str:
         if self.milliseconds is None:
             return self.word
-        return datetime.fromtimestamp(self.milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+        return (_EPOCH + timedelta(milliseconds=self.milliseconds)).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +113,15 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkSummary:
-    """A sink without secrets: its type, where it writes, and its settings with stars for what is secret."""
+class Sink:
+    """Where a subscription writes: a target, which the servers' settings have as [sink.TARGET], and of which type.
+
+    `options` are the few settings that are the subscription's own: names within the target, and sizes.
+    """
 
     type: str
     target: str
-    shown: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +134,11 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a subscriber asks for. `settings` is the sink's section, with its secrets."""
+    """What a subscriber asks for."""
 
     table: TableName
     name: str
-    sink: SinkSummary
-    settings: Mapping[str, object] = field(repr=False)
+    sink: Sink
     shape: Shape = Shape()
     start: Start = Start()
 
@@ -150,7 +154,7 @@ class Subscription:
     id: int
     table: TableName
     name: str
-    sink: SinkSummary
+    sink: Sink
     shape: Shape = Shape()
     start: Start = Start()
     state: State = State.ACTIVE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 from tailrace_server.model.errors import ConflictError
 from tailrace_server.model.subscription import (
@@ -13,14 +12,12 @@ from tailrace_server.model.subscription import (
     NEVER,
     SNAPSHOT,
     Shape,
-    SinkSummary,
+    Sink,
     Start,
     State,
     Subscription,
     Topics,
 )
-
-_TRANSACTIONS: Final = "transactions"
 
 Transition = Callable[[Subscription], Subscription]
 
@@ -40,18 +37,18 @@ def resumed(subscription: Subscription) -> Subscription:
     return replace(subscription, state=State.ACTIVE, reason="", action="", attempts=0, revision=revision)
 
 
-def altered(subscription: Subscription, sink: SinkSummary, shape: Shape) -> Subscription:
-    """With other settings, from where it was. Its worker finishes a batch first."""
+def altered(subscription: Subscription, sink: Sink, shape: Shape, revision: int) -> Subscription:
+    """With other settings, from where it was. Its worker finishes a batch first.
+
+    They were made from those of a revision: what somebody else has changed since stays.
+    """
     _require_live(subscription, "alter")
+    if subscription.revision != revision:
+        raise ConflictError(f"{subscription.reference} was changed meanwhile: look at what it is now, and alter that")
     if sink.type != subscription.sink.type:
         raise ConflictError(
-            f"{subscription.reference} writes into a sink of type {subscription.sink.type}, and another type "
-            "is another target: cancel it, or subscribe under another name"
-        )
-    if bool(sink.shown.get(_TRANSACTIONS)) != bool(subscription.sink.shown.get(_TRANSACTIONS)):
-        raise ConflictError(
-            f"{subscription.reference}: sink.{_TRANSACTIONS} stays as it was subscribed with: where the one way of "
-            "reading ends and the other begins, a mutation would lack changes. Subscribe under another name"
+            f"{subscription.reference} writes into a sink of type {subscription.sink.type}, and {sink.target} is of "
+            f"type {sink.type}: cancel it, or subscribe under another name"
         )
     state = State.PAUSED if subscription.state is State.PAUSED else State.ACTIVE
     new = replace(subscription, sink=sink, shape=shape, state=state, reason="", action="", attempts=0)

@@ -1,4 +1,4 @@
-"""Subscriptions as people and programs are shown them: JSON without secrets."""
+"""Subscriptions as people and programs are shown them: as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.model.delivery import Delivery
 from tailrace_server.model.progress import PartitionProgress, total_behind
@@ -33,7 +34,7 @@ class Kept:
 
 def answer_of(subscription: Subscription, kept: Kept) -> Answer:
     """One subscription, with how far its sink is behind."""
-    snapshots, delivery = _snapshots(kept.ranges), kept.delivery
+    (snapshots, unread), delivery = _snapshots(kept.ranges), kept.delivery
     return {
         "id": subscription.id,
         "table": str(subscription.table),
@@ -52,7 +53,7 @@ def answer_of(subscription: Subscription, kept: Kept) -> Answer:
         "letters_since": None if delivery.letters_since is None else time_of(delivery.letters_since),
         "owner": subscription.owner,
         "running": subscription.owner is not None and (subscription.lease_until or 0) >= kept.now,
-        "reason": subscription.reason,
+        "reason": subscription.reason or unread,
         "action": subscription.action,
         "left_out": dict(subscription.left_out),
     }
@@ -62,20 +63,21 @@ def details_of(subscription: Subscription, kept: Kept) -> Answer:
     """The same with its settings, and with its progress by Kafka partition and by the tables of its snapshots."""
     return {
         **answer_of(subscription, kept),
-        "settings": dict(subscription.sink.shown),
+        "options": dict(subscription.sink.options),
         "where": subscription.shape.where,
         "columns": dict(subscription.shape.columns),
         "stream": dict(subscription.shape.stream),
         "start": str(subscription.start),
         "attempts": subscription.attempts,
         "created": time_of(subscription.created),
+        "revision": subscription.revision,
         "token": subscription.token,
         "lease_until": None if subscription.lease_until is None else time_of(subscription.lease_until),
         "partitions": [
             {"topic": topic, "partition": partition, "next": reached.next, "end": reached.end, "behind": reached.behind}
             for (topic, partition), reached in sorted(kept.progress.items())
         ],
-        "snapshots": [_table(snapshot) for snapshot in _snapshots(kept.ranges).tables],
+        "snapshots": [_table(snapshot) for snapshot in _snapshots(kept.ranges)[0].tables],
     }
 
 
@@ -92,8 +94,12 @@ def _behind_seconds(subscription: Subscription, kept: Kept) -> float | None:
     return max(0, kept.now - complete_to) / 1000
 
 
-def _snapshots(ranges: str | None) -> Snapshots:
-    return Snapshots() if ranges is None else snapshots_from_json(ranges)
+def _snapshots(ranges: str | None) -> tuple[Snapshots, str]:
+    """How far they are, and why that cannot be read, such as where a later version wrote it."""
+    try:
+        return (Snapshots() if ranges is None else snapshots_from_json(ranges)), ""
+    except CorruptError as error:
+        return Snapshots(), str(error)
 
 
 def _stage(subscription: Subscription, snapshots: Snapshots) -> str:

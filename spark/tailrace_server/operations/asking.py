@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pydantic import SecretStr
-
-from tailrace_common.secrets import is_secret_name
 from tailrace_common.settings import Settings
-from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.model.errors import RefusedRequestError
 from tailrace_server.model.subscription import (
     NEVER,
     SNAPSHOT,
     Request,
     Shape,
-    SinkSummary,
+    Sink,
     Start,
     Subscription,
     TableName,
     require_name,
 )
-from tailrace_server.operations.sections import revealed, section_of, shown
+from tailrace_server.operations.sections import section_of, target_of
 
 _CHANGE_LOGS_ONLY: Final = "log-tables"
 _OF_A_TERMINAL: Final = "console"
-_FILE_NAMES: Final = ("_file", ".file")
+_MOST_SETTINGS: Final = 1000
+_LONGEST_TEXT: Final = 1000
+_LONGEST_WHERE: Final = 10_000
+_LARGEST_NUMBER: Final = 2**63
+_MOST_OFFSETS: Final = 10_000
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What somebody asks for, unchecked. `sink` is the section of a [sink.NAME]."""
+    """What somebody asks for, unchecked. `target` is the name of a [sink.NAME] of the server."""
 
     table: str
     name: str
-    sink: Mapping[str, Any] = field(repr=False)
+    target: str
+    options: Mapping[str, Any] = field(default_factory=dict)
     where: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
@@ -50,18 +53,17 @@ def checked(spec: Asked, base: Settings) -> Request:
 
     Raises RefusedRequestError with a line for each fault: what is wrong, at which name, and the nearest name.
     """
+    _require_plain(spec)
     table = TableName.parse(base.topics.prefix, spec.table)
     name = require_name(spec.name)
     shape = Shape(where=spec.where, columns=dict(spec.columns), stream=dict(spec.stream))
+    sink = Sink(type=target_of(base, spec.target).type, target=spec.target, options=dict(spec.options))
     try:
-        section, _ = section_of(base, table, name, spec.sink, shape)
+        section_of(base, table, name, sink, shape)
     except SettingsError as error:
         raise RefusedRequestError(str(error)) from None
-    _require_fit(name, section.type, shape)
-    _require_target(name, section.location, base.server.targets)
-    summary = SinkSummary(type=section.type, target=section.location, shown={"type": section.type, **shown(section)})
-    settings = {"type": section.type, **revealed(section)}
-    return Request(table=table, name=name, sink=summary, settings=settings, shape=shape, start=Start.parse(spec.start))
+    _require_fit(name, sink.type, shape)
+    return Request(table=table, name=name, sink=sink, shape=shape, start=Start.parse(spec.start))
 
 
 def with_snapshot(spec: Asked, existing: Subscription | None, base: Settings) -> Asked:
@@ -75,7 +77,7 @@ def with_snapshot(spec: Asked, existing: Subscription | None, base: Settings) ->
     if existing is not None:
         choice = existing.snapshot
     else:
-        choice = NEVER if spec.sink.get("type") == _CHANGE_LOGS_ONLY else base.server.snapshot
+        choice = base.server.snapshot if takes_snapshots(target_of(base, spec.target).type) else NEVER
     return replace(spec, stream={**spec.stream, SNAPSHOT: choice})
 
 
@@ -93,36 +95,54 @@ def require_snapshots(name: str, kind: str) -> None:
         )
 
 
-def refuse_files(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that name files: over HTTP these would be files of the server. Raises RefusedRequestError."""
-    for name in _file_names(settings):
-        raise RefusedRequestError(
-            f"sink.{name}: over HTTP no setting may name a file, which would be one of the server's; send the value "
-            f"itself as {name.removesuffix('_file').removesuffix('.file')}"
-        )
+def targets(base: Settings) -> dict[str, str]:
+    """The targets of a server by name, with their types: all sinks but those that print."""
+    return {name: section.type for name, section in base.sink.items() if section.type != _OF_A_TERMINAL}
 
 
-def _file_names(settings: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in settings.items():
-        if name.endswith(_FILE_NAMES):
-            yield name
-        elif isinstance(value, Mapping):
-            yield from (f"{name}.{below}" for below in _file_names(value))
+def _require_plain(spec: Asked) -> None:
+    """Refuse what no database keeps or no answer shows, and what is too long to be meant."""
+    for setting in ("table", "name", "target", "start"):
+        _require_value(setting, getattr(spec, setting))
+    if spec.where is not None:
+        _require_value("where", spec.where, _LONGEST_WHERE)
+    for setting, values in (("options", spec.options), ("columns", spec.columns), ("stream", spec.stream)):
+        if len(values) > _MOST_SETTINGS:
+            raise RefusedRequestError(f"{setting}: has {len(values)} names, and may have {_MOST_SETTINGS}")
+        for name, value in values.items():
+            _require_value(setting, name)
+            _require_value(f"{setting}.{name}", value)
 
 
-def secret_names(kind: str, options: Iterable[str]) -> Iterator[str]:
-    """Those of the options of a type of sink that are secrets themselves, and not names of files with them."""
-    fields = SINK_TYPES[kind].model_fields if kind in SINK_TYPES else {}
-    for name in options:
-        secret = name in fields and fields[name].annotation in (SecretStr, SecretStr | None)
-        if secret or (is_secret_name(name) and not name.endswith(_FILE_NAMES)):
-            yield name
+def _require_value(setting: str, value: object, longest: int = _LONGEST_TEXT) -> None:
+    match value:
+        case bool():
+            return
+        case int() | float():
+            if not -_LARGEST_NUMBER < value < _LARGEST_NUMBER:  # which NaN is not either
+                raise RefusedRequestError(f"{setting}: the number is too large, or none")
+        case str():
+            if len(value) > longest:
+                raise RefusedRequestError(f"{setting}: has {len(value)} characters, and may have {longest}")
+            if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
+                raise RefusedRequestError(f"{setting}: has a character that is none")
+        case _:
+            raise RefusedRequestError(f"{setting}: must be a text, a number or true or false")
+
+
+def require_offsets(offsets: Mapping[KafkaPartition, int]) -> None:
+    """Raises RefusedRequestError for what is no offset in a partition of Kafka's."""
+    if len(offsets) > _MOST_OFFSETS:
+        raise RefusedRequestError(f"offsets: there are {len(offsets)}, and may be {_MOST_OFFSETS} at a time")
+    for (topic, partition), offset in offsets.items():
+        if not (_TOPIC.fullmatch(topic) and 0 <= partition < 2**31 and 0 <= offset < _LARGEST_NUMBER):
+            raise RefusedRequestError('offsets: must be {"TOPIC": {"PARTITION": OFFSET}} with numbers from 0 on')
 
 
 def _require_fit(name: str, kind: str, shape: Shape) -> None:
     if kind == _OF_A_TERMINAL:
         raise RefusedRequestError(
-            f'subscription {name}: sink.type = "console" prints where the worker runs, which nobody reads; '
+            f'subscription {name}: a sink of type "console" prints where the worker runs, which nobody reads; '
             "use `tailrace stream` or `tailrace tail` for that"
         )
     if shape.stream.get(SNAPSHOT, NEVER) != NEVER:
@@ -131,12 +151,4 @@ def _require_fit(name: str, kind: str, shape: Shape) -> None:
         setting = "where" if shape.where is not None else "columns"
         raise RefusedRequestError(
             f"subscription {name}: {setting} is not for log tables: they repeat each update as it was written"
-        )
-
-
-def _require_target(name: str, target: str, allowed: tuple[str, ...]) -> None:
-    if allowed and not any(fnmatch.fnmatchcase(target, pattern) for pattern in allowed):
-        raise RefusedRequestError(
-            f"subscription {name}: the sink writes to {target}, and this server allows only {', '.join(allowed)} "
-            "(server.targets)"
         )

@@ -97,7 +97,7 @@ def shapes_checked(
 
     `written`: the sink keeps a log of changes; `rows`: it can be asked for rows by columns outside the key.
     """
-    _, stream = section_of(settings, request.table, request.name, request.settings, request.shape)
+    _, stream = section_of(settings, request.table, request.name, request.sink, request.shape)
     masks = masks_of(stream)
     if request.shape.where is not None:
         try:
@@ -120,7 +120,7 @@ def _require_rows(filters: RowFilters, masks: Masks | None, table: Table) -> Non
 
 def routes_checked(request: Request, matches: Sequence[Table], settings: Settings) -> Iterator[Check]:
     """Whether the columns by which the sink's names are filled in are in the tables' partition keys."""
-    section, stream = section_of(settings, request.table, request.name, request.settings, request.shape)
+    section, stream = section_of(settings, request.table, request.name, request.sink, request.shape)
     masks = masks_of(stream)
     for setting, columns in section.routed_by.items():
         if columns:
@@ -150,7 +150,7 @@ def _fit(setting: str, matches: Sequence[Table], require: Callable[[Table], None
 
 def _capabilities(settings: Settings, request: Request) -> Capabilities:
     """What the sink can do; it is not connected to."""
-    section, _ = section_of(settings, request.table, request.name, request.settings, request.shape)
+    section, _ = section_of(settings, request.table, request.name, request.sink, request.shape)
     try:
         with closing(sink_of(settings.model_copy(update={"sink": {request.name: section}}), request.name)) as sink:
             return sink.capabilities
@@ -159,7 +159,7 @@ def _capabilities(settings: Settings, request: Request) -> Capabilities:
 
 
 def _sink(settings: Settings, request: Request) -> Check:
-    section, stream = section_of(settings, request.table, request.name, request.settings, request.shape)
+    section, stream = section_of(settings, request.table, request.name, request.sink, request.shape)
     chosen = settings.model_copy(update={"sink": {request.name: section}, "stream": stream})
     try:
         return check_sink(request.name, section, chosen)

@@ -14,11 +14,10 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.errors import RefusedRequestError, UnknownSubscriptionError
-from tailrace_server.model.subscription import EARLIEST, Request, Start, Subscription, TableName
+from tailrace_server.model.subscription import EARLIEST, Request, Start, Subscription, TableName, require_name
 from tailrace_server.operations.answers import Answer, Kept, answer_of, details_of, time_of
-from tailrace_server.operations.asking import Asked, checked, require_snapshots, with_snapshot
+from tailrace_server.operations.asking import Asked, checked, require_offsets, require_snapshots, with_snapshot
 from tailrace_server.operations.differences import differences
-from tailrace_server.operations.merging import merged
 
 Examine = Callable[[Settings, Request], Sequence[Check]]
 """Looks at what a request is about: tables, columns, the sink. It raises nothing."""
@@ -32,24 +31,28 @@ _ANYWAY: Final = "To keep it all the same, as a worker may see more than this: -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alteration:
-    """What is to be another: settings of the sink, of columns and of [stream] by name, None to unset one.
+    """What is to be another: options, treatments of columns and settings of [stream] by name, None to unset one.
 
-    Tables within the sink's settings are merged name by name at every depth (merging.py).
-    `where` is the new condition, an empty one to have none, None to leave it as it is.
+    `where` is the new condition, an empty one to have none, None to leave it as it is. `target` is another name of the
+    target, or one that has what was written so far. `revision` is that of the details from which it was made; None: as
+    it is at this moment.
     """
 
-    sink: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    target: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     where: str | None = None
     columns: Mapping[str, str | None] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
+    revision: int | None = None
 
-    def of(self, subscription: Subscription, settings: Mapping[str, Any]) -> Asked:
-        """What a subscription asks for with it; `settings` are those of its sink, with secrets."""
+    def of(self, subscription: Subscription) -> Asked:
+        """What a subscription asks for with it."""
         shape = subscription.shape
         return Asked(
             table=str(subscription.table),
             name=subscription.name,
-            sink=merged(settings, self.sink),
+            target=subscription.sink.target if self.target is None else self.target,
+            options=_with(subscription.sink.options, self.options),
             where=shape.where if self.where is None else self.where or None,
             columns=_with(shape.columns, self.columns),
             stream=_with(shape.stream, self.stream),
@@ -144,7 +147,8 @@ class DirectOperations:
         return [_sentence(check) for check in checks if not check.ok or check.name.endswith(IN_PART)]
 
     def _existing(self, spec: Asked) -> Subscription | None:
-        return self._subscriptions.find(TableName.parse(self._settings.topics.prefix, spec.table), spec.name)
+        table = TableName.parse(self._settings.topics.prefix, spec.table)
+        return self._subscriptions.find(table, require_name(spec.name))
 
     def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
         """As Operations says."""
@@ -157,14 +161,13 @@ class DirectOperations:
             if not dry_run:
                 self._subscriptions.subscribe(request, self._user)
             return {"reference": reference, "change": "subscribe", "differences": [], "state": None}
-        altered = partial(transitions.altered, sink=request.sink, shape=request.shape)
-        altered(existing)  # raises for another type of sink
-        settings = self._subscriptions.settings(existing.id)
-        lines = differences(existing, settings, request, existing.sink.shown)
+        altered = partial(transitions.altered, sink=request.sink, shape=request.shape, revision=existing.revision)
+        altered(existing)  # raises for another target
+        lines = differences(existing, request)
         if lines and check:
             self._require_well(request)
         if lines and not dry_run:
-            self._subscriptions.change(existing.id, "alter", self._user, altered, settings=request.settings)
+            self._subscriptions.change(existing.id, "alter", self._user, altered)
         change = "alter" if lines else "none"
         return {"reference": reference, "change": change, "differences": lines, "state": str(existing.state)}
 
@@ -210,6 +213,7 @@ class DirectOperations:
         snapshot: bool = False,
     ) -> Answer:
         """As Operations says."""
+        require_offsets(offsets or {})
         restarted = partial(transitions.restarted, reading=uuid4().hex[:12], snapshot=snapshot)
         if snapshot:
             subscription = self._resolved(reference)
@@ -222,11 +226,12 @@ class DirectOperations:
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
         """As Operations says."""
         subscription = self._resolved(reference)
-        request = checked(alteration.of(subscription, self._subscriptions.settings(subscription.id)), self._settings)
-        altered = partial(transitions.altered, sink=request.sink, shape=request.shape)
+        request = checked(alteration.of(subscription), self._settings)
+        revision = subscription.revision if alteration.revision is None else alteration.revision
+        altered = partial(transitions.altered, sink=request.sink, shape=request.shape, revision=revision)
         altered(subscription)  # raises for what cannot be altered, before anything is reached
         notes = self._require_well(request) if check else []
-        return {**self._changed(reference, "alter", altered, settings=request.settings), "notes": notes}
+        return {**self._changed(reference, "alter", altered), "notes": notes}
 
     def audit(self, reference: str | None, limit: int) -> Sequence[Answer]:
         """As Operations says."""

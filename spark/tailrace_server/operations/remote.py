@@ -85,10 +85,12 @@ class RemoteOperations(Closing):
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
         """As Operations says."""
         body = {
-            "sink": dict(alteration.sink),
+            "target": alteration.target,
+            "options": dict(alteration.options),
             "where": alteration.where,
             "columns": dict(alteration.columns),
             "stream": dict(alteration.stream),
+            "revision": alteration.revision,
         }
         return self._one("PATCH", reference, f"?check={str(check).lower()}", body)
 
@@ -149,7 +151,8 @@ def _body(spec: Asked) -> dict[str, Any]:
     return {
         "table": spec.table,
         "name": spec.name,
-        "sink": dict(spec.sink),
+        "target": spec.target,
+        "options": dict(spec.options),
         "where": spec.where,
         "columns": dict(spec.columns),
         "stream": dict(spec.stream),

@@ -9,8 +9,7 @@ _RULES: Final = r"""
 script: _statement? (";" _statement?)*
 _statement: create | show_all | show_one | show_create | pause | resume | alter | reset | drop
 
-create: "CREATE"i "SUBSCRIPTION"i name "ON"i table _into options? columns? stream? where? from?
-_into: "INTO"i (sink_type | sink_section)
+create: "CREATE"i "SUBSCRIPTION"i name "ON"i table "INTO"i target options? columns? stream? where? from?
 show_all: "SHOW"i ALL? "SUBSCRIPTIONS"i ("LIKE"i STRING)?
 show_one: "SHOW"i "SUBSCRIPTION"i _reference
 show_create: "SHOW"i "CREATE"i "SUBSCRIPTION"i _reference
@@ -25,27 +24,23 @@ drop: "DROP"i "SUBSCRIPTION"i _reference
 _reference: name ("ON"i table)?
 table: (TABLE_PART | QUOTED) "." (TABLE_PART | QUOTED)
 name: NAME | QUOTED
-sink_type: NAME | QUOTED
-sink_section: "SINK"i (NAME | QUOTED)
+target: NAME | QUOTED
 
 options: "OPTIONS"i "(" [setting ("," setting)*] ")"
 columns: "COLUMNS"i "(" [setting ("," setting)*] ")"
 stream: "STREAM"i "(" [setting ("," setting)*] ")"
-_alteration: set_sink | set_columns | set_stream | _removal
-_removal: unset_sink | unset_columns | unset_stream
-set_sink: "SET"i "OPTIONS"i? "(" setting ("," setting)* ")"
+_alteration: "INTO"i target | set_options | set_columns | set_stream | _removal
+_removal: unset_options | unset_columns | unset_stream
+set_options: "SET"i "OPTIONS"i? "(" setting ("," setting)* ")"
 set_columns: "SET"i "COLUMNS"i "(" setting ("," setting)* ")"
 set_stream: "SET"i "STREAM"i "(" setting ("," setting)* ")"
-unset_sink: "UNSET"i "OPTIONS"i? "(" path ("," path)* ")"
-unset_columns: "UNSET"i "COLUMNS"i "(" path ("," path)* ")"
-unset_stream: "UNSET"i "STREAM"i "(" path ("," path)* ")"
+unset_options: "UNSET"i "OPTIONS"i? "(" _key ("," _key)* ")"
+unset_columns: "UNSET"i "COLUMNS"i "(" _key ("," _key)* ")"
+unset_stream: "UNSET"i "STREAM"i "(" _key ("," _key)* ")"
 no_where: "UNSET"i "WHERE"i
 
-setting: path "=" _value
-path: (NAME | QUOTED) ("." (NAME | QUOTED))*
-_value: STRING | NUMBER | TRUE | FALSE | NULL | BOUND | list | mapping
-list: "[" [_value ("," _value)*] "]"
-mapping: "{" [setting ("," setting)*] "}"
+setting: _key "=" (STRING | NUMBER | TRUE | FALSE)
+_key: NAME | QUOTED
 
 from: "FROM"i (EARLIEST | LATEST | STRING)
 from_offsets: "FROM"i "OFFSETS"i STRING
@@ -57,7 +52,6 @@ _inner: WORD | DISTINCT_FROM | LITERAL | SIGN | "(" _inner* ")"
 ALL.1: /all(?![\w-])/i
 TRUE.1: /true(?![\w-])/i
 FALSE.1: /false(?![\w-])/i
-NULL.1: /null(?![\w-])/i
 EARLIEST.1: /earliest(?![\w-])/i
 LATEST.1: /latest(?![\w-])/i
 NAME: /\w+(-\w+)*/i
@@ -65,7 +59,6 @@ TABLE_PART: /[\w*?]+/i
 QUOTED: /"(?:[^"]|"")+"/
 STRING: /'(?:[^']|'')*'/
 NUMBER.1: /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/
-BOUND: /:\w+/
 DOLLARS.2: /\$(?P<tag>\w*)\$[\s\S]*?\$(?P=tag)\$/
 DISTINCT_FROM.2: /distinct\s+from\b/i
 WORD: /\w+/i
@@ -95,7 +88,6 @@ WORDS: Final = {
     "TABLE_PART": "KEYSPACE.TABLE",
     "STRING": "a text in '...'",
     "NUMBER": "a number",
-    "BOUND": "a value :NAME",
     "DOLLARS": "a condition",
     "WORD": "a condition",
     "LITERAL": "a condition",
@@ -103,10 +95,6 @@ WORDS: Final = {
     "DISTINCT_FROM": "a condition",
     "LPAR": '"("',
     "RPAR": '")"',
-    "LSQB": '"["',
-    "RSQB": '"]"',
-    "LBRACE": '"{"',
-    "RBRACE": '"}"',
     "COMMA": '","',
     "DOT": '"."',
     "EQUAL": '"="',

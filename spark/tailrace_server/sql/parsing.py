@@ -15,7 +15,6 @@ from tailrace_server.sql.errors import Span, StatementError, UnclosedError, poin
 from tailrace_server.sql.grammar import GRAMMAR, WORDS
 from tailrace_server.sql.statements import (
     Alter,
-    Bound,
     Create,
     Drop,
     Named,
@@ -38,13 +37,15 @@ _SIMPLE: Final[Mapping[str, Callable[[Named], Statement]]] = {
 _MOST_EXPECTED: Final = 6
 _COMMENTS_AT_END: Final = re.compile(r"(?:\s|--[^\n]*\Z|/\*(?:(?!\*/)[\s\S])*\*/)*\Z")
 _QUOTES: Final = "'\"`$"
+_LONGEST_NUMBER: Final = 40
+_MOST_PARENTHESES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
     """A statement, the text of the script that it is of, and where its words stand.
 
-    `marks` are phrases of the operations' errors (`sink.NAME.OPTION`), each with its span.
+    `marks` are phrases of the operations' errors (`options.NAME`), each with its span.
     """
 
     statement: Statement
@@ -66,6 +67,8 @@ def _parser() -> Lark:
 
 def parse(text: str) -> list[Parsed]:
     """The statements of a text, with `;` between them. Raises StatementError."""
+    if text.count("(") > _MOST_PARENTHESES:
+        raise StatementError(f"the text has more than {_MOST_PARENTHESES} parentheses")
     try:
         script = _parser().parse(text)
     except UnexpectedInput as error:
@@ -137,20 +140,12 @@ class _Reading:
 
     def _create(self) -> Create:
         subscription = self._named()
-        kind = section = None
-        for node in self._parts("sink_type"):
-            kind = _word(node.children[0])
-            self._marks[f"sink.{subscription.name}"] = _span(node)
-        for node in self._parts("sink_section"):
-            section = _word(node.children[0])
-            self._marks[f"[sink.{section}]"] = _span(node)
         return Create(
             subscription=subscription,
-            kind=kind,
-            section=section,
-            options=self._tree("options", f"sink.{subscription.name}."),
-            columns=self._flat("columns", "columns."),
-            stream=self._flat("stream", "stream."),
+            target=self._target() or "",
+            options=self._settings("options", "options", f"sink.{subscription.name}"),
+            columns=self._settings("columns", "columns"),
+            stream=self._settings("stream", "stream"),
             where=self._where(),
             start=self._start(),
         )
@@ -158,12 +153,13 @@ class _Reading:
     def _alter(self) -> Alter:
         subscription = self._named()
         no_where = any(self._parts("no_where"))
-        prefix = f"sink.{subscription.name}."
+        options = self._settings("set_options", "options", f"sink.{subscription.name}")
         return Alter(
             subscription=subscription,
-            options={**self._tree("set_sink", prefix), **self._unset("unset_sink", prefix)},
-            columns={**self._flat("set_columns", "columns."), **self._unset("unset_columns", "columns.")},
-            stream={**self._flat("set_stream", "stream."), **self._unset("unset_stream", "stream.")},
+            target=self._target(),
+            options={**options, **self._unset("options")},
+            columns={**self._settings("set_columns", "columns"), **self._unset("columns")},
+            stream={**self._settings("set_stream", "stream"), **self._unset("stream")},
             where="" if no_where else self._where(),
         )
 
@@ -200,6 +196,13 @@ class _Reading:
         self._marks[f'name "{named.name}"'] = self._marks[f"{named.reference}:"] = _span(name)
         return named
 
+    def _target(self) -> str | None:
+        target = None
+        for node in self._parts("target"):
+            target = _word(node.children[0])
+            self._marks[f'target "{target}"'] = _span(node)
+        return target
+
     def _where(self) -> str | None:
         for node in self._parts("where"):
             content = node.children[0]
@@ -219,78 +222,42 @@ class _Reading:
             return word if isinstance(token, Token) and token.type == "STRING" else word.lower()
         return "earliest"
 
-    def _tree(self, name: str, prefix: str) -> dict[str, Any]:
-        tree: dict[str, Any] = {}
-        for path, value, node in self._settings(name, prefix):
-            self._put(tree, path, value, node)
-        return tree
-
-    def _flat(self, name: str, prefix: str) -> dict[str, Any]:
-        flat: dict[str, Any] = {}
-        for path, value, node in self._settings(name, prefix):
-            self._put(flat, (".".join(path),), value, node)
-        return flat
-
-    def _settings(self, name: str, prefix: str) -> Iterator[tuple[tuple[str, ...], Any, Node]]:
-        for clause in self._parts(name):
-            for setting in clause.children:
-                if isinstance(setting, Tree):
-                    path = _path(setting.children[0])
-                    self._marks[prefix + ".".join(path)] = _span(setting.children[0])
-                    yield path, self._value(setting.children[1]), setting
-
-    def _unset(self, name: str, prefix: str) -> dict[str, None]:
-        removed: dict[str, None] = {}
-        for clause in self._parts(name):
-            for node in clause.children:
-                path = _path(node)
-                if len(path) > 1 and name == "unset_sink":
-                    raise self._fault(node, f"UNSET takes settings as wholes: UNSET ({path[0]})")
-                self._marks[prefix + ".".join(path)] = _span(node)
-                removed[".".join(path)] = None
-        return removed
-
-    def _value(self, node: Node | Token) -> Any:
-        if isinstance(node, Tree):
-            if node.data == "list":
-                return [self._value(item) for item in node.children]
-            tree: dict[str, Any] = {}
+    def _settings(self, clause: str, *sections: str) -> dict[str, Any]:
+        """What a clause sets; errors call a setting by its name behind that of any of the sections."""
+        values: dict[str, Any] = {}
+        for node in self._parts(clause):
             for setting in node.children:
                 if isinstance(setting, Tree):
-                    self._put(tree, _path(setting.children[0]), self._value(setting.children[1]), setting)
-            return tree
-        return _scalar(node)
+                    name_token, value = setting.children
+                    name = self._marked(name_token, *sections)
+                    if name in values:
+                        raise StatementError(pointed(self._text, _span(setting), f"{name} is set twice"))
+                    values[name] = self._scalar(value)
+        return values
 
-    def _put(self, tree: dict[str, Any], path: tuple[str, ...], value: Any, node: Node) -> None:
-        *above, last = path
-        for step in above:
-            tree = tree.setdefault(step, {})
-            if not isinstance(tree, dict):
-                raise self._fault(node, f"{'.'.join(path)} is set twice")
-        if last in tree:
-            raise self._fault(node, f"{'.'.join(path)} is set twice")
-        tree[last] = value
+    def _unset(self, section: str) -> dict[str, None]:
+        nodes = self._parts(f"unset_{section}")
+        return {self._marked(name, section): None for node in nodes for name in node.children}
 
-    def _fault(self, node: Node | Token, words: str) -> StatementError:
-        return StatementError(pointed(self._text, _span(node), words))
+    def _marked(self, name_token: Node | Token, *sections: str) -> str:
+        name = _word(name_token)
+        self._marks.update({f"{section}.{name}": _span(name_token) for section in sections})
+        return name
 
+    def _scalar(self, node: Node | Token) -> Any:
+        token = node if isinstance(node, Token) else Token("", "")
+        match token.type:
+            case "STRING":
+                return _word(token)
+            case "NUMBER":
+                return self._number(token)
+            case _:
+                return token.type == "TRUE"
 
-def _scalar(token: Token) -> Any:
-    match token.type:
-        case "STRING":
-            return _word(token)
-        case "NUMBER":
-            return int(token) if re.fullmatch(r"-?\d+", token) else float(token)
-        case "BOUND":
-            return Bound(token[1:])
-        case "NULL":
-            return None
-        case _:
-            return token.type == "TRUE"
-
-
-def _path(node: Node | Token) -> tuple[str, ...]:
-    return tuple(map(_word, node.children)) if isinstance(node, Tree) else (_word(node),)
+    def _number(self, token: Token) -> int | float:
+        if len(token) > _LONGEST_NUMBER:
+            raise StatementError(pointed(self._text, _span(token), "the number has too many digits"))
+        return int(token) if re.fullmatch(r"-?\d+", token) else float(token)
 
 
 def _word(node: Node | Token) -> str:

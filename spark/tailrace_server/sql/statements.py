@@ -1,17 +1,10 @@
-"""Statements as values. Options are trees: `registry.url` is `url` of the mapping `registry`."""
+"""Statements as values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """A value that stands outside the statement, :NAME in it: what is secret, or what a program fills in."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +22,10 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """CREATE SUBSCRIPTION. Of `kind`, a type of sink, and `section`, a [sink.NAME] of the settings, one is set."""
+    """CREATE SUBSCRIPTION."""
 
     subscription: Named
-    kind: str | None = None
-    section: str | None = None
+    target: str
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)
@@ -79,9 +71,10 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alter:
-    """ALTER SUBSCRIPTION: what is set, None to unset one. `where`: as the operations' Alteration has it."""
+    """ALTER SUBSCRIPTION: what is set, None to unset one. `where` and `target` are as in the operations' Alteration."""
 
     subscription: Named
+    target: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
     stream: Mapping[str, Any] = field(default_factory=dict)

@@ -44,9 +44,9 @@ class Changes:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def of(self, subscription: Subscription, secrets: dict[str, object]) -> list[Line]:
+    def of(self, subscription: Subscription) -> list[Line]:
         """The newest first. Raises ServiceError where Kafka does not answer."""
-        settings = stream_settings(self._settings, subscription, secrets, "unused")
+        settings = stream_settings(self._settings, subscription, "unused")
         kafka, masks = settings.kafka.reveal(), masks_of(settings.stream)
         recent = RecentRecords(kafka, timeout=_SECONDS).of(topics_pattern(subscription), MOST)
         forms = ChangeForms()

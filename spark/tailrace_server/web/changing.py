@@ -19,7 +19,7 @@ from tailrace_server.web.rendering import Renderer, path_of, redirect
 from tailrace_server.web.site import Site
 
 Form = Annotated[dict[str, str], Depends(form_of)]
-_STARTS: Final = ("earliest", "latest", "time", "offsets")
+_LONGEST_OFFSET: Final = 20
 
 
 def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
@@ -90,8 +90,8 @@ def _offsets(partitions: list[dict[str, object]], form: Mapping[str, str]) -> di
     for row in partitions:
         topic, partition = str(row["topic"]), int(str(row["partition"]))
         text = form.get(f"offset.{topic}.{partition}", "").strip()
-        if not text.isdecimal():
-            raise RefusedRequestError(f"offset of {topic}, partition {partition}: {text!r} is no number from 0 on")
+        if not (text.isascii() and text.isdecimal() and len(text) < _LONGEST_OFFSET):
+            raise RefusedRequestError(f"offset of {topic}, partition {partition}: {text[:40]!r} is no number from 0 on")
         offsets[topic, partition] = int(text)
     return offsets
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
@@ -11,90 +10,74 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from tailrace_common.cli.checks import Check
+from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.api.shared import Shared
 from tailrace_server.model.errors import ConflictError, RefusedRequestError
 from tailrace_server.model.subscription import SNAPSHOT
-from tailrace_server.model.subscription import Request as Subscribing
 from tailrace_server.operations.answers import Answer
-from tailrace_server.operations.asking import Asked, checked, refuse_files, takes_snapshots
+from tailrace_server.operations.asking import Asked, checked, takes_snapshots, targets
 from tailrace_server.operations.checks import examined, published_tables
 from tailrace_server.operations.operations import Alteration
 from tailrace_server.operations.sections import STREAM_NAMES
 from tailrace_server.web.access import Visitor, form_of
 from tailrace_server.web.changing import operator
-from tailrace_server.web.fields import (
-    Field,
-    FieldError,
-    Kind,
-    changes_of_form,
-    faults_of,
-    fields_of,
-    filled,
-    pairs_of,
-    section_of_form,
-    typed,
-)
+from tailrace_server.web.fields import FieldError, faults_of, lines_of, pairs_of, typed_pairs
 from tailrace_server.web.reading import ONE
 from tailrace_server.web.rendering import Renderer, path_of, redirect
 from tailrace_server.web.site import Site
-from tailrace_spark.sinks.registry import SINKS
 
 Form = Annotated[dict[str, str], Depends(form_of)]
 _REFUSED: Final = (RefusedRequestError, ConflictError, FieldError)
-_NOT_FOR_SERVERS: Final = ("console",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A form as somebody has filled it in, and what is wrong with it."""
+    """A form as somebody has filled it in, and what is wrong with it. `answer` is the subscription that it alters."""
 
-    kind: str
-    fields: Sequence[Field]
     form: Mapping[str, str]
+    answer: Answer | None = None
     faults: Mapping[str, str] = field(default_factory=dict)
     checks: Sequence[Check] = ()
 
 
-class Vault:
-    """Keeps secrets of a form between two of its pages: sealed, in the page itself, for one session."""
+class Forms:
+    """Shows drafts."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, site: Site, renderer: Renderer) -> None:
+        self._targets = targets(site.settings)
+        self._renderer = renderer
 
-    def sealed(self, visitor: Visitor, draft: Draft) -> str:
-        """The secrets of a form, for its next page."""
-        secrets = {item.id: draft.form.get(item.id, "") for item in draft.fields if item.kind is Kind.SECRET}
-        return self._site.sessions.seal(visitor.session, json.dumps({name: v for name, v in secrets.items() if v}))
-
-    def with_secrets(self, visitor: Visitor, form: Mapping[str, str]) -> dict[str, str]:
-        """A form with the secrets that it had on the page before, where none is written over them."""
-        text = self._site.sessions.open(visitor.session, form.get("sealed", ""))
-        earlier = {} if text is None else json.loads(text)
-        return {**form, **{name: value for name, value in earlier.items() if not form.get(name)}}
+    def page(self, request: Request, visitor: Visitor, draft: Draft) -> Response:
+        """The form. One with faults was refused."""
+        kinds = set(self._targets.values()) if draft.answer is None else {draft.answer["sink"]}
+        fitting = {name: kind for name, kind in self._targets.items() if kind in kinds}
+        option_names = {kind: sorted(SINK_TYPES[kind].by_subscription) for kind in sorted(kinds)}
+        values: dict[str, Any] = {
+            "draft": draft,
+            "answer": draft.answer,
+            "targets": fitting,
+            "option_names": "; ".join(f"{kind}: {', '.join(names)}" for kind, names in option_names.items() if names)
+            or "none",
+            "stream_names": [name for name in STREAM_NAMES if name != SNAPSHOT],
+            "snapshots_can": any(map(takes_snapshots, kinds)),
+        }
+        return self._renderer.page(request, visitor, "form.html", 422 if draft.faults else 200, **values)
 
 
 def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
     """Add them."""
-    vault = Vault(site)
-    _new(app, site, renderer, vault)
-    _alter(app, site, renderer, vault)
+    forms = Forms(site, renderer)
+    _new(app, site, forms)
+    _alter(app, site, forms)
 
 
-def _new(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
-    def shown(request: Request, visitor: Visitor, draft: Draft, status: int = 200) -> Response:
-        sealed = vault.sealed(visitor, draft)
-        values = {"draft": draft, "sealed": sealed, "answer": None, **_names(draft.kind)}
-        return renderer.page(request, visitor, "form.html", status, **values)
-
+def _new(app: FastAPI, site: Site, forms: Forms) -> None:
     @app.get("/subscriptions/new")
-    def new(request: Request, type: str = "") -> Response:
+    def new(request: Request) -> Response:
         visitor, _ = operator(site, request)
-        if not type:
-            kinds = [kind for name, kind in SINKS.items() if name not in _NOT_FOR_SERVERS]
-            return renderer.page(request, visitor, "types.html", kinds=kinds)
         form = {"start": "earliest", "snapshot": site.settings.server.snapshot}
-        return shown(request, visitor, Draft(kind=type, fields=fields_of(type), form=form))
+        return forms.page(request, visitor, Draft(form=form))
 
     tables = Shared(lambda: published_tables(site.settings))
 
@@ -109,118 +92,90 @@ def _new(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
     @app.post("/subscriptions/new")
     def make(request: Request, form: Form) -> Response:
         visitor, operations = operator(site, request, form)
-        kind = form.get("type", "")
-        fields, form = fields_of(kind), vault.with_secrets(visitor, form)
         try:
-            request_asked = asked_of(kind, fields, form)
-            checked_request = checked(request_asked, site.settings)
-            if not form.get("anyway"):
-                checks = examined(site.settings, checked_request)
-                if form.get("check") or not all(check.ok for check in checks):
-                    return shown(request, visitor, Draft(kind=kind, fields=fields, form=form, checks=checks))
+            request_asked = asked_of(form, site)
+            checks = _checks(site, request_asked, form)
+            if checks:
+                return forms.page(request, visitor, Draft(form=form, checks=checks))
             answer, is_new = operations.subscribe(request_asked, check=False)
         except _REFUSED as error:
-            faults = faults_of(error, fields)
-            return shown(request, visitor, Draft(kind=kind, fields=fields, form=form, faults=faults), 422)
+            return forms.page(request, visitor, Draft(form=form, faults=faults_of(error)))
         return redirect(f"{path_of(answer['reference'])}?done={'subscribed' if is_new else 'existed'}")
 
 
-def asked_of(kind: str, fields: Sequence[Field], form: Mapping[str, str]) -> Asked:
-    """What a form asks for. Raises FieldError, RefusedRequestError."""
-    sink = section_of_form(kind, fields, form)
-    refuse_files(sink)
+def asked_of(form: Mapping[str, str], site: Site) -> Asked:
+    """What a form asks for; without a name it has that of its target. Raises FieldError, RefusedRequestError."""
+    target = form.get("target", "")
+    kind = targets(site.settings).get(target)
+    snapshot = {SNAPSHOT: form[SNAPSHOT]} if SNAPSHOT in form and kind is not None and takes_snapshots(kind) else {}
     return Asked(
         table=form.get("table", "").strip(),
-        name=form.get("name", "").strip(),
-        sink=sink,
+        name=form.get("name", "").strip() or target,
+        target=target,
+        options=typed_pairs("options", form),
         where=form.get("where", "").strip() or None,
-        columns=pairs_of("columns", form.get("columns", "")),
-        stream=_stream(form),
+        columns=pairs_of("columns", form),
+        stream={**snapshot, **typed_pairs("stream", form)},
         start=form.get("time", "").strip() if form.get("start") == "time" else form.get("start", "earliest"),
     )
 
 
-def _stream(form: Mapping[str, str]) -> dict[str, Any]:
-    """Settings of [stream]: the lines of the form, and its answer whether existing rows are copied."""
-    return {**({SNAPSHOT: form[SNAPSHOT]} if SNAPSHOT in form else {}), **_typed("stream", form)}
+def _checks(site: Site, spec: Asked, form: Mapping[str, str]) -> Sequence[Check]:
+    """What somebody has to see before it is kept; nothing where all is well. Raises RefusedRequestError."""
+    request = checked(spec, site.settings)
+    if form.get("anyway"):
+        return ()
+    checks = examined(site.settings, request)
+    return checks if form.get("check") or not all(check.ok for check in checks) else ()
 
 
-def _typed(name: str, form: Mapping[str, str]) -> dict[str, Any]:
-    """The lines NAME = VALUE of a field of the form."""
-    return {key: typed(text) for key, text in pairs_of(name, form.get(name, "")).items()}
-
-
-def _names(kind: str) -> dict[str, object]:
-    """The names that lines of a form may begin with, and whether its sink takes rows that were read."""
-    return {
-        "stream_names": [name for name in STREAM_NAMES if name != SNAPSHOT],
-        "snapshots_can": takes_snapshots(kind),
-    }
-
-
-def _alter(app: FastAPI, site: Site, renderer: Renderer, vault: Vault) -> None:
-    def shown(request: Request, visitor: Visitor, answer: Answer, draft: Draft, status: int = 200) -> Response:
-        sealed = vault.sealed(visitor, draft)
-        values = {"draft": draft, "sealed": sealed, "answer": answer, **_names(draft.kind)}
-        return renderer.page(request, visitor, "form.html", status, **values)
-
+def _alter(app: FastAPI, site: Site, forms: Forms) -> None:
     @app.get(f"{ONE}/alter")
     def ask(request: Request, table: str, name: str) -> Response:
         visitor, operations = operator(site, request)
         answer = operations.details(f"{table}/{name}")
-        fields = filled(fields_of(answer["sink"]), answer["settings"])
-        return shown(request, visitor, answer, Draft(kind=answer["sink"], fields=fields, form=form_values(answer)))
+        return forms.page(request, visitor, Draft(form=form_values(answer), answer=answer))
 
     @app.post(f"{ONE}/alter")
     def alter(request: Request, table: str, name: str, form: Form) -> Response:
         visitor, operations = operator(site, request, form)
         answer = operations.details(f"{table}/{name}")
-        fields = filled(fields_of(answer["sink"]), answer["settings"])
-        form = vault.with_secrets(visitor, form)
         try:
-            alteration = alteration_of(answer, fields, form)
-            if not form.get("anyway"):
-                checks = examined(site.settings, altered_request(site, answer, alteration))
-                if form.get("check") or not all(check.ok for check in checks):
-                    draft = Draft(kind=answer["sink"], fields=fields, form=form, checks=checks)
-                    return shown(request, visitor, answer, draft)
+            alteration = alteration_of(answer, form)
+            checks = _checks(site, alteration.of(site.subscriptions.get(answer["id"])), form)
+            if checks:
+                return forms.page(request, visitor, Draft(form=form, answer=answer, checks=checks))
             operations.alter(answer["reference"], alteration, check=False)
         except _REFUSED as error:
-            faults = faults_of(error, fields)
-            draft = Draft(kind=answer["sink"], fields=fields, form=form, faults=faults)
-            return shown(request, visitor, answer, draft, 422)
+            return forms.page(request, visitor, Draft(form=form, answer=answer, faults=faults_of(error)))
         return redirect(f"{path_of(answer['reference'])}?done=altered")
-
-
-def altered_request(site: Site, answer: Answer, alteration: Alteration) -> Subscribing:
-    """What a subscription is with an alteration. Raises RefusedRequestError."""
-    subscription = site.subscriptions.get(answer["id"])
-    return checked(alteration.of(subscription, site.subscriptions.settings(answer["id"])), site.settings)
 
 
 def form_values(answer: Answer) -> dict[str, str]:
     """The texts of a form that alters a subscription."""
-    stream = {name: value for name, value in answer["stream"].items() if name != SNAPSHOT}
     return {
+        "revision": str(answer["revision"]),
+        "target": answer["target"],
         SNAPSHOT: answer["snapshot"],
         "where": answer["where"] or "",
-        "columns": "\n".join(f"{name} = {treatment}" for name, treatment in answer["columns"].items()),
-        "stream": "\n".join(f"{name} = {_toml(value)}" for name, value in stream.items()),
+        "columns": lines_of(answer["columns"]),
+        "options": lines_of(answer["options"]),
+        "stream": lines_of({name: value for name, value in answer["stream"].items() if name != SNAPSHOT}),
     }
 
 
-def _toml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def alteration_of(answer: Answer, fields: Sequence[Field], form: Mapping[str, str]) -> Alteration:
-    """What a form makes another. Raises FieldError, RefusedRequestError."""
-    sink = changes_of_form(fields, form)
-    refuse_files({name: value for name, value in sink.items() if value is not None})
-    columns: dict[str, str | None] = {**pairs_of("columns", form.get("columns", ""))}
-    stream = _stream(form)
+def alteration_of(answer: Answer, form: Mapping[str, str]) -> Alteration:
+    """What a form makes another. Raises FieldError."""
+    columns: dict[str, str | None] = {**pairs_of("columns", form)}
+    options = typed_pairs("options", form)
+    stream = {**({SNAPSHOT: form[SNAPSHOT]} if SNAPSHOT in form else {}), **typed_pairs("stream", form)}
     if SNAPSHOT in answer["stream"]:
         stream.setdefault(SNAPSHOT, answer[SNAPSHOT])  # a form that does not ask leaves it as it is
-    for name, values in (("columns", columns), ("stream", stream)):
+    for name, values in (("columns", columns), ("options", options), ("stream", stream)):
         values.update(dict.fromkeys(answer[name].keys() - values.keys()))
-    return Alteration(sink=sink, where=form.get("where", "").strip(), columns=columns, stream=stream)
+    condition = form.get("where", "").strip()
+    revision = form.get("revision", "")
+    return Alteration(
+        target=form.get("target"), options=options, where=condition, columns=columns, stream=stream,
+        revision=int(revision) if revision.isascii() and revision.isdecimal() and len(revision) < 19 else -1,
+    )  # fmt: skip

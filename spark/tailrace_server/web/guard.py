@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -59,7 +59,7 @@ class Guard:
 
     def _refusal(self, method: str, headers: Headers) -> str | None:
         host = headers.get("host", "")
-        if self._loopback_only and not is_loopback(urlsplit(f"//{host}").hostname or ""):
+        if self._loopback_only and not is_loopback(_split(f"//{host}").hostname or ""):
             return (
                 "server.authentication = false answers under names of this machine alone, such as localhost; "
                 "for another name set server.authentication = true"
@@ -75,4 +75,12 @@ def _is_of_another_site(headers: Headers, host: str) -> bool:
     if site is not None:
         return site in _OTHER_SITES
     origin = headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc != host
+    return origin is not None and _split(origin).netloc != host
+
+
+def _split(url: str) -> SplitResult:
+    """Empty for what is no URL."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")

@@ -26,7 +26,6 @@ def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
         if site.doors.sign_in is None:
             raise HTTPException(404, "nobody signs in by an issuer here (server.oidc.client_id)")
         address, flow = site.doors.sign_in.begin(local_path(to))
-        site.subscriptions.make_key()
         answer = redirect(address)
         # Lax: the issuer's page leads back here. The session's own cookie is Strict, and not sent then.
         answer.set_cookie(

@@ -86,9 +86,8 @@ class LetterBox:
 
     @contextmanager
     def _opened(self, subscription: Subscription) -> Iterator[tuple[Settings, DeadLetterSink]]:
-        secrets = self._subscriptions.settings(subscription.id)
         name = subscription.sink_name
-        settings = stream_settings(self._settings, subscription, secrets, "unused")
+        settings = stream_settings(self._settings, subscription, "unused")
         sink = sink_of(settings, name)
         try:
             letters = sink.capabilities.dead_letters

@@ -78,8 +78,7 @@ def _changes(app: FastAPI, site: Site, renderer: Renderer) -> None:
         lines, problem = [], ""
         if site.settings.server.show_changes:
             try:
-                subscription = site.subscriptions.get(answer["id"])
-                lines = changes.of(subscription, site.subscriptions.settings(answer["id"]))
+                lines = changes.of(site.subscriptions.get(answer["id"]))
             except (ServiceError, SettingsError) as error:
                 problem = redact(str(error))
         values: dict[str, Any] = {

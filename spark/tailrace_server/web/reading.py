@@ -55,7 +55,6 @@ def _one(app: FastAPI, site: Site, renderer: Renderer) -> None:
             visitor,
             "subscription.html",
             view=view_of(answer, history),
-            settings=setting_lines(answer["settings"]),
             done=done,
         )
 

@@ -77,7 +77,6 @@ class Renderer:
 
     def set_cookie(self, request: Request, answer: Response, session: Session) -> None:
         """Give the browser a session. Raises SettingsError where the servers' key cannot be read."""
-        self._site.subscriptions.make_key()
         answer.set_cookie(
             COOKIE,
             self._site.sessions.cookie(session),

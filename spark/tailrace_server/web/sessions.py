@@ -59,7 +59,7 @@ class Sessions:
 
     def seal_flow(self, flow: Flow) -> str:
         """An attempt to sign in by an issuer, as a cookie."""
-        return self._sealer.seal(json.dumps({"for": _FLOW, **asdict(flow)}))
+        return self._sealed({"for": _FLOW, **asdict(flow)})
 
     def flow(self, cookie: str | None) -> Flow | None:
         """The attempt of a cookie; None for what is none."""
@@ -77,19 +77,11 @@ class Sessions:
 
     def cookie(self, session: Session) -> str:
         """The value of its cookie. Raises SettingsError where the servers' key cannot be read."""
-        return self._sealer.seal(json.dumps({"for": _PURPOSE, **asdict(session)}))
+        return self._sealed({"for": _PURPOSE, **asdict(session)})
 
-    def seal(self, session: Session, text: str) -> str:
-        """A text that comes back from a page of this session: nobody can read it there."""
-        return self._sealer.seal(json.dumps({"for": session.token, "text": text}))
-
-    def open(self, session: Session, sealed: str) -> str | None:
-        """What `seal` was given; None for what is none, or of another session."""
-        try:
-            values = json.loads(self._sealer.open(sealed)) if sealed else {}
-        except (SettingsError, ValueError):
-            return None
-        return str(values["text"]) if values.get("for") == session.token else None
+    def _sealed(self, values: dict[str, Any]) -> str:
+        self._sealer.make()
+        return self._sealer.seal(json.dumps(values))
 
     def read(self, cookie: str | None) -> Session | None:
         """The session of a cookie; None for what is none, or has ended."""

@@ -42,7 +42,7 @@ def _blocked(subscription: Subscription, trouble: Trouble) -> Failure:
         remedy = trouble.remedy or start_or_fix("Cassandra ([cluster]), Kafka or the sink")
         without = f"`tailrace alter {subscription.reference} --snapshot never` does without."
         return Failure(f"the snapshot waits: {trouble.words}", f"{remedy} {_WORKER} {without}")
-    service = f"the sink at {subscription.sink.target}" if trouble.what == "sink" else "Kafka"
+    service = f"the target {subscription.sink.target}" if trouble.what == "sink" else "Kafka"
     return Failure(f"{trouble.what}: {trouble.words}", f"{trouble.remedy or start_or_fix(service)} {_WORKER}")
 
 
@@ -53,5 +53,5 @@ def ended(subscription: Subscription, error: Exception) -> Failure:
     if remedy:
         return Failure(problem, f"{remedy} {_WORKER} {again}")
     if isinstance(error, ServiceError):
-        return Failure(problem, f"{start_or_fix(f'the sink at {subscription.sink.target}, or Kafka')} {again}")
+        return Failure(problem, f"{start_or_fix(f'the target {subscription.sink.target}, or Kafka')} {again}")
     return Failure(reason(error), f"`tailrace alter {subscription.reference}`, or what the reason says. {again}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
@@ -137,19 +137,17 @@ class StreamRun:
         self,
         claim: Claim,
         base: Settings,
-        secrets: Callable[[], Mapping[str, Any]],
         leases: Leases,
         session: Callable[[], SparkSession],
         readings: Readings,
         ends: Ends,
     ) -> None:
-        """`secrets` gives the sink's section, `session` a session of the worker's Spark for this subscription alone.
+        """`session` gives a session of the worker's Spark for this subscription alone.
 
         `readings` are those of the worker, `ends` says where partitions end.
         """
         self._claim = claim
         self._base = base
-        self._secrets = secrets
         self._leases = leases
         self._session = session
         self._stop = threading.Event()
@@ -235,7 +233,7 @@ class StreamRun:
         """Open the sink, begin where the progress is, and run the stream until it is stopped."""
         subscription = self._claim.subscription
         name, folder = subscription.sink_name, self._folder()
-        settings = stream_settings(self._base, subscription, self._secrets(), folder)
+        settings = stream_settings(self._base, subscription, folder)
         section = settings.sink[name]
         with closing(sink_of(settings, name)) as sink:
             sink.reach()

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -20,7 +19,6 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
-from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.worker.ends import SharedEnds
 from tailrace_server.worker.readings import Readings
 from tailrace_server.worker.run import Running, StreamRun
@@ -41,9 +39,7 @@ def spark_settings(settings: Settings) -> dict[str, Scalar]:
 
 
 @contextmanager
-def working(
-    settings: Settings, database: MetaDatabase, subscriptions: Subscriptions, spark: SparkOnce
-) -> Iterator[Worker]:
+def working(settings: Settings, database: MetaDatabase, spark: SparkOnce) -> Iterator[Worker]:
     """A worker of this process, which leaves in order."""
     server = settings.server
     owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
@@ -56,8 +52,7 @@ def working(
     ends = SharedEnds(PartitionEnds(settings.kafka.reveal()).of, time.monotonic)
 
     def start(claim: Claim) -> Running:
-        secrets = partial(subscriptions.settings, claim.subscription.id)
-        return StreamRun(claim, settings, secrets, leases, session.newSession, readings, ends.of)
+        return StreamRun(claim, settings, leases, session.newSession, readings, ends.of)
 
     pace = Pace(
         lease=server.lease_seconds,

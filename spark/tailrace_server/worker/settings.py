@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.topics import MAX_NAME, topic_component
 from tailrace_server.model.subscription import Subscription, TableName
 from tailrace_server.operations.sections import section_of
 
-_WILD: Final = {"*": "[^.]*", "?": "[^.]"}
 _SUFFIX: Final = r"\.-[0-9a-f]{6}"
 _LONGEST_KEYSPACE: Final = 48
 
 
-def stream_settings(base: Settings, subscription: Subscription, sink: Mapping[str, Any], checkpoint: str) -> Settings:
-    """Those of the server, with the sink, the filter, the masks and the topics of a subscription.
+def stream_settings(base: Settings, subscription: Subscription, checkpoint: str) -> Settings:
+    """Those of the server, with the target, the filter, the masks and the topics of a subscription.
 
     Raises SettingsError where they no longer fit this version.
     """
     name = subscription.sink_name
-    section, stream = section_of(base, subscription.table, name, sink, subscription.shape)
+    section, stream = section_of(base, subscription.table, name, subscription.sink, subscription.shape)
     chosen = {"topics": topics_pattern(subscription), "checkpoint": checkpoint, "sink": name}
     return base.model_copy(update={"sink": {name: section}, "stream": stream.model_copy(update=chosen)})
 
@@ -56,4 +54,12 @@ def _room(table: TableName) -> int:
 
 
 def _expression(pattern: str) -> str:
-    return "".join(_WILD.get(sign) or re.escape(topic_component(sign)) for sign in pattern)
+    """What goes back at no letter: each `*` but the last stands for as little as lets what follows it fit."""
+    first, *later = map(_letters, re.split(r"\*+", pattern))
+    if not later:
+        return first
+    return first + "".join(f"(?>[^.]*?{letters})" for letters in later[:-1]) + f"[^.]*{later[-1]}"
+
+
+def _letters(pattern: str) -> str:
+    return "".join("[^.]" if sign == "?" else re.escape(topic_component(sign)) for sign in pattern)

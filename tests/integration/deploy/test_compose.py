@@ -30,7 +30,6 @@ API = "http://127.0.0.1:8085/v1/subscriptions"
 PROMETHEUS = "http://127.0.0.1:9090/api/v1"
 COUNTER = 'tailrace_changes_total{topic="tailrace.shop.orders"}'
 ADDRESS = '{"street":"Mill Lane 1","city":"York"}'
-TARGET = "postgresql://tailrace@postgres/tailrace"
 
 ROWS = [
     ("ada", 1, 1, '{"tea":3}', '["ring twice","call first"]', ADDRESS, '["gift"]', "19.90"),
@@ -75,7 +74,7 @@ def test_a_subscription_is_made_over_http(compose: Compose) -> None:
     _, service, *command = command_of(PAGE, "exec server")
     key = compose.execute(service, *command).strip()
     authorised = ("-H", f"Authorization: Bearer {key}")
-    body = {"table": "shop.orders", "name": "mine", "sink": {"type": "sql", "url": TARGET}}
+    body = {"table": "shop.orders", "name": "mine", "target": "warehouse"}
     subscription = json.loads(compose.ask(*authorised, "--json", json.dumps(body), API))
     assert subscription["reference"] == "shop.orders/mine"
     compose.wait("server", lambda: subscribed(compose) == [row[:2] for row in ROWS])

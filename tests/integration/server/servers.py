@@ -35,6 +35,13 @@ class ServerProcess(StreamProcess):
         self._config = site.config
 
 
+def toml(value: object) -> str:
+    """A value as TOML, a mapping in a line."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items()) + " }"
+    return json.dumps(value)
+
+
 class Site:
     """A meta database with its settings, and the commands on it."""
 
@@ -65,6 +72,13 @@ class Site:
             f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n{quick_java_lines()}{others}'
         )
 
+    def declare(self, name: str, section: Mapping[str, object]) -> str:
+        """A target of servers that are started from now on; its name."""
+        lines = "".join(f"{key} = {toml(value)}\n" for key, value in section.items() if value is not None)
+        with self.config.open("a") as file:
+            file.write(f"[sink.{name}]\n{lines}")
+        return name
+
     def server(self, name: str, *words: str, program: tuple[str, ...] = PROGRAM) -> ServerProcess:
         """One that is not started yet; `program` is what Python is told to run as `tailrace`."""
         return ServerProcess(self, name, *words, program=program)
@@ -94,10 +108,11 @@ class Site:
         with opened(settings) as (_, subscriptions):
             yield DirectOperations(subscriptions, settings, "test")
 
-    def subscribe(self, name: str, table: str, url: str) -> None:
-        """A subscription into a SQL database."""
+    def subscribe(self, name: str, table: str, url: str, **more: Any) -> None:
+        """A subscription into a SQL database, which is a target of its name from now on."""
+        target = self.declare(name, {"type": "sql", "url": url})
         with self.operations() as operations:
-            operations.subscribe(Asked(table=table, name=name, sink={"type": "sql", "url": url}))
+            operations.subscribe(Asked(table=table, name=name, target=target, **more))
 
     def states(self) -> dict[str, dict[str, Any]]:
         """All subscriptions by name."""

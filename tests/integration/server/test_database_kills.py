@@ -109,9 +109,9 @@ def test_the_meta_database_is_killed_while_the_api_keeps_a_subscription(
     """Killed in its transaction, nothing is kept, and whoever asked is told; killed behind it, the request is there."""
     port = free_port("127.0.0.1")
     site = Site(tmp_path, kafka, prefix, mortal.new_database(), port=port, authentication=False)
-    (tmp_path / "url").write_text(f"sqlite:///{tmp_path / 'copy.db'}")
-    sink = ("--type", "sql", "-o", f"url_file={tmp_path / 'url'}", "--server", f"http://127.0.0.1:{port}")
-    words = ("subscribe", "shop.items", "--name", "copy", *sink)
+    target = site.declare("copy", {"type": "sql", "url": f"sqlite:///{tmp_path / 'copy.db'}"})
+    server_url = f"http://127.0.0.1:{port}"
+    words = ("subscribe", "shop.items", "--name", "copy", "--target", target, "--server", server_url)
     waiting = Waiting(site, "--role", "api")
     with waiting.server as server:
         server.until(lambda: "HTTP API: http://127.0.0.1" in server.log.read_text(), SECONDS)

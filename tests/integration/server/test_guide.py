@@ -56,7 +56,6 @@ class Copies:
         self.stores = {}
         for name in ("warehouse", "lake"):
             self.stores[name] = Database(url := f"sqlite:///{directory / f'{name}.db'}", sa.create_engine(url))
-            (directory / f"{name}.url").write_text(f"{url}\n")
 
     def insert(self, first: int, end: int) -> None:
         for number in range(first, end):
@@ -113,6 +112,8 @@ def test_the_session(tmp_path: Path, ring: LiveRing, place: Place, monkeypatch: 
     ring.add_agent(place.node)
     ring.until_covered(1)
     site = site_of(place, tmp_path, rows_per_second=20)
+    for name, store in copies.stores.items():
+        site.declare(name, {"type": "sql", "url": store.url})
     with ExitStack() as stack:
         servers = [stack.enter_context(site.server(name)) for name in ("first", "second")]
         for words in session():

@@ -27,9 +27,9 @@ def test_the_api_is_killed_before_it_answers(tmp_path: Path, kafka: LocalKafka, 
     """The request again is the same subscription: one there is, and one line of the audit."""
     port = free_port("127.0.0.1")
     site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}", port=port, authentication=False)
-    (tmp_path / "url").write_text(f"sqlite:///{tmp_path / 'copy.db'}")
-    sink = ("--type", "sql", "-o", f"url_file={tmp_path / 'url'}", "--server", f"http://127.0.0.1:{port}")
-    words = ("subscribe", "shop.items", "--name", "copy", *sink)
+    target = site.declare("copy", {"type": "sql", "url": f"sqlite:///{tmp_path / 'copy.db'}"})
+    server_url = f"http://127.0.0.1:{port}"
+    words = ("subscribe", "shop.items", "--name", "copy", "--target", target, "--server", server_url)
     with dying(site, Step.KEPT, 1, "--role", "api") as server:
         server.until(lambda: "HTTP API: http://127.0.0.1" in server.log.read_text(), _SECONDS)
         answer = site.run(*words)
@@ -42,9 +42,5 @@ def test_the_api_is_killed_before_it_answers(tmp_path: Path, kafka: LocalKafka, 
         assert server.stop() == 0, server.words()
     with site.operations() as operations:
         assert [row["operation"] for row in operations.audit(None, 10)] == ["subscribe"]
-        assert operations.subscribe(asked(tmp_path)) == ({**again, "notes": []}, False)
-
-
-def asked(tmp_path: Path) -> Asked:
-    url = (tmp_path / "url").read_text()
-    return Asked(table="shop.items", name="copy", sink={"type": "sql", "url": url})
+        asked = Asked(table="shop.items", name="copy", target=target)
+        assert operations.subscribe(asked) == ({**again, "notes": []}, False)

@@ -45,8 +45,8 @@ def test_a_table_that_does_not_fit_is_left_out_and_comes_once_it_fits(
         Database(url, sa.create_engine(url)),
         Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}"),
     )
-    sink = ("--type", "sql", "-o", f"url_file={secret(tmp_path, url)}")
-    answer = site.run("subscribe", "shop.*", "--name", "lake", *sink, "--where", "country = 'DE'")
+    target = site.declare("copy", {"type": "sql", "url": url})
+    answer = site.run("subscribe", "shop.*", "--name", "lake", "--target", target, "--where", "country = 'DE'")
     assert answer.returncode == 0, answer.stderr
     assert "where, in part: shop.items will be left out" in answer.stderr
     with site.server("worker") as server, site.operations() as operations:
@@ -67,21 +67,14 @@ def test_a_table_that_does_not_fit_is_left_out_and_comes_once_it_fits(
     copy.engine.dispose()
 
 
-def secret(tmp_path: Path, url: str) -> Path:
-    """A file that holds a URL."""
-    file = tmp_path / "url"
-    file.write_text(url)
-    return file
-
-
 @pytest.mark.usefixtures("feed")
 def test_all_of_a_request_is_kept_unchecked(tmp_path: Path, kafka: LocalKafka, prefix: str) -> None:
     site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}")
-    words = ("shop.items", "--name", "w", "--type", "sql", "-o", f"url_file={secret(tmp_path, 'sqlite:///x.db')}",
-             "--where", "v = 'x'")  # fmt: skip
+    target = site.declare("x", {"type": "sql", "url": "sqlite:///x.db"})
+    words = ("shop.items", "--name", "w", "--target", target, "--where", "v = 'x'")
     refused = site.run("subscribe", *words)
     assert (refused.returncode, "v is not of the key of shop.items" in refused.stderr) == (2, True)
     assert site.tailrace("subscribe", *words, "--unchecked")[0]["state"] == "active"
     with site.operations() as operations:
-        asked = Asked(table="shop.item", name="x", sink={"type": "sql", "url": "sqlite:///x.db"})
+        asked = Asked(table="shop.item", name="x", target=target)
         operations.subscribe(asked)  # nothing was published of it yet, which is no fault

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tailrace.local.ports import free_port
+from tailrace_server.operations.asking import Asked
 from tests.integration.feed import Feed
 from tests.integration.items import ITEMS, LOG
 from tests.integration.server.browser import looked_at
@@ -42,6 +43,8 @@ def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: s
     made = site.run("api-keys", "add", "maria", "--role", "admin")
     assert made.returncode == 0, made.stderr
     key, url = made.stdout.strip(), f"sqlite:///{tmp_path / 'sink.db'}"
+    site.declare("warehouse", {"type": "sql", "url": url})
+    site.declare("sick", {"type": "sql", "url": "postgresql://nobody:secret@127.0.0.1:1/nothing"})
     feed = Feed(kafka.bootstrap, prefix)
     feed.announce()
     feed.publish([LOG.insert((number,), (), 1000 + number, v=f"v{number}") for number in range(10)])
@@ -63,13 +66,11 @@ def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: s
         looked_at(page, "empty")
         pressed(page, "Subscribe to a table")
         page.wait_for_url("**/new")
-        looked_at(page, "types")
-        page.goto(f"http://127.0.0.1:{port}/subscriptions/new?type=sql")
+        looked_at(page, "form")
         page.wait_for_selector("#tables option[value='shop.items']", state="attached")
         assert page.is_checked("#snapshot-never")  # this site's server.snapshot
         page.fill("#table", "shop.itemz")
-        page.fill("#name", "warehouse")
-        page.fill("[id='sink.url']", url)
+        page.select_option("#target", "warehouse")
         page.click("#save")
         page.wait_for_selector("text=did you mean shop.items?")
         looked_at(page, "form-checked")
@@ -92,7 +93,8 @@ def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: s
         page.wait_for_selector("#now >> text=stands still")
         pressed(page, "Resume")
         page.wait_for_selector("#now >> text=follows the log")
-        site.subscribe("sick", "shop.items", "postgresql://nobody:secret@127.0.0.1:1/nothing")
+        with site.operations() as operations:
+            operations.subscribe(Asked(table="shop.items", name="sick", target="sick"))
         page.goto(f"http://127.0.0.1:{port}/subscriptions")
         page.wait_for_selector("#list .state.failing")
         looked_at(page, "subscriptions")

@@ -20,9 +20,7 @@ def test_a_browser_signs_in_by_another_site(tmp_path: Path, chromium: Any) -> No
     """127.0.0.1 and localhost are two sites: of the provider's page the session's strict cookie would not be sent."""
     port = free_port("127.0.0.1")
     with providing() as provider, serving(tmp_path, port=port, oidc=oidc(provider, port)) as served:
-        served.operations.subscribe(
-            Asked(table="shop.orders", name="warehouse", sink={"type": "sql", "url": "sqlite://"})
-        )
+        served.operations.subscribe(Asked(table="shop.orders", name="warehouse", target="memory"))
         page = chromium.new_context().new_page()
         messages: list[str] = []
         page.on("console", lambda message: messages.append(message.text) if message.type == "error" else None)

@@ -37,7 +37,7 @@ def test_what_a_reset_reads_is_written(tmp_path: Path, kafka: LocalKafka, prefix
     seen: Mapping[str, Callable[[], Seen]] = {
         "events": lambda: [(record["topic"], record["key"]["id"]) for record in events.records()],
         "lake": lambda: _rows(DeltaTable(str(tmp_path / "lake" / "shop.plain")).to_pyarrow_dataset()),
-        "directory": lambda: _rows(ds.dataset(tmp_path / "files" / "shop.plain", partitioning="hive")),
+        "directory": lambda: _rows(ds.dataset(_own(tmp_path / "files") / "shop.plain", partitioning="hive")),
     }
     topic = feed.topic(PLAIN)
 
@@ -45,9 +45,11 @@ def test_what_a_reset_reads_is_written(tmp_path: Path, kafka: LocalKafka, prefix
         feed.publish([log.insert((number,), (), 5_000_000, v="x") for number in ids])
 
     publish(*range(10))
+    for name, sink in sinks.items():
+        site.declare(name, sink)
     with site.operations() as operations:
-        for name, sink in sinks.items():
-            operations.subscribe(Asked(table="shop.plain", name=name, sink=sink))
+        for name in sinks:
+            operations.subscribe(Asked(table="shop.plain", name=name, target=name))
         with site.server("worker") as worker:
 
             def written(times: int, rows: Callable[[], Seen]) -> bool:
@@ -80,6 +82,11 @@ def test_what_a_reset_reads_is_written(tmp_path: Path, kafka: LocalKafka, prefix
 
 def _rows(found: ds.Dataset) -> Seen:
     return [(row["topic"], row["key"]["id"]) for row in found.to_table(columns=["topic", "key"]).to_pylist()]
+
+
+def _own(target: Path) -> Path:
+    """The directory of the one subscription into it; none before it has written."""
+    return next(target.glob("directory-*"), target)
 
 
 def _make_again(kafka: LocalKafka, feed: Feed, topic: str) -> None:

@@ -18,19 +18,19 @@ def test_commands_ask_a_server_that_has_no_worker(tmp_path: Path, kafka: LocalKa
     site = Site(tmp_path, kafka, prefix, url, port=port)
     made = site.run("api-keys", "add", "ci")
     assert made.returncode == 0, made.stderr
-    key_file, url_file = tmp_path / "ci.key", tmp_path / "sink.url"
+    key_file = tmp_path / "ci.key"
     key_file.write_text(made.stdout)
-    url_file.write_text("postgresql://u:hunter2@host/d\n")
+    for name in ("dwh", "other"):
+        site.declare(name, {"type": "sql", "url": f"postgresql://u:hunter2@{name}/d"})
     ask = ("--server", f"http://127.0.0.1:{port}", "--api-key-file", str(key_file))
     with site.server("api", "--role", "api") as server:
         server.until(lambda: "HTTP API: http://127.0.0.1" in server.log.read_text())
-        sink = ("--type", "sql", "-o", f"url_file={url_file}")
-        [answer] = site.tailrace("subscribe", "shop.orders", "--name", "warehouse", *sink, "--unchecked", *ask)
+        words = ("subscribe", "shop.orders", "--name", "warehouse", "--target", "dwh", "--unchecked")
+        [answer] = site.tailrace(*words, *ask)
         assert (answer["reference"], answer["state"]) == ("shop.orders/warehouse", "active")
         assert site.tailrace("pause", "warehouse", *ask)[0]["state"] == "paused"
-        url_file.write_text("postgresql://u:hunter3@other/d\n")
-        [altered] = site.tailrace("alter", "warehouse", "-o", f"url_file={url_file}", "--unchecked", *ask)
-        assert altered["target"] == "postgresql://other/d"
+        [altered] = site.tailrace("alter", "warehouse", "--target", "other", "--unchecked", *ask)
+        assert altered["target"] == "other"
         refused = site.run("pause", "warehouse", "--server", f"http://127.0.0.1:{port}")
         assert (refused.returncode, "give the key by TAILRACE_API_KEY" in refused.stderr) == (2, True)
         [listed] = site.tailrace("subscriptions")

@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from tailrace_server.operations.asking import Asked
 from tests import postgres
 from tests.integration.server.dying_server import Step
 from tests.integration.server.kills import Waiting
@@ -60,10 +59,8 @@ def test_subscriptions_that_read_together_come_out_equal(
     """At steps of their snapshots, of the reading together, and of a snapshot anew that one takes beside the others."""
     place.create(_TABLE)
     site = site_of(place, tmp_path, url=postgres.new_database(), share_reading=True, rows_per_second=15)
-    with site.operations() as operations:
-        for name, store in stores.items():
-            sink = {"type": "sql", "url": store.url}
-            operations.subscribe(Asked(table=f"{place.keyspace}.{_TABLE}", name=name, sink=sink, where=_FILTERS[name]))
+    for name, store in stores.items():
+        site.subscribe(name, f"{place.keyspace}.{_TABLE}", store.url, where=_FILTERS[name])
     with Writes(place, _TABLE, pause=0.1) as writes:
         for step, number in _READING.items():
             waiting = Waiting(site, name=f"reading {step.name}")

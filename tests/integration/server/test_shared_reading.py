@@ -72,10 +72,8 @@ def test_members_come_out_equal_while_one_stands_still_and_another_is_paused(
 ) -> None:
     site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}", share_reading=True)
     source = Source(5)
-    with site.operations() as operations:
-        for name, database in stores.items():
-            sink = {"type": "sql", "url": database.url}
-            operations.subscribe(Asked(table="shop.items", name=name, sink=sink, where=FILTERS[name]))
+    for name, database in stores.items():
+        site.subscribe(name, "shop.items", database.url, where=FILTERS[name])
     with site.server("worker") as worker:
         with Load(feed, source, seconds=0.2):
             worker.until(lambda: all(shares(worker, name) for name in stores))
@@ -125,9 +123,8 @@ def test_members_of_all_kinds_of_sinks_write_together(
     targets, published = together(ground), list[Row]()
     with site.operations() as operations:
         for name, target in targets.items():
-            operations.subscribe(
-                Asked(table="shop.items", name=name, sink=dict(target.section), where=f"id < {FILTERED}")
-            )
+            declared = site.declare(name, target.section)
+            operations.subscribe(Asked(table="shop.items", name=name, target=declared, where=f"id < {FILTERED}"))
 
     def publish(count: int) -> None:
         rows = [(key, f"of {key}", 2 * key) for key in range(len(published), len(published) + count)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,10 +23,11 @@ def test_another_worker_goes_on_at_the_range(place: Place, tmp_path: Path) -> No
     site = site_of(place, tmp_path)
     site.subscribe("warehouse", name, store.url)
     events = Topics(place.kafka)
+    out = f"{events.prefix}-out.{{table}}"
+    kafka = {"type": "kafka", "topic": out, "dead_letters": events.target.dead_letters, "kafka": events.config}
+    target = site.declare("events", kafka)
     with site.operations() as operations:
-        out = f"{events.prefix}-out.{{table}}"
-        sink = {"type": "kafka", "topic": out, "dead_letters": events.target.dead_letters, "kafka": events.config}
-        operations.subscribe(Asked(table=name, name="events", sink=sink))
+        operations.subscribe(Asked(table=name, name="events", target=target))
     with site.server("killed") as killed, Writes(place, "taken", pause=0.1) as writes:
         before = until(site, killed, "warehouse", lambda table: table["ranges"] >= 2)
         killed.kill()
@@ -68,10 +68,8 @@ def test_a_snapshot_alone_a_reset_and_the_log_afterwards(place: Place, tmp_path:
     place.create("alone")
     name, store = f"{place.keyspace}.alone", Downstream(new_database())
     site = site_of(place, tmp_path, rows_per_second=1000, page_rows=50)
+    site.subscribe("copy", name, store.url, stream={"snapshot": "only"})
     with site.server("worker") as server:
-        with site.operations() as operations:
-            url = {"type": "sql", "url": store.url}
-            operations.subscribe(asked(name, url, "only"))
         server.until(lambda: site.states()["copy"]["state"] == "done", SECONDS)
         assert site.owners() == {None}
         place.until_equal(store, "alone", SECONDS)
@@ -90,8 +88,3 @@ def test_a_snapshot_alone_a_reset_and_the_log_afterwards(place: Place, tmp_path:
         place.until_equal(store, "alone", SECONDS)
         assert server.stop() == 0, server.words()
     store.close()
-
-
-def asked(table: str, sink: dict[str, Any], snapshot: str) -> Asked:
-    """A request for a copy of a table."""
-    return Asked(table=table, name="copy", sink=sink, stream={"snapshot": snapshot})

@@ -1,4 +1,4 @@
-"""Servers of the last version and of this one on one meta database, beside each other and one after the other."""
+"""Servers of the last version and of this one on one meta database, one after the other."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_a_new_server_takes_over_what_an_old_one_ran(
     new_url: Callable[[str], str],
     tmp_path: Path,
 ) -> None:
-    """The meta database and the copy are of one kind. The new server brings the tables up to date beneath the old one,
-    which goes on."""
+    """The meta database and the copy are of one kind. The new server brings the tables up to date, and says that the
+    subscription names no target; once it does, it goes on."""
     site = Site(tmp_path, kafka, prefix, new_url("meta"))
     url = new_url("copy")
     database = Database(url, sa.create_engine(url))
@@ -50,14 +50,14 @@ def test_a_new_server_takes_over_what_an_old_one_ran(
     subscribe(site, former, "shop.items", "copy", "--type", "sql", "-o", f"url_file={tmp_path / 'url'}")
     with site.server("former", program=former) as old:
         old.until(lambda: shows(2))
-        with site.server("now") as new:
-            new.until(lambda: f": subscriptions of {prefix} in" in new.words())
-            publish(2)
-            old.until(lambda: shows(3))
-            assert old.stop() == 0, old.words()
-            publish(3)
-            new.until(lambda: shows(4))
-            assert new.stop() == 0, new.words()
+        assert old.stop() == 0, old.words()
+    target = site.declare("copy", {"type": "sql", "url": url})
+    publish(2)
+    with site.server("now") as new:
+        new.until(lambda: "there is no [sink." in site.states()["copy"]["reason"])
+        site.tailrace("alter", "copy", "--target", target)
+        new.until(lambda: shows(3))
+        assert new.stop() == 0, new.words()
     assert site.states()["copy"]["state"] == "active"
     assert database.select("SELECT * FROM tailrace_dead_letters") == []
     database.engine.dispose()

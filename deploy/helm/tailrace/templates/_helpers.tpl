@@ -140,6 +140,6 @@ volumeMounts:
     defaultMode: 0440
 - name: server-key
   secret:
-    secretName: {{ required "server.keySecret: name a Secret with the sealing keys in the key server.key (tailrace server-key new)" .root.Values.server.keySecret }}
+    secretName: {{ required "server.keySecret: name a Secret with the key that seals sessions in the key server.key (tailrace server-key new)" .root.Values.server.keySecret }}
     defaultMode: 0440
 {{- end }}

@@ -25,6 +25,10 @@ class FilesSinkSettings(StoredSettings, TransactionsSection):
         description="PEM file of the authorities to trust. Unset: the system's",
     )
 
+    def for_subscription(self, name: str) -> Self:
+        """In a directory of its own: below one directory writes one stream."""
+        return self.model_copy(update={"path": f"{self.path.rstrip('/')}/{name}"})
+
     @model_validator(mode="after")
     def _check_images(self) -> Self:
         if self.images is not None and self.format != "jsonl":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -21,6 +21,7 @@ ClientError = Annotated[int, Field(ge=400, le=499)]
 class HttpSinkSettings(TransactionsSection):
     """Changes in batches, posted as JSON to an address of yours: docs/sinks/http.md."""
 
+    by_subscription: ClassVar[frozenset[str]] = frozenset({"batch_records", "batch_kibibytes"})
     type: Literal["http"] = Field(default="http", description="What kind of sink this is")
     url: str = Field(
         repr=False,

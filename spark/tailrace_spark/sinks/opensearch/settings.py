@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -21,6 +21,7 @@ _NAMELESS: Final = "table"
 class OpensearchSinkSettings(SinkSettings):
     """An index for each source table, whose documents follow its rows: docs/sinks/opensearch.md."""
 
+    by_subscription: ClassVar[frozenset[str]] = frozenset({"index", "bulk_kibibytes", "bulk_documents"})
     type: Literal["opensearch"] = Field(default="opensearch", description="What kind of sink this is")
     url: str = Field(
         examples=["https://search.example.org:9200"], description="Address of the cluster, without user and password"

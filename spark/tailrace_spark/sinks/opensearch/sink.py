@@ -127,8 +127,7 @@ class OpensearchSink:
         except BaseException:
             self._indexes.forget()
             raise
-        now, untruncated = int(self._clock()), self._indexes.untruncated
-        return OpensearchTask(self._client.cluster, self._ring_delay, refused, now, self._filters, untruncated)
+        return OpensearchTask(self._client.cluster, self._ring_delay, refused, int(self._clock()), self._filters)
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
         """As TaskSink says: the dead letters that tasks brought are put into their index."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -23,6 +23,7 @@ LONGEST_NAME: Final = 255
 class RabbitmqSinkSettings(ImagesSection):
     """Changes as messages of RabbitMQ, each confirmed: docs/sinks/rabbitmq.md."""
 
+    by_subscription: ClassVar[frozenset[str]] = frozenset({"in_flight"})
     type: Literal["rabbitmq"] = Field(default="rabbitmq", description="What kind of sink this is")
     url: str = Field(
         examples=["amqps://rabbit.example.org"],

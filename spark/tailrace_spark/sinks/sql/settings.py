@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
@@ -24,6 +24,7 @@ _DATABASES: Final[Mapping[str, tuple[str, int]]] = {
 class SqlSinkSettings(SinkSettings):
     """Tables of a SQL database that follow the source."""
 
+    by_subscription: ClassVar[frozenset[str]] = frozenset({"table"})
     type: Literal["sql"] = Field(default="sql", description="What kind of sink this is")
     url: SecretStr = Field(
         default=SecretStr("sqlite:///tailrace.db"),

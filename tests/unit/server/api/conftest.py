@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,6 @@ import pytest
 
 from tailrace.local.ports import free_port
 from tailrace_common.sections.server import ServerSettings
-from tailrace_common.settings import Settings
 from tailrace_server.api.access import Access
 from tailrace_server.api.app import application
 from tailrace_server.api.limits import RateLimit
@@ -21,7 +20,7 @@ from tailrace_server.meta.keys import ApiKeys, Role
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.operations import DirectOperations
-from tailrace_server.sealing import Sealer
+from tests.unit.server.requests import settings
 
 MOST_BYTES = 10_000
 
@@ -35,15 +34,27 @@ class Served:
 
 
 @contextmanager
-def serving(tmp_path: Path, tokens: Tokens | None = None, limit: RateLimit | None = None) -> Iterator[Served]:
+def serving(
+    tmp_path: Path,
+    tokens: Tokens | None = None,
+    limit: RateLimit | None = None,
+    *,
+    authentication: bool = True,
+    ping: Callable[[], None] | None = None,
+    proxies: tuple[str, ...] = (),
+) -> Iterator[Served]:
     """A server, which takes these tokens beside API keys, and of each caller so many requests."""
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
-        subscriptions, keys = Subscriptions(database, Sealer(tmp_path / "server.key")), ApiKeys(database)
-        access = Access(keys=keys, tokens=tokens, limit=limit)
-        app = application(lambda name: DirectOperations(subscriptions, Settings(), name), access, MOST_BYTES, "test")
+        subscriptions, keys = Subscriptions(database), ApiKeys(database)
+
+        def operations(name: str) -> DirectOperations:
+            return DirectOperations(subscriptions, settings(), name)
+
+        access = Access(keys=keys if authentication else None, tokens=tokens, limit=limit)
+        app = application(operations, ping or database.ping, access, MOST_BYTES, "test")
         made = {role: keys.add(f"the-{role}", role) for role in Role}
-        with listening(app, ServerSettings(port=free_port("127.0.0.1"))) as port:
+        with listening(app, ServerSettings(port=free_port("127.0.0.1"), proxies=proxies)) as port:
             yield Served(f"http://127.0.0.1:{port}", made)
 
 

@@ -20,7 +20,6 @@ from tailrace_server.model.delivery import Delivery, News
 from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.operations.answers import Answer, Kept, answer_of
 from tailrace_server.operations.operations import DirectOperations
-from tailrace_server.sealing import Sealer
 from tests.unit.server.api.conftest import Served
 from tests.unit.server.requests import CLUSTER, request, subscription
 
@@ -36,7 +35,7 @@ def values(text: str, name: str) -> dict[str, float]:
 def test_what_workers_keep_is_in_the_metrics(tmp_path: Path) -> None:
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
-        subscriptions, metrics = Subscriptions(database, Sealer(tmp_path / "server.key")), ServerMetrics()
+        subscriptions, metrics = Subscriptions(database), ServerMetrics()
         metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
         a, b = (subscriptions.subscribe(request(name), "test")[0] for name in "ab")
         subscriptions.change(b.id, "pause", "test", transitions.paused)
@@ -68,7 +67,7 @@ def test_what_workers_keep_is_in_the_metrics(tmp_path: Path) -> None:
 def test_a_lease_that_has_ended_is_nobody_s(tmp_path: Path) -> None:
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
-        subscriptions, metrics = Subscriptions(database, Sealer(tmp_path / "server.key")), ServerMetrics()
+        subscriptions, metrics = Subscriptions(database), ServerMetrics()
         metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
         subscriptions.subscribe(request("a"), "test")
         Leases(database, CLUSTER, "killed", -1).claim(1)
@@ -80,7 +79,7 @@ def test_only_what_lacks_its_table_waits(tmp_path: Path) -> None:
     """Not one whose existing rows are not copied, which has a reason too, and follows the log."""
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
-        subscriptions, metrics = Subscriptions(database, Sealer(tmp_path / "server.key")), ServerMetrics()
+        subscriptions, metrics = Subscriptions(database), ServerMetrics()
         metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
         for name in "ab":
             subscriptions.subscribe(request(name), "test")
@@ -141,7 +140,7 @@ def test_how_far_a_snapshot_is_and_what_is_left_out() -> None:
 def test_a_meta_database_that_is_gone_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
     metrics = ServerMetrics()
     with MetaDatabase(f"sqlite:///{tmp_path / 'missing' / 'meta.db'}") as database:
-        subscriptions = Subscriptions(database, Sealer(tmp_path / "server.key"))
+        subscriptions = Subscriptions(database)
         metrics.watch(DirectOperations(subscriptions, Settings(), "test").all)
         metrics.answered(503)
         text = metrics.text().decode()

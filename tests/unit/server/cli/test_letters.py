@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
-from tailrace_common.settings import Settings, settings_from
+from tailrace_common.settings import load_settings
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.model.delivery import News
@@ -36,18 +36,15 @@ def details() -> dict[str, Any]:
 def _refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscription whose worker has counted three letters; its sink has two."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "url").write_text(f"sqlite:///{tmp_path / 'copy.db'}")
-    subscribe = ("subscribe", "shop.orders", "--name", "w", "--type", "sql", "-o", "url_file=url", "--unchecked")
-    assert run(*subscribe)[0] == 0
-    base: Settings = settings_from({}, "the test")
+    (tmp_path / "tailrace.toml").write_text(f'[sink.copy]\ntype = "sql"\nurl = "sqlite:///{tmp_path / "copy.db"}"\n')
+    assert run("subscribe", "shop.orders", "--name", "w", "--target", "copy", "--unchecked")[0] == 0
+    base = load_settings(tmp_path / "tailrace.toml", {})
     with MetaDatabase(base.server.url.get_secret_value()) as database:
         leases = Leases(database, base.topics.prefix, "worker", 60)
         [claim] = leases.claim(1)
         leases.save(claim, {}, News(letters=3))
         leases.release(claim)
-    settings = stream_settings(
-        base, claim.subscription, {"type": "sql", "url": f"sqlite:///{tmp_path / 'copy.db'}"}, ""
-    )
+    settings = stream_settings(base, claim.subscription, "")
     letters = tuple(DeadLetter(RecordId("t.shop.orders", 0, offset), "no such type") for offset in (7, 9))
     with closing(sink_of(settings, claim.subscription.sink_name)) as sink:
         sink.write([Piece((), letters)])

@@ -16,7 +16,7 @@ from tailrace.cli.main import complete
 def test_a_backup_fills_another_meta_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "other.toml").write_text('[server]\nurl = "sqlite:///other.db"\n')
-    sink = ("--type", "delta", "-o", "path=lake", "--unchecked")
+    sink = ("--target", "local", "--unchecked")  # the one that there is unless others are set
     for words in (
         ("subscribe", "shop.orders", "--name", "w", *sink),
         ("server-meta", "backup", "meta.jsonl"),

@@ -10,7 +10,6 @@ import pytest
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.sealing import Sealer
 from tests import mariadb, postgres
 from tests.unit.server.requests import CLUSTER
 
@@ -45,9 +44,9 @@ def database(url: str) -> Iterator[MetaDatabase]:
 
 
 @pytest.fixture
-def subscriptions(database: MetaDatabase, tmp_path: Path) -> Subscriptions:
+def subscriptions(database: MetaDatabase) -> Subscriptions:
     """The operators' side."""
-    return Subscriptions(database, Sealer(tmp_path / "server.key"))
+    return Subscriptions(database)
 
 
 @pytest.fixture

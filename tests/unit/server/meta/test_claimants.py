@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.progress import PartitionProgress
-from tailrace_server.sealing import Sealer
 from tests.unit.server.requests import CLUSTER, request
 
 WORKERS = 6
@@ -68,10 +66,10 @@ class Claimant(threading.Thread):
 @pytest.mark.slow
 @pytest.mark.promise("subscription.one-owner")
 @pytest.mark.parametrize("seed", [1])
-def test_no_token_has_two_owners(url: str, tmp_path: Path, seed: int) -> None:
+def test_no_token_has_two_owners(url: str, seed: int) -> None:
     with MetaDatabase(url) as database:
         database.prepare()
-        subscriptions = Subscriptions(database, Sealer(tmp_path / "server.key"))
+        subscriptions = Subscriptions(database)
         ids = [subscriptions.subscribe(request(f"s{number}"), "test")[0].id for number in range(SUBSCRIPTIONS)]
         claimants = [Claimant(url, number, seed) for number in range(WORKERS)]
         for claimant in claimants:

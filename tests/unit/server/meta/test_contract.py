@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -24,9 +23,8 @@ from tailrace_server.model import transitions
 from tailrace_server.model.errors import ConflictError, LostLeaseError, UnknownSubscriptionError
 from tailrace_server.model.progress import PartitionProgress
 from tailrace_server.model.subscription import Shape, Start, State, Subscription, Topics
-from tailrace_server.sealing import Sealer
 from tailrace_spark.source.readings import EVERY
-from tests.unit.server.requests import CLUSTER, SECRET, request
+from tests.unit.server.requests import CLUSTER, request
 
 WHO = "an operator"
 NewWorker = Callable[..., Leases]
@@ -58,8 +56,8 @@ def test_the_same_request_again_is_the_same_subscription(subscriptions: Subscrip
 @pytest.mark.parametrize(
     ("different", "what"),
     [
-        ({"settings": {"table": "{table}"}}, "sink"),
-        ({"settings": {"url": "postgresql://u:other@host/d"}}, "sink"),
+        ({"sink": {"options": {"table": "{table}"}}}, "options"),
+        ({"sink": {"target": "other"}}, "target"),
         ({"shape": Shape(where="id > 1")}, "filter"),
         ({"start": Start("latest")}, "start"),
     ],
@@ -90,25 +88,22 @@ def test_names_are_of_a_table_and_letters_count(subscriptions: Subscriptions) ->
 def test_it_comes_back_as_it_was_asked_for(subscriptions: Subscriptions) -> None:
     shape = Shape(where="country = 'DE' -- Straße", columns={"email": "hash"}, stream={"trigger_seconds": 0.5})
     start = Start.parse("2026-05-01T12:00:00.250Z")
-    asked = request("a", shape=shape, start=start)
+    asked = request("a", shape=shape, start=start, sink={"options": {"table": "{table}"}})
     subscription, _ = subscriptions.subscribe(asked, WHO)
     assert subscriptions.get(subscription.id) == subscription
     assert (subscription.shape, subscription.start, subscription.sink) == (shape, start, asked.sink)
     assert (subscription.state, subscription.owner, subscription.token) == (State.ACTIVE, None, 0)
-    assert subscriptions.settings(subscription.id) == asked.settings
 
 
 @pytest.mark.usefixtures("database")
-def test_many_who_ask_at_once_get_one_subscription(url: str, tmp_path: Path) -> None:
-    sealer = Sealer(tmp_path / "server.key")
+def test_many_who_ask_at_once_get_one_subscription(url: str) -> None:
     answers: list[tuple[Subscription, bool]] = []
     faults: list[Exception] = []
-    sealer.make()
 
     def ask() -> None:
         with MetaDatabase(url) as own:
             try:
-                answers.append(Subscriptions(own, sealer).subscribe(request(), WHO))
+                answers.append(Subscriptions(own).subscribe(request(), WHO))
             except Exception as error:
                 faults.append(error)
 
@@ -157,44 +152,8 @@ def test_what_a_transition_refuses_is_not_kept(subscriptions: Subscriptions) -> 
         raise ConflictError("no")
 
     with pytest.raises(ConflictError, match="no"):
-        subscriptions.change(one.id, "alter", WHO, refuse, settings={"type": "sql"})
-    assert subscriptions.settings(one.id)["url"]
-
-
-@pytest.mark.promise("subscription.sealed")
-def test_no_secret_is_in_the_database(subscriptions: Subscriptions, database: MetaDatabase) -> None:
-    [one] = made(subscriptions, "a")
-    subscriptions.change(one.id, "pause", WHO, transitions.paused)
-    with database.transaction() as connection:
-        for table in metadata.sorted_tables:
-            assert SECRET not in repr(connection.execute(sa.select(table)).all())
-    assert SECRET not in repr(subscriptions.get(one.id))
-    assert SECRET not in repr(request())
-
-
-@pytest.mark.promise("subscription.sealed")
-def test_keys_are_changed_step_by_step(database: MetaDatabase, tmp_path: Path) -> None:
-    ours, another = Sealer(tmp_path / "server.key"), Sealer(tmp_path / "another.key")
-    subscriptions = Subscriptions(database, ours)
-    [one] = made(subscriptions, "a")
-    ours.add()
-    (tmp_path / "another.key").write_bytes((tmp_path / "server.key").read_bytes())
-    ours.use_newest()
-    assert subscriptions.reseal() == 1
-    ours.keep_first()
-    for sealer in (ours, another):  # which has both keys still
-        assert Subscriptions(database, sealer).settings(one.id) == request("a").settings
-    assert (tmp_path / "server.key").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_server_without_the_key_makes_no_other(database: MetaDatabase, tmp_path: Path) -> None:
-    made(Subscriptions(database, Sealer(tmp_path / "server.key")), "a")
-    stranger = Subscriptions(database, Sealer(tmp_path / "missing.key"))
-    with pytest.raises(SettingsError, match=r"missing.key: no such file; copy it from the server that sealed"):
-        stranger.subscribe(request("b"), WHO)
-    Sealer(tmp_path / "missing.key").make()
-    with pytest.raises(SettingsError, match="none of its keys opens the secrets"):
-        stranger.settings(1)
+        subscriptions.change(one.id, "alter", WHO, refuse)
+    assert subscriptions.get(one.id) == one
 
 
 @pytest.mark.promise("subscription.one-owner")

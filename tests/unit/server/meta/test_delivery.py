@@ -71,6 +71,8 @@ def test_a_reset_of_the_log_forgets_how_complete_it_was(subscriptions: Subscript
     leases = worker("w")
     [claim] = leases.claim(1)
     leases.save(claim, POSITIONS, News(letters=1, complete_seconds=0.0))
-    subscriptions.change(one.id, "reset", WHO, partial(transitions.restarted, start=Start()), offsets={})
+    subscriptions.change(
+        one.id, "reset", WHO, partial(transitions.restarted, start=Start(), reading="second"), offsets={}
+    )
     kept = subscriptions.deliveries([one.id])[1][one.id]
     assert (kept.complete_to, kept.letters) == (None, 1)

@@ -15,7 +15,7 @@ from tailrace_server.model.subscription import (
     ONLY,
     SNAPSHOT,
     Shape,
-    SinkSummary,
+    Sink,
     Start,
     State,
     Subscription,
@@ -24,11 +24,11 @@ from tailrace_server.model.subscription import (
 from tailrace_spark.source.readings import EVERY
 from tests.unit.server.requests import subscription
 
-SINK = SinkSummary(type="sql", target="elsewhere")
+SINK = Sink(type="sql", target="dwh", options={"table": "{table}"})
 OPERATIONS: dict[str, transitions.Transition] = {
     "pause": transitions.paused,
     "resume": transitions.resumed,
-    "alter": partial(transitions.altered, sink=SINK, shape=Shape(where="id > 1")),
+    "alter": lambda one: transitions.altered(one, SINK, Shape(where="id > 1"), one.revision),
     "reset": partial(transitions.restarted, start=Start("latest"), reading="again"),
     "cancel": transitions.cancelled,
 }
@@ -65,7 +65,7 @@ def test_states_follow_the_table(state: str, operations: list[str]) -> None:
 
 def test_what_runs_is_run_again_with_what_was_altered() -> None:
     one = subscription(owner="w", lease_until=5, token=3)
-    altered = transitions.altered(one, SINK, Shape(columns={"a": "mask"}))
+    altered = transitions.altered(one, SINK, Shape(columns={"a": "mask"}), 0)
     assert (altered.revision, altered.owner, altered.token) == (1, "w", 3)
     assert altered.shape.columns == {"a": "mask"}
     reset = transitions.restarted(one, Start("latest"), "first")
@@ -92,24 +92,24 @@ def test_one_that_is_done_is_reset_or_altered() -> None:
     for operation in (transitions.paused, transitions.resumed):
         with pytest.raises(ConflictError, match=r"is done with its snapshot.*tailrace reset shop.orders/w --snapshot"):
             operation(done)
-    following = transitions.altered(done, SINK, Shape(stream={SNAPSHOT: INITIAL}))
+    following = transitions.altered(done, SINK, Shape(stream={SNAPSHOT: INITIAL}), done.revision)
     assert (following.state, following.snapshot) == (State.ACTIVE, INITIAL)
     assert transitions.restarted(done, None, "", snapshot=True).state is State.ACTIVE
     assert transitions.cancelled(done).state is State.CANCELLED
 
 
-def test_another_type_of_sink_is_another_target() -> None:
-    with pytest.raises(ConflictError, match=r"shop.orders/w writes into a sink of type sql.*cancel it"):
-        transitions.altered(subscription(), SinkSummary(type="kafka", target="t"), Shape())
+def test_a_target_of_another_type_is_another_subscription() -> None:
+    with pytest.raises(
+        ConflictError, match=r"shop.orders/w writes into a sink of type sql, and t is of type kafka: cancel it"
+    ):
+        transitions.altered(subscription(), Sink(type="kafka", target="t"), Shape(), 0)
+    assert transitions.altered(subscription(), Sink(type="sql", target="t"), Shape(), 0).sink.target == "t"
 
 
-def test_transactions_stay_as_they_were_subscribed_with() -> None:
-    with_them = SinkSummary(type="http", target="http://h", shown={"transactions": True})
-    without = SinkSummary(type="http", target="http://h", shown={"url": "http://h"})
-    for sink, other in ((with_them, without), (without, with_them)):
-        with pytest.raises(ConflictError, match=r"shop\.orders/w: sink\.transactions stays as it was subscribed with"):
-            transitions.altered(subscription(sink=sink), other, Shape())
-        assert transitions.altered(subscription(sink=sink), sink, Shape(where="id > 1")).shape.where == "id > 1"
+def test_what_was_altered_meanwhile_is_not_altered_back() -> None:
+    one = transitions.altered(subscription(), SINK, Shape(columns={"email": "mask"}), 0)
+    with pytest.raises(ConflictError, match=r"shop.orders/w was changed meanwhile"):
+        transitions.altered(one, SINK, Shape(where="id > 1"), 0)
 
 
 def test_a_failing_one_that_is_resumed_is_tried_at_once() -> None:

@@ -40,6 +40,8 @@ def test_names_that_cannot_be(name: str) -> None:
         ("2026-05-01T12:00:00Z", "2026-05-01T12:00:00.000+00:00"),
         ("2026-05-01T12:00:00+02:00", "2026-05-01T10:00:00.000+00:00"),
         ("2026-05-01", "2026-05-01T00:00:00.000+00:00"),
+        ("9999-12-31T23:59:59.9999Z", "9999-12-31T23:59:59.999+00:00"),
+        ("0001-01-01", "1970-01-01T00:00:00.000+00:00"),
     ],
 )
 def test_starts_are_read_and_shown(text: str, shown: str) -> None:
@@ -48,9 +50,10 @@ def test_starts_are_read_and_shown(text: str, shown: str) -> None:
     assert Start.parse(str(start)) == start
 
 
-def test_a_start_that_is_none() -> None:
-    with pytest.raises(RefusedRequestError, match='start "now": must be earliest, latest, or a time'):
-        Start.parse("now")
+@pytest.mark.parametrize("text", ["now", "9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"])
+def test_a_start_that_is_none(text: str) -> None:
+    with pytest.raises(RefusedRequestError, match="must be earliest, latest, or a time"):
+        Start.parse(text)
 
 
 @given(st.integers(0, 1000), st.integers(1, 50))

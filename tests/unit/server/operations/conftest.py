@@ -9,7 +9,6 @@ import pytest
 
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.sealing import Sealer
 
 
 @pytest.fixture
@@ -20,5 +19,5 @@ def database(tmp_path: Path) -> Iterator[MetaDatabase]:
 
 
 @pytest.fixture
-def subscriptions(database: MetaDatabase, tmp_path: Path) -> Subscriptions:
-    return Subscriptions(database, Sealer(tmp_path / "server.key"))
+def subscriptions(database: MetaDatabase) -> Subscriptions:
+    return Subscriptions(database)

@@ -2,102 +2,132 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from tailrace_common.settings import Settings, settings_from
+from tailrace_common.sections.sink import SinkSettings
+from tailrace_common.settings.sinks import SINK_TYPES
+from tailrace_schemas.errors import SettingsError
 from tailrace_server.model.errors import RefusedRequestError
-from tailrace_server.model.subscription import Shape, TableName
-from tailrace_server.operations.asking import Asked, checked, refuse_files
+from tailrace_server.model.subscription import Shape, Sink, TableName
+from tailrace_server.operations.asking import Asked, checked, targets
 from tailrace_server.operations.sections import section_of
-from tests.unit.server.requests import SECRET
+from tests.unit.server.requests import SECRET, TARGETS, settings
 
-SQL = {"type": "sql", "url": f"postgresql://u:{SECRET}@host/d"}
+TABLE = TableName.parse("tailrace", "shop.orders")
+DWH = Sink(type="sql", target="dwh")
 
 
 def asked(**more: Any) -> Asked:
-    return Asked(**{"table": "shop.orders", "name": "warehouse", "sink": SQL, **more})
+    return Asked(**{"table": "shop.orders", "name": "warehouse", "target": "dwh", **more})
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"sink": {**SQL, "tabel": "x"}}, "unknown setting sink.warehouse.tabel; did you mean sink.warehouse.table?"),
-        ({"sink": {"type": "sqll"}}, 'type must be "sql"'),
-        ({"sink": {**SQL, "on_drop": "explode"}}, "on_drop must be 'keep', 'clear' or 'new-table', not"),
-        ({"sink": {"type": "kafka", "topic": "{tabel}"}}, "sink.warehouse"),
-        ({"sink": {"type": "console"}}, "prints where the worker runs"),
-        ({"sink": {"type": "log-tables", "contact_points": ["h"]}, "where": "id > 1"}, "where is not for log tables"),
+        ({"options": {"tabel": "x"}}, "unknown setting options.tabel; did you mean table?"),
+        ({"target": "dhw"}, 'target "dhw": there is no [sink.dhw] in the settings of this server; did you mean dwh?'),
+        ({"target": "sql"}, "the targets: dwh, hook, lake, logs, memory, screen, topics"),
+        ({"options": {"table": "{tabel}"}}, "sink.warehouse"),
+        ({"target": "screen"}, "prints where the worker runs"),
+        ({"target": "logs", "where": "id > 1"}, "where is not for log tables"),
         ({"where": "  "}, "a condition is missing"),
         ({"columns": {"email": "hide"}}, "email"),
         ({"columns": {"email": "hash"}}, "need hash_key"),
         ({"stream": {"trigger_second": 1}}, "unknown setting stream.trigger_second; did you mean trigger_seconds?"),
-        ({"stream": {"checkpoint": "x"}}, "unknown setting stream.checkpoint; a subscription may set accept_early"),
+        ({"stream": {"checkpoint": "x"}}, "unknown setting stream.checkpoint; a subscription may set: accept_early"),
         ({"stream": {"trigger_seconds": "soon"}}, "stream.trigger_seconds must be a valid number"),
         ({"start": "yesterday"}, 'start "yesterday": must be earliest, latest, or a time'),
         ({"table": "orders"}, 'table "orders": must be KEYSPACE.TABLE'),
         ({"name": "a b"}, 'name "a b": may have letters'),
+        ({"where": "x" * 10_001}, "where: has 10001 characters, and may have 10000"),
+        ({"start": "\0"}, "start: has a character that is none"),
+        ({"columns": {"email": "\ud800"}}, "columns.email: has a character that is none"),
+        ({"options": {"table": ["x"]}}, "options.table: must be a text, a number or true or false"),
+        ({"stream": {"trigger_seconds": float("nan")}}, "stream.trigger_seconds: the number is too large, or none"),
+        ({"stream": {"trigger_seconds": 10**20}}, "stream.trigger_seconds: the number is too large, or none"),
+        ({"stream": dict.fromkeys(map(str, range(1001)), 1)}, "stream: has 1001 names, and may have 1000"),
     ],
 )  # fmt: skip
 @pytest.mark.promise("subscription.checked")
 def test_what_is_wrong_is_refused_with_its_name(more: dict[str, Any], words: str) -> None:
     with pytest.raises(RefusedRequestError) as refused:
-        checked(asked(**more), Settings())
+        checked(asked(**more), settings())
     assert words in str(refused.value)
     assert SECRET not in str(refused.value)
 
 
-def test_a_request_has_its_secrets_apart(tmp_path: Path) -> None:
-    (tmp_path / "url").write_text(f"postgresql://u:{SECRET}@host/d\n")
-    for sink in (SQL, {"type": "sql", "url_file": str(tmp_path / "url")}):
-        request = checked(asked(sink=sink), Settings())
-        assert request.settings == SQL
-        assert request.sink.target == "postgresql://host/d"
-        assert request.sink.shown == {"type": "sql", "url": "**********"}
-        assert SECRET not in repr(request)
+@pytest.mark.promise("subscription.targets")
+@pytest.mark.parametrize(
+    ("target", "option", "value"),
+    [
+        ("dwh", "url", "mysql://evil/d?local_infile=1"),
+        ("dwh", "url_file", "/etc/shadow"),
+        ("dwh", "images", "sqlite:////etc/x"),
+        ("hook", "url", "http://127.0.0.1/admin"),
+        ("hook", "tls_ca_file", "/etc/shadow"),
+        ("hook", "dead_letters", "/etc/cron.d/x"),
+        ("topics", "topic", "tailrace.shop.orders"),
+        ("topics", "dead_letters", "tailrace.schemas"),
+        ("topics", "kafka.plugin.library.paths", "/home/x.so"),
+        ("topics", "kafka.ssl.ca.location", "/etc/shadow"),
+        ("lake", "path", "/etc"),
+        ("lake", "endpoint", "http://evil"),
+        ("dwh", "type", "kafka"),
+    ],
+)
+def test_a_request_leads_nowhere_but_to_its_target(target: str, option: str, value: object) -> None:
+    with pytest.raises(RefusedRequestError, match=f"unknown setting options.{option}; "):
+        checked(asked(target=target, options={option: value}), settings())
 
 
-def test_passed_through_settings_have_their_secrets_hidden() -> None:
-    sink = {"type": "kafka", "kafka": {"bootstrap.servers": "other:9092", "sasl.password": SECRET}}
-    request = checked(asked(sink=sink), Settings())
-    assert request.settings == sink
-    assert request.sink.shown["kafka"] == {"bootstrap.servers": "other:9092", "sasl.password": "**********"}
+@pytest.mark.promise("subscription.targets")
+@pytest.mark.parametrize("kind", SINK_TYPES.values(), ids=SINK_TYPES)
+def test_what_a_subscription_may_set_is_a_name_in_the_store_or_a_size(kind: type[SinkSettings]) -> None:
+    """Whoever adds one here says why it reaches no other thing than the sink's own."""
+    names = {"table", "index"}
+    for name in kind.by_subscription - names:
+        annotation = kind.model_fields[name].annotation
+        assert annotation is int or int in get_args(annotation), name
+
+
+def test_a_request_has_no_secrets() -> None:
+    request = checked(asked(), settings())
+    assert request.sink == DWH
+    assert SECRET not in repr(request)
+    section, _ = section_of(settings(), TABLE, "w", request.sink, request.shape)
+    assert SECRET in str(section.model_dump()["url"].get_secret_value())
+
+
+def test_a_target_that_is_of_another_type_by_now_is_said() -> None:
+    others = settings({**TARGETS, "dwh": {"type": "http", "url": "http://h/"}})
+    with pytest.raises(SettingsError, match=r"\[sink.dwh\] is of type http by now, and was sql: cancel this one"):
+        section_of(others, TABLE, "w", DWH, Shape())
+
+
+def test_each_has_a_directory_of_its_own_below_a_target_of_files() -> None:
+    base = settings({"files": {"type": "files", "path": "/changes/"}})
+    section, _ = section_of(base, TABLE, "w-7", Sink(type="files", target="files"), Shape())
+    assert section.location == "/changes/w-7"
+
+
+def test_what_prints_is_no_target() -> None:
+    assert targets(settings())["dwh"] == "sql"
+    assert "screen" not in targets(settings())
 
 
 def test_hashed_columns_take_the_servers_key() -> None:
-    base = settings_from({"stream": {"hash_key": SECRET}}, "test")
+    base = settings(stream={"hash_key": SECRET})
     assert checked(asked(columns={"email": "hash"}), base).shape.columns == {"email": "hash"}
-
-
-def test_targets_may_be_limited() -> None:
-    base = settings_from({"server": {"targets": ["postgresql://host/*"]}}, "test")
-    assert checked(asked(), base).sink.target == "postgresql://host/d"
-    elsewhere = {"type": "sql", "url": "sqlite:///etc/passwd"}
-    with pytest.raises(RefusedRequestError, match=r"writes to sqlite:///etc/passwd, and this server allows only"):
-        checked(asked(sink=elsewhere), base)
-
-
-@pytest.mark.parametrize(
-    ("sink", "name"),
-    [
-        ({"url_file": "/etc/shadow"}, "sink.url_file: .* as url"),
-        ({"kafka": {"sasl.password_file": "/etc/shadow"}}, r"sink.kafka.sasl.password_file"),
-    ],
-)
-def test_no_file_of_the_server_is_named_over_http(sink: dict[str, Any], name: str) -> None:
-    with pytest.raises(RefusedRequestError, match=name):
-        refuse_files(sink)
 
 
 def test_a_servers_own_stream_settings_hold_but_for_snapshots() -> None:
     """Those are for `tailrace stream`; server.snapshot is for subscriptions, once when they are made."""
-    base = settings_from({"stream": {"snapshot": "initial", "trigger_seconds": 7}}, "test")
-    table = TableName.parse("tailrace", "shop.orders")
-    _, stream = section_of(base, table, "w", SQL, Shape(stream={"execution": "driver"}))
+    base = settings(stream={"snapshot": "initial", "trigger_seconds": 7})
+    _, stream = section_of(base, TABLE, "w", DWH, Shape(stream={"execution": "driver"}))
     assert (stream.snapshot, stream.trigger_seconds, stream.execution) == ("never", 7, "driver")
-    _, stream = section_of(base, table, "w", SQL, Shape(stream={"snapshot": "only"}))
+    _, stream = section_of(base, TABLE, "w", DWH, Shape(stream={"snapshot": "only"}))
     assert stream.snapshot == "only"
     with pytest.raises(RefusedRequestError, match=r"stream\.snapshot"):
         checked(asked(stream={"snapshot": "first"}), base)

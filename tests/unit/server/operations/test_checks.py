@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -11,7 +12,7 @@ import pytest
 
 from tailrace_common.cli.checks import Check
 from tailrace_common.kafka import contact
-from tailrace_common.settings import Settings, settings_from
+from tailrace_common.settings import Settings
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.errors import RefusedRequestError
 from tailrace_server.model.subscription import Request, Shape
@@ -61,7 +62,7 @@ def test_treated_columns_exist() -> None:
 
 
 def checks(request: Request, *tables: Any) -> list[Check]:
-    return list(shapes_checked(request, matching(request, tables), Settings(), written=False))
+    return list(shapes_checked(request, matching(request, tables), requests.settings(), written=False))
 
 
 @pytest.mark.promise("subscription.checked")
@@ -83,10 +84,9 @@ def test_a_pattern_goes_without_the_tables_that_do_not_fit() -> None:
 @pytest.mark.slow
 @pytest.mark.promise("subscription.checked")
 def test_a_sink_is_tried_and_a_fault_points_at_its_setting(subscriptions: Subscriptions, tmp_path: Path) -> None:
-    settings = settings_from({"kafka": {"bootstrap.servers": "127.0.0.1:1"}}, "test")
+    settings = with_kafka({**requests.TARGETS, "copy": {"type": "sql", "url": f"sqlite:///{tmp_path / 'copy.db'}"}})
     operations = DirectOperations(subscriptions, settings, "tester", examined)
-    down = {"type": "sql", "url": f"postgresql://u:{requests.SECRET}@127.0.0.1:1/d"}
-    asked = Asked(table="shop.orders", name="warehouse", sink=down, where="country =")
+    asked = Asked(table="shop.orders", name="warehouse", target="dwh", where="country =")
     with pytest.raises(RefusedRequestError) as refused:
         operations.subscribe(asked)
     words = str(refused.value)
@@ -98,14 +98,13 @@ def test_a_sink_is_tried_and_a_fault_points_at_its_setting(subscriptions: Subscr
     assert operations.all() == []
     with pytest.raises(RefusedRequestError):
         operations.declare(asked, dry_run=True)
-    answer, is_new = operations.subscribe(Asked(**{**fields(asked), "sink": {"type": "sql", "url": file(tmp_path)},
-                                                   "where": None}))  # fmt: skip
+    answer, is_new = operations.subscribe(replace(asked, target="copy", where=None))
     assert is_new
     assert [note.partition(":")[0] for note in answer["notes"]] == ["source"]  # Kafka does not answer
     with pytest.raises(RefusedRequestError, match=r"where \"shop\.orders\": 'day >' is no"):
         operations.alter("warehouse", Alteration(where="day >"))
     assert operations.alter("warehouse", Alteration(where="day >"), check=False)["state"] == "active"
-    other, _ = operations.subscribe(Asked(**{**fields(asked), "name": "other"}), check=False)
+    other, _ = operations.subscribe(replace(asked, name="other"), check=False)
     assert (other["state"], other["notes"]) == ("active", [])
 
 
@@ -121,19 +120,15 @@ def test_a_sink_is_tried_and_a_fault_points_at_its_setting(subscriptions: Subscr
 def test_what_takes_mutations_apart_is_refused(
     subscriptions: Subscriptions, tmp_path: Path, shape: dict[str, Any], setting: str
 ) -> None:
-    settings = settings_from({"kafka": {"bootstrap.servers": "127.0.0.1:1"}}, "test")
-    operations = DirectOperations(subscriptions, settings, "tester", examined)
-    sink = {"type": "files", "path": str(tmp_path), "format": "jsonl", "transactions": True}
+    files = {"type": "files", "path": str(tmp_path), "format": "jsonl", "transactions": True}
+    operations = DirectOperations(subscriptions, with_kafka({"files": files}), "tester", examined)
     with pytest.raises(RefusedRequestError, match=rf"stream\.{setting} is not for a sink with transactions"):
-        operations.subscribe(Asked(table="shop.orders", name="lake", sink=sink, **shape))
+        operations.subscribe(Asked(table="shop.orders", name="lake", target="files", **shape))
 
 
-def fields(asked: Asked) -> dict[str, Any]:
-    return {name: getattr(asked, name) for name in ("table", "name", "sink", "where")}
-
-
-def file(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'copy.db'}"
+def with_kafka(targets: Mapping[str, object]) -> Settings:
+    """Settings whose Kafka does not answer."""
+    return requests.settings(targets, kafka={"bootstrap.servers": "127.0.0.1:1"})
 
 
 def test_a_sink_that_never_answers_is_not_waited_for() -> None:
@@ -148,9 +143,9 @@ def test_a_route_names_columns_of_the_partition_key() -> None:
     """Of a pattern tables that lack one are left out; masks are in force, as changes are routed behind them."""
 
     def routed(url: str, *tables: Any, **shape: Any) -> list[tuple[str, bool, str]]:
-        asked = requests.request(table="shop.*", shape=Shape(**shape))
-        request = replace(asked, settings={"type": "http", "url": url})
-        return [(one.name, one.ok, one.detail) for one in routes_checked(request, tables, Settings())]
+        request = requests.request(table="shop.*", shape=Shape(**shape), sink={"type": "http", "target": "hook"})
+        settings = requests.settings({"hook": {"type": "http", "url": url}})
+        return [(one.name, one.ok, one.detail) for one in routes_checked(request, tables, settings)]
 
     assert routed("https://h/{table}/{key.id}", ORDERS, ITEMS) == []
     [(name, ok, words)] = routed("https://h/{key.day}", ORDERS)
@@ -168,7 +163,7 @@ def test_a_route_names_columns_of_the_partition_key() -> None:
 def test_a_filter_of_rows_is_checked_against_table_and_sink() -> None:
     def asked(where: str, *tables: Any, rows: bool = True) -> list[tuple[str, bool, str]]:
         request = shaped(where)
-        found = shapes_checked(request, matching(request, tables), Settings(), written=False, rows=rows)
+        found = shapes_checked(request, matching(request, tables), requests.settings(), written=False, rows=rows)
         return [(one.name, one.ok, one.detail) for one in found]
 
     assert asked("row.price > 5 AND id = 1", ITEMS) == []
@@ -209,8 +204,8 @@ def test_a_filter_of_rows_is_checked_against_table_and_sink() -> None:
 def test_whether_a_sink_knows_rows_is_checked_before_anything_of_it_is_made(
     sink: dict[str, object], knows_rows: bool
 ) -> None:
-    settings = settings_from({"kafka": {"bootstrap.servers": "127.0.0.1:1"}}, "test")
-    request = replace(requests.request(table="shop.*", shape=Shape(where="row.price > 5")), settings=sink)
-    refusals = [check.detail for check in examined(settings, request) if check.name == "where"]
+    target = {"type": sink["type"], "target": "any"}
+    request = requests.request(table="shop.*", shape=Shape(where="row.price > 5"), sink=target)
+    refusals = [check.detail for check in examined(with_kafka({"any": sink}), request) if check.name == "where"]
     assert bool(refusals) is not knows_rows
     assert all("where asks for row.NAME" in words for words in refusals)

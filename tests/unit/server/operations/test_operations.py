@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
+import sqlalchemy as sa
 
-from tailrace_common.settings import Settings
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
+from tailrace_server.meta.tables import snapshot_progress
 from tailrace_server.model.errors import (
     ConflictError,
     LostLeaseError,
@@ -22,17 +24,16 @@ from tailrace_server.operations.operations import Alteration, DirectOperations
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot
 from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.source.readings import EVERY
-
-URL = "sqlite:///orders.db"
+from tests.unit.server.requests import settings
 
 
 @pytest.fixture
 def operations(subscriptions: Subscriptions) -> DirectOperations:
-    return DirectOperations(subscriptions, Settings(), "tester")
+    return DirectOperations(subscriptions, settings(), "tester")
 
 
 def ask(name: str = "warehouse", table: str = "shop.orders") -> Asked:
-    return Asked(table=table, name=name, sink={"type": "sql", "url": URL})
+    return Asked(table=table, name=name, target="dwh")
 
 
 def test_a_name_is_enough_where_it_is_the_only_one(operations: DirectOperations) -> None:
@@ -47,24 +48,25 @@ def test_a_name_is_enough_where_it_is_the_only_one(operations: DirectOperations)
         operations.pause("neither")
 
 
-def test_what_is_altered_and_what_stays(operations: DirectOperations, subscriptions: Subscriptions) -> None:
-    answer, _ = operations.subscribe(ask())
-    operations.alter(
-        "warehouse",
-        Alteration(sink={"table": "{table}"}, where="id > 1", columns={"email": "mask"}, stream={"trigger_seconds": 5}),
-    )
-    assert subscriptions.settings(answer["id"]) == {"type": "sql", "url": URL, "table": "{table}"}
-    operations.alter("warehouse", Alteration(sink={"table": None}, columns={"email": None}))
+def test_what_is_altered_and_what_stays(operations: DirectOperations) -> None:
+    operations.subscribe(ask())
+    stream: dict[str, object] = {"trigger_seconds": 5}
+    altered = Alteration(options={"table": "{table}"}, where="id > 1", columns={"email": "mask"}, stream=stream)
+    operations.alter("warehouse", altered)
+    assert operations.details("warehouse")["options"] == {"table": "{table}"}
+    operations.alter("warehouse", Alteration(options={"table": None}, columns={"email": None}))
     details = operations.details("warehouse")
-    assert subscriptions.settings(answer["id"]) == {"type": "sql", "url": URL}
+    assert details["options"] == {}
     stream = {"snapshot": "initial", "trigger_seconds": 5}
     assert (details["where"], details["columns"], details["stream"]) == ("id > 1", {}, stream)
     assert operations.alter("warehouse", Alteration(where=""))["state"] == "active"
     assert operations.details("warehouse")["where"] is None
-    with pytest.raises(RefusedRequestError, match=r"did you mean sink\.warehouse\.table"):
-        operations.alter("warehouse", Alteration(sink={"tabel": "x"}))
-    with pytest.raises(ConflictError, match="another type"):
-        operations.alter("warehouse", Alteration(sink={"type": "kafka", "url": None}))
+    with pytest.raises(RefusedRequestError, match=r"options\.tabel; did you mean table"):
+        operations.alter("warehouse", Alteration(options={"tabel": "x"}))
+    operations.alter("warehouse", Alteration(target="memory"))
+    assert operations.details("warehouse")["target"] == "memory"
+    with pytest.raises(ConflictError, match="lake is of type delta"):
+        operations.declare(replace(ask(), target="lake"))
 
 
 def test_a_reset_sets_offsets_or_a_start(operations: DirectOperations) -> None:
@@ -97,11 +99,11 @@ def test_who_says_nothing_of_snapshots_has_what_the_server_says_once(
     operations: DirectOperations, subscriptions: Subscriptions
 ) -> None:
     operations.subscribe(ask())
-    other = DirectOperations(subscriptions, Settings.model_validate({"server": {"snapshot": "never"}}), "tester")
+    other = DirectOperations(subscriptions, settings(server={"snapshot": "never"}), "tester")
     assert other.subscribe(ask())[1] is False
     assert other.declare(ask(), dry_run=True)["change"] == "none"
     other.subscribe(ask("later"))
-    logs = Asked(table="shop.orders", name="logs", sink={"type": "log-tables", "keyspace": "logs"})
+    logs = Asked(table="shop.orders", name="logs", target="logs")
     operations.subscribe(logs)
     stages = {answer["name"]: (answer["stage"], answer["snapshot_percent"]) for answer in operations.all()}
     assert stages == {"warehouse": ("snapshot", None), "later": ("log", None), "logs": ("log", None)}
@@ -138,6 +140,20 @@ def test_a_reset_with_a_snapshot_forgets_its_ranges(
     with pytest.raises(LostLeaseError):
         leases.save_snapshots(claim, "{}")
     assert subscriptions.snapshots([identity]) == {}
+
+
+def test_a_snapshot_of_a_later_version_is_an_error_of_its_row_alone(
+    operations: DirectOperations, database: MetaDatabase
+) -> None:
+    later = operations.subscribe(ask())[0]["id"]
+    operations.subscribe(ask("other"))
+    with database.transaction() as connection:
+        values = {"subscription": later, "ranges": '{"version": 99}', "changed": 0}
+        connection.execute(sa.insert(snapshot_progress).values(values))
+    rows = {row["name"]: row for row in operations.all()}
+    assert "version 99" in rows["warehouse"]["reason"]
+    assert rows["other"]["reason"] == ""
+    assert operations.details("warehouse")["snapshots"] == []
 
 
 def test_who_did_what(operations: DirectOperations) -> None:

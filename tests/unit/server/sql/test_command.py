@@ -19,20 +19,23 @@ from tests.unit.server.requests import SECRET
 
 __all__ = ["served"]  # a fixture
 
-CREATE = "CREATE SUBSCRIPTION warehouse ON shop.orders INTO sql OPTIONS (url_file = 'url') WHERE id > 1"
+CREATE = "CREATE SUBSCRIPTION warehouse ON shop.orders INTO dwh OPTIONS (table = '{table}') WHERE id > 1"
 SETTINGS = """
-[sink.lake]
+[sink.dwh]
 type = "sql"
-url_file = "url"
+url = "postgresql://u:hunter2@host/d"
+
+[sink.lake]
+type = "delta"
+path = "/none"
 """
 Sql = Callable[..., Result]
 
 
 @pytest.fixture(params=["direct", "http"])
 def sql(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sql:
-    """The command in a directory with a file of a secret, and with settings."""
+    """The command in a directory with settings."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "url").write_text(f"postgresql://u:{SECRET}@host/d")
     (tmp_path / "tailrace.toml").write_text(SETTINGS)
     more: list[str] = []
     if request.param == "http":
@@ -59,8 +62,8 @@ def test_a_session(sql: Sql, tmp_path: Path) -> None:
     [made] = rows(sql(CREATE))
     assert (made["reference"], made["state"]) == ("shop.orders/warehouse", "active")
     assert rows(sql(CREATE)) == [made]  # the same request again
-    [lake] = rows(sql("CREATE SUBSCRIPTION lake ON shop.* INTO SINK lake COLUMNS (email = 'mask') FROM LATEST"))
-    assert lake["target"] == made["target"] == "postgresql://host/d"
+    [lake] = rows(sql("CREATE SUBSCRIPTION lake ON shop.* INTO lake COLUMNS (email = 'mask') FROM LATEST"))
+    assert (lake["target"], made["target"]) == ("lake", "dwh")
     script = "PAUSE SUBSCRIPTION lake;\nALTER SUBSCRIPTION warehouse SET STREAM (trigger_seconds = 5) UNSET WHERE;"
     assert [row["state"] for row in rows(sql(stdin=script))] == ["paused", "active"]
     (tmp_path / "script.sql").write_text("RESUME SUBSCRIPTION lake; RESET SUBSCRIPTION lake FROM '2026-05-01';")
@@ -71,8 +74,8 @@ def test_a_session(sql: Sql, tmp_path: Path) -> None:
     [shown] = rows(sql("SHOW CREATE SUBSCRIPTION lake"))
     rows(sql("DROP SUBSCRIPTION lake"))
     assert rows(sql("SHOW SUBSCRIPTIONS LIKE 'lake'")) == []
-    [again] = rows(sql(shown["statement"], "--value-file", "url=url"))
-    assert (again["reference"], again["target"]) == ("shop.*/lake", "postgresql://host/d")
+    [again] = rows(sql(shown["statement"]))
+    assert (again["reference"], again["target"]) == ("shop.*/lake", "lake")
     [details] = rows(sql("SHOW SUBSCRIPTION lake"))
     assert (details["columns"], details["start"]) == ({"email": "mask"}, "2026-05-01T00:00:00.000+00:00")
 
@@ -81,17 +84,13 @@ def test_a_session(sql: Sql, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "words", "carets"),
     [
-        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url_file = 'url', tabel = 'x')",
-         "did you mean sink.w.table?", " " * 73 + "^" * 5),
-        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url = 'postgresql://u:hunter2@host/d')",
-         "sink.w.url: is a secret", " " * 55 + "^" * 3),
-        ("CREATE SUBSCRIPTION w ON shop.orders INTO sqll", 'type must be "sql"', " " * 42 + "^" * 4),
-        ("CREATE SUBSCRIPTION w ON shop.orders INTO SINK lakes", "there is no [sink.lakes]", " " * 42 + "^" * 10),
-        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url = :u)", ":u: has no value", None),
-        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url_file = 'url') COLUMNS (e = 5)",
-         "the treatment must be a text", " " * 82 + "^"),
-        ("CREATE SUBSCRIPTION w ON shop.orders INTO sql OPTIONS (url_file = 'url') FROM 'soon'",
-         'start "soon": must be', " " * 78 + "^" * 6),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO dwh OPTIONS (table = '{table}', tabel = 'x')",
+         "unknown setting options.tabel; did you mean table?", " " * 74 + "^" * 5),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO dwh OPTIONS (table = 'x')", "sink.w.table", " " * 55 + "^" * 5),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO dhw", "did you mean dwh?", " " * 42 + "^" * 3),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO dwh COLUMNS (e = 5)",
+         "the treatment must be a text", " " * 55 + "^"),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO dwh FROM 'soon'", 'start "soon": must be', " " * 51 + "^" * 6),
         ("PAUSE SUBSCRIPTION neither", "neither: there is no such subscription", " " * 19 + "^" * 7),
     ],
 )  # fmt: skip
@@ -120,21 +119,18 @@ def test_nothing_runs_of_a_script_that_is_wrong(sql: Sql) -> None:
 @pytest.mark.slow
 @pytest.mark.promise("subscription.access")
 def test_statements_over_http(served: Served) -> None:
-    def send(role: Role | None, statement: str, **values: str) -> httpx2.Response:
+    def send(role: Role | None, statement: str) -> httpx2.Response:
         headers = {} if role is None else {"Authorization": f"Bearer {served.keys[role]}"}
-        body = {"statement": statement, "values": values}
-        return httpx2.post(f"{served.url}/v1/sql", json=body, headers=headers, timeout=60)
+        return httpx2.post(f"{served.url}/v1/sql", json={"statement": statement}, headers=headers, timeout=60)
 
-    create = "CREATE SUBSCRIPTION warehouse ON shop.orders INTO sql OPTIONS (url = :url)"
-    url = f"postgresql://u:{SECRET}@host/d"
+    create = "CREATE SUBSCRIPTION warehouse ON shop.orders INTO dwh"
     assert send(None, "SHOW SUBSCRIPTIONS").status_code == 401
-    assert send(Role.READ, create, url=url).status_code == 403
-    made = send(Role.OPERATE, create, url=url)
+    assert send(Role.READ, create).status_code == 403
+    made = send(Role.OPERATE, create)
     assert (made.status_code, made.json()[0]["reference"]) == (200, "shop.orders/warehouse")
     assert [row["name"] for row in send(Role.READ, "SHOW SUBSCRIPTIONS").json()] == ["warehouse"]
     for wrong, words in (
-        (CREATE.replace("warehouse", "w"), "no setting may name a file"),
-        ("CREATE SUBSCRIPTION w ON shop.orders INTO SINK lake", "over HTTP a sink is INTO TYPE"),
+        ("CREATE SUBSCRIPTION w ON shop.orders INTO dhw", "did you mean dwh?"),
         ("SHOW SUBSCRIPTIONS; SHOW SUBSCRIPTIONS", "one statement at a time"),
         ("SHOW", "the statement is not complete"),
     ):

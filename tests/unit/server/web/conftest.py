@@ -11,6 +11,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import Mount
 
 from tailrace.local.ports import free_port
 from tailrace_common.settings import Settings, settings_from
@@ -26,9 +29,9 @@ from tailrace_server.oidc.keys import IssuerKeys
 from tailrace_server.oidc.sign_in import SignIn
 from tailrace_server.oidc.tokens import Tokens
 from tailrace_server.operations.operations import DirectOperations
-from tailrace_server.sealing import Sealer
 from tailrace_server.web.app import install
 from tailrace_server.web.site import Site, site_of
+from tests.unit.server.requests import TARGETS
 
 MOST_BYTES = 20_000
 
@@ -53,6 +56,18 @@ class Served:
     database: MetaDatabase
     clock: Clock
     operations: DirectOperations
+    app: FastAPI
+
+
+def routes_of(app: FastAPI, below: str) -> list[tuple[set[str], str]]:
+    """Methods and paths of an application and of those that are mounted in it."""
+    routes: list[tuple[set[str], str]] = []
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.path.startswith(below):
+            routes.append((set(route.methods or ()), route.path))
+        elif isinstance(route, Mount) and isinstance(route.app, FastAPI):
+            routes += routes_of(route.app, below)
+    return routes
 
 
 @dataclass
@@ -70,6 +85,12 @@ class Browser:
     def post(self, path: str, **values: str) -> httpx2.Response:
         """With the token of the page."""
         return self.send(path, {"token": self.token, **values})
+
+    def alter(self, one: str, **values: str) -> httpx2.Response:
+        """A form that was loaded, whatever its checks say; with its revision."""
+        match = re.search(r'name="revision" value="([^"]+)"', self.page.text)
+        assert match is not None
+        return self.post(f"{one}/alter", revision=match[1], anyway="1", **values)
 
     def send(self, path: str, values: dict[str, str], **headers: str) -> httpx2.Response:
         self.page = self.client.post(self.url + path, data=values, headers=headers)
@@ -95,10 +116,10 @@ def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
         "port": free_port("127.0.0.1"),
         **server,
     }
-    settings: Settings = settings_from({"server": given}, "test")
+    settings: Settings = settings_from({"server": given, "sink": {**TARGETS}}, "test")
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database, ExitStack() as stack:
         database.prepare()
-        subscriptions, keys = Subscriptions(database, Sealer(settings.server.key_file)), ApiKeys(database)
+        subscriptions, keys = Subscriptions(database), ApiKeys(database)
         clock = Clock()
         limit = RateLimit(settings.server.requests_per_second, settings.server.requests_burst, clock)
         sign_in = None
@@ -107,12 +128,12 @@ def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
             sign_in = SignIn(oidc, issuer, Tokens(oidc, IssuerKeys(issuer.keys, 600, clock), clock), clock)
         access = Access(keys=keys if settings.server.authentication else None, sign_in=sign_in, limit=limit)
         site = site_of(settings, database, subscriptions, "1.2.3", access, clock)
-        app = application(site.operations, access, MOST_BYTES, "1.2.3")
+        app = application(site.operations, database.ping, access, MOST_BYTES, "1.2.3")
         install(app, site)
         made = {role: keys.add(f"the-{role}", role) for role in Role}
         with listening(app, settings.server) as port:
             operations = DirectOperations(subscriptions, settings, "test")
-            yield Served(f"http://127.0.0.1:{port}", made, site, database, clock, operations)
+            yield Served(f"http://127.0.0.1:{port}", made, site, database, clock, operations, app)
 
 
 @pytest.fixture

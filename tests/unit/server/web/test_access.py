@@ -16,7 +16,6 @@ from tailrace_server.web.sessions import COOKIE, SECONDS
 from tests.unit.server.requests import SECRET
 from tests.unit.server.web.conftest import MOST_BYTES, Browser, NewBrowser, Served, serving
 
-SINK = {"type": "sql", "url": f"postgresql://u:{SECRET}@host/d"}
 ONE = "/subscriptions/shop.orders/warehouse"
 POSTS = (f"{ONE}/pause", f"{ONE}/resume", f"{ONE}/reset", f"{ONE}/cancel")
 
@@ -24,7 +23,7 @@ POSTS = (f"{ONE}/pause", f"{ONE}/resume", f"{ONE}/reset", f"{ONE}/cancel")
 @pytest.fixture(autouse=True)
 def subscription(served: Served) -> None:
     """The one that the pages are about."""
-    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink=SINK))
+    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", target="dwh"))
 
 
 def state(served: Served) -> str:
@@ -124,7 +123,7 @@ def test_no_other_sites_page_changes_anything(served: Served, browser: NewBrowse
 def test_without_authentication_the_api_too_is_for_this_machines_pages_alone(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     with serving(tmp_path / "open", authentication=False) as served:
-        served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink=SINK))
+        served.operations.subscribe(Asked(table="shop.orders", name="warehouse", target="dwh"))
         pause = f"{served.url}/v1{ONE}/pause"
         assert httpx2.post(pause, headers={"Sec-Fetch-Site": "cross-site"}, timeout=60).status_code == 403
         assert httpx2.post(pause, headers={"Origin": "https://evil.example"}, timeout=60).status_code == 403
@@ -190,7 +189,9 @@ def test_a_cookie_that_is_none_is_a_stranger(served: Served, cookie: str) -> Non
 
 @pytest.mark.slow
 def test_a_sealed_text_of_another_kind_is_no_session(served: Served) -> None:
-    sealed = Sealer(served.site.settings.server.key_file).seal('{"type": "sql"}')
+    sealer = Sealer(served.site.settings.server.key_file)
+    sealer.make()
+    sealed = sealer.seal('{"type": "sql"}')
     assert httpx2.get(f"{served.url}{ONE}", cookies={COOKIE: sealed}, timeout=60).status_code == 303
 
 

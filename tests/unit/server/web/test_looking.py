@@ -69,7 +69,7 @@ def test_kafka_that_does_not_answer_is_said(browser: NewBrowser) -> None:
 @pytest.mark.slow
 @pytest.mark.promise("subscription.access")
 def test_rows_and_letters_are_for_operators_and_rows_are_off(served: Served, browser: NewBrowser) -> None:
-    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink={"type": "sql", "url": "sqlite://"}))
+    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", target="memory"))
     reader, operator = browser(Role.READ), browser(Role.OPERATE)
     for path in (f"{ONE}/changes", f"{ONE}/letters"):
         assert reader.get(path).status_code == 403
@@ -81,7 +81,7 @@ def test_rows_and_letters_are_for_operators_and_rows_are_off(served: Served, bro
 @pytest.mark.slow
 def test_who_looks_at_letters_corrects_their_count(served: Served, browser: NewBrowser) -> None:
     """Such as that of a batch which a crash has repeated."""
-    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink={"type": "sql", "url": "sqlite://"}))
+    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", target="memory"))
     leases = Leases(served.database, served.site.settings.topics.prefix, "w", 60)
     [claim] = leases.claim(1)
     leases.save(claim, {}, News(letters=3))
@@ -92,16 +92,14 @@ def test_who_looks_at_letters_corrects_their_count(served: Served, browser: NewB
 
 @pytest.mark.slow
 def test_a_sink_whose_letters_are_elsewhere_says_where(served: Served, browser: NewBrowser) -> None:
-    sink = {"type": "http", "url": "http://127.0.0.1:1/"}
-    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink=sink))
+    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", target="hook"))
     text = browser(Role.OPERATE).get(f"{ONE}/letters").text
     assert "127.0.0.1:1" in text or "docs/sinks/http.md" in text
 
 
 @pytest.mark.slow
 def test_letters_are_replayed_through_the_filter(served: Served, browser: NewBrowser) -> None:
-    sink = {"type": "sql", "url": "sqlite://"}
-    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", sink=sink, where="id > 1"))
+    served.operations.subscribe(Asked(table="shop.orders", name="warehouse", target="memory", where="id > 1"))
     operator = browser(Role.OPERATE)
     operator.get(f"{ONE}/alter")
     answer = operator.post(f"{ONE}/letters/replay")

@@ -25,8 +25,7 @@ ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;"
 
 
 def asked(served: Served, name: str, table: str = "shop.orders", **more: Any) -> int:
-    sink = {"type": "sql", "url": f"postgresql://u:{SECRET}@{name}/d"}
-    return int(served.operations.subscribe(Asked(table=table, name=name, sink=sink, **more))[0]["id"])
+    return int(served.operations.subscribe(Asked(table=table, name=name, target="dwh", **more))[0]["id"])
 
 
 def claimed(served: Served) -> Leases:
@@ -83,7 +82,7 @@ def test_one_subscription(served: Served, browser: NewBrowser) -> None:
         connection.execute(sa.insert(progress).values(**values, changed=0))
     reader = browser(Role.READ)
     text = reader.get("/subscriptions/shop.orders/warehouse").text
-    for words in ("country = &#39;DE&#39;", "Column email", "stream.trigger_seconds", "4711", "4720", "**********"):
+    for words in ("country = &#39;DE&#39;", "Column email", "stream.trigger_seconds", "4711", "4720", "dwh"):
         assert words in text
     assert SECRET not in text
     leases = claimed(served)

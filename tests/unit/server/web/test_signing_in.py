@@ -38,9 +38,7 @@ def served(provider: Provider, tmp_path: Path) -> Iterator[Served]:
     port = free_port("127.0.0.1")
     with serving(tmp_path, port=port, oidc=oidc(provider, port)) as started:
         started.url = f"http://localhost:{port}"
-        started.operations.subscribe(
-            Asked(table="shop.orders", name="warehouse", sink={"type": "sql", "url": "sqlite://"})
-        )
+        started.operations.subscribe(Asked(table="shop.orders", name="warehouse", target="memory"))
         yield started
 
 

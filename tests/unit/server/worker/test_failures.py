@@ -30,7 +30,7 @@ def test_what_its_batch_failed_of_comes_first() -> None:
     failure = waiting(subscription(), SINK, SILENCE)
     assert failure is not None
     assert failure.reason == "sink: connection refused"
-    assert failure.action.startswith("Start the sink at postgresql://host/d or fix its address.")
+    assert failure.action.startswith("Start the target dwh or fix its address.")
 
 
 def test_what_the_error_knows_comes_before_the_general_words() -> None:

@@ -14,7 +14,6 @@ from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.delivery import Delivery
 from tailrace_server.model.subscription import Topics
-from tailrace_server.sealing import Sealer
 from tailrace_server.worker.keeping import Keeper
 from tests.unit.server.requests import CLUSTER, request
 
@@ -24,8 +23,8 @@ A = ("t", 0)
 class Site:
     """A subscription that is run, and all that its run sees."""
 
-    def __init__(self, database: MetaDatabase, key_file: Path) -> None:
-        self.subscriptions = Subscriptions(database, Sealer(key_file))
+    def __init__(self, database: MetaDatabase) -> None:
+        self.subscriptions = Subscriptions(database)
         self.id = self.subscriptions.subscribe(request(), "test")[0].id
         leases = Leases(database, CLUSTER, "w", 60)
         [claim] = leases.claim(1)
@@ -53,7 +52,7 @@ class Site:
 def site(tmp_path: Path) -> Iterator[Site]:
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
-        yield Site(database, tmp_path / "server.key")
+        yield Site(database)
 
 
 def test_the_topics_of_what_is_written_are_kept(site: Site) -> None:

@@ -12,7 +12,6 @@ from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.errors import LostLeaseError
-from tailrace_server.sealing import Sealer
 from tailrace_server.worker.snapshots import MetaNotes
 from tailrace_spark.snapshot.progress import Snapshots, State, TableSnapshot
 from tailrace_spark.snapshot.ranges import TokenRange
@@ -26,7 +25,7 @@ READING = TABLE.planned([(TokenRange(-9, 0),)]).written(10, 100, 2.0, 32).planne
 def database(tmp_path: Path) -> Iterator[MetaDatabase]:
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
-        Subscriptions(database, Sealer(tmp_path / "server.key")).subscribe(request(), "test")
+        Subscriptions(database).subscribe(request(), "test")
         yield database
 
 

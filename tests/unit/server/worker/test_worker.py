@@ -14,7 +14,6 @@ from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.subscription import Shape, State
-from tailrace_server.sealing import Sealer
 from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.worker import Pace, Worker
 from tests.unit.server.requests import CLUSTER, request
@@ -82,7 +81,7 @@ class Site:
 def site(tmp_path: Path) -> Iterator[Site]:
     with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
-        yield Site(database, Subscriptions(database, Sealer(tmp_path / "server.key")))
+        yield Site(database, Subscriptions(database))
 
 
 def test_it_shares_with_one_that_comes_and_with_nobody_when_that_leaves(site: Site) -> None:
@@ -176,7 +175,7 @@ def test_what_is_altered_runs_again_with_its_new_settings(site: Site) -> None:
     worker.beat()
     sink = site.subscriptions.get(identity).sink
     shape = Shape(where="id > 1")
-    site.subscriptions.change(identity, "alter", "test", lambda one: transitions.altered(one, sink, shape))
+    site.subscriptions.change(identity, "alter", "test", lambda one: transitions.altered(one, sink, shape, 0))
     worker.beat()
     worker.beat()
     before, after = site.runs["w"]

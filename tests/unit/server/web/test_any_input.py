@@ -1,0 +1,153 @@
+"""Whatever somebody sends to any route of the API or of the page is answered, and never by an error of the server."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace_server.meta.keys import Role
+from tests.unit.server.web.conftest import Browser, Served, routes_of, serving
+
+SLOW = ("/hosts", "/subscriptions/tables", "/letters", "/changes")
+"""What asks Kafka, which does not answer here, and takes no body."""
+NINES = "9" * 5000
+STATEMENTS = (
+    "SHOW SUBSCRIPTIONS",
+    "DROP SUBSCRIPTION w ON shop.orders",
+    f"ALTER SUBSCRIPTION w SET (table = {NINES})",
+    "ALTER SUBSCRIPTION w SET STREAM (trigger_seconds = 1e999)",
+    "RESET SUBSCRIPTION w FROM '9999-12-31T23:59:59-01:00'",
+    "RESET SUBSCRIPTION w FROM OFFSETS '" + "[" * 5000 + "'",
+    """RESET SUBSCRIPTION w FROM OFFSETS '{"t": {"0": 1e999}}'""",
+    f"""RESET SUBSCRIPTION w FROM OFFSETS '{{"t": {{"0": {NINES}}}}}'""",
+)
+WORDS = ("shop.orders", "w", "dwh", "logs", "screen", "earliest", "id > 1", "9999-12-31T23:59:59.9999-23:00",
+         "0001-01-01", "\0", "a" * 9000, "(" * 3000, "%a" * 60 + "!")  # fmt: skip
+TEXTS = st.text(st.characters(codec=None), max_size=20) | st.sampled_from([*WORDS, *STATEMENTS])
+"""Halves of characters too."""
+NUMBERS = st.one_of(st.integers(), st.sampled_from([2**63, -(2**63) - 1, 10**400, 1e308]), st.floats())
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda items: st.lists(items, max_size=3) | st.dictionaries(TEXTS, items, max_size=3),
+    max_leaves=8,
+)
+NAMES = (
+    "table", "name", "target", "options", "where", "columns", "stream", "start", "offsets", "snapshot", "statement",
+    "check", "revision",
+)  # fmt: skip
+SETTINGS = st.dictionaries(
+    st.sampled_from(["table", "email", "trigger_seconds", "snapshot", "execution"]) | TEXTS, NUMBERS | TEXTS, max_size=3
+)
+OFFSETS = st.dictionaries(TEXTS, st.dictionaries(st.integers().map(str) | TEXTS, NUMBERS, max_size=2), max_size=2)
+BODIES = st.one_of(
+    VALUES,
+    st.dictionaries(st.sampled_from(NAMES), VALUES | SETTINGS | OFFSETS, max_size=8),
+    st.fixed_dictionaries(
+        {"table": st.just("shop.orders"), "name": st.just("w"), "target": st.sampled_from(["dwh", "logs"])},
+        optional={"options": SETTINGS, "columns": SETTINGS, "stream": SETTINGS, "start": TEXTS, "where": TEXTS},
+    ),
+    st.fixed_dictionaries({}, optional={"options": SETTINGS, "columns": SETTINGS, "stream": SETTINGS, "where": TEXTS}),
+    st.fixed_dictionaries({}, optional={"offsets": OFFSETS, "start": TEXTS, "snapshot": st.booleans()}),
+    st.fixed_dictionaries({"statement": TEXTS}),
+)
+REQUEST = b'"table": "shop.orders", "name": "w", "target": "dwh"'
+RAW = st.sampled_from([
+    b"", b"{", b"\xff", b"[" * 9000, b'{"a":' * 900, NINES.encode(), b'{"\\ud800": 1}', b"{%s, %s}" % (REQUEST, b"1"),
+    b'{"offsets": {"t": {"0": %s}}}' % NINES.encode(), b'{"statement": "SHOW SUBSCRIPTION \\udfff"}',
+    b'{%s, "where": "\\ud800"}' % REQUEST, b'{%s, "options": {"table": NaN}}' % REQUEST,
+])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One that takes any number of requests."""
+    with serving(tmp_path_factory.mktemp("any"), requests_burst=10**9, requests_per_second=10**9) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(served: Served) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=served.url, timeout=60, follow_redirects=False) as made:
+        yield made
+
+
+def filled(path: str, texts: list[str]) -> str:
+    """A path with texts for its parameters."""
+    given = iter(texts)
+    return re.sub(r"{\w+}", lambda _: quote(next(given).encode(errors="replace"), safe=""), path)
+
+
+@pytest.mark.slow
+@pytest.mark.promise("subscription.any-input")
+@given(st.data())
+def test_no_body_to_the_api_is_an_error_of_the_server(
+    served: Served, client: httpx2.Client, data: st.DataObject
+) -> None:
+    methods, path = data.draw(st.sampled_from(routes_of(served.app, "/v1/")))
+    one = data.draw(st.just(["shop.orders", "w"]) | st.lists(TEXTS.filter(bool), min_size=2, max_size=2))
+    content = data.draw(BODIES.map(lambda body: json.dumps(body).encode()) | RAW)
+    query = data.draw(st.dictionaries(st.sampled_from(["limit", "reference", "cancelled", "x"]), TEXTS, max_size=1))
+    headers = {"Authorization": f"Bearer {served.keys[Role.ADMIN]}", "Content-Type": "application/json"}
+    for method in methods:
+        params = {name: value.encode(errors="replace").decode() for name, value in query.items()}
+        answer = client.request(method, filled(path, one), params=params, content=content, headers=headers)
+        assert answer.status_code < 500, answer.text
+
+
+@pytest.mark.slow
+@pytest.mark.promise("subscription.any-input")
+@given(st.data())
+def test_no_form_to_the_page_is_an_error_of_the_server(
+    served: Served, client: httpx2.Client, data: st.DataObject
+) -> None:
+    browser = Browser(served.url, client)
+    if not client.cookies:
+        browser.get("/login")
+        browser.post("/login", key=served.keys[Role.ADMIN])
+    paths = [route for route in routes_of(served.app, "/") if not route[1].endswith(SLOW) and "/v1/" not in route[1]]
+    methods, path = data.draw(st.sampled_from([route for route in paths if not route[1].endswith(("logout", "login"))]))
+    one = data.draw(st.just(["shop.orders", "w"]) | st.lists(TEXTS.filter(bool), min_size=2, max_size=2))
+    names = st.sampled_from([*NAMES, "offset.t.0", "time", "to", "theme", "key", "q"]) | TEXTS
+    form = {name.encode(errors="replace").decode(): value.encode(errors="replace").decode()
+            for name, value in data.draw(st.dictionaries(names, TEXTS, max_size=6)).items()}  # fmt: skip
+    browser.get("/subscriptions")
+    for method in methods:
+        if method == "POST":
+            values = {**form, "token": browser.token, "anyway": "1"}
+            answer = client.post(filled(path, one), data=values)
+        else:
+            answer = client.request(method, filled(path, one), params=form)
+        assert answer.status_code < 500, answer.text
+
+
+@pytest.mark.slow
+@pytest.mark.promise("subscription.any-input")
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "["}, {"Origin": "http://["}, {"Cookie": "tailrace_session=\u00e9"}, {"Authorization": "Bearer \u00e9"}],
+)
+def test_no_header_is_an_error_of_the_server(served: Served, headers: dict[str, str]) -> None:
+    encoded = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+    for path in ("/v1/subscriptions", "/subscriptions"):
+        assert httpx2.post(served.url + path, headers=encoded, timeout=60).status_code < 500
+
+
+@pytest.mark.slow
+@pytest.mark.promise("subscription.any-input")
+def test_a_pattern_of_a_reader_holds_up_nobody(served: Served, client: httpx2.Client) -> None:
+    """One that is tried letter by letter takes years for a name of this length."""
+    headers = {"Authorization": f"Bearer {served.keys[Role.ADMIN]}"}
+    body = {"table": "shop.orders", "name": "a" * 64, "target": "dwh"}
+    assert client.post("/v1/subscriptions?check=false", json=body, headers=headers).status_code in (200, 201)
+    for pattern, count in (("%a" * 40 + "!", 0), ("%a" * 40, 1), ("a*%", 0), ("%/a_%", 1), ("[a]%", 0)):
+        statement = {"statement": f"SHOW SUBSCRIPTIONS LIKE '{pattern}'"}
+        answer = client.post("/v1/sql", json=statement, headers=headers)
+        assert len(answer.json()) == count, pattern
