@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -121,7 +121,8 @@ class Worker:
             log.warning("%s; a last batch is being finished", error)
 
     def _keep_to(self, owned: Mapping[int, Subscription]) -> None:
-        """End what is another's by now, what an operator stopped or altered, and what is beyond the share."""
+        """End what is another's by now, and what an operator stopped or altered. Give up what is this worker's and not
+        run: an answer was lost, of a claim or of a release. It is claimed anew."""
         for identity, run in self._runs.items():
             subscription = owned.get(identity)
             if subscription is None or subscription.token != run.claim.token:
@@ -133,6 +134,8 @@ class Worker:
             subscription = owned.get(identity)
             if subscription is None or not _same(subscription, waiting.claim.subscription):
                 self._release(self._waiting.pop(identity).claim)
+        for identity in owned.keys() - self._runs.keys() - self._waiting.keys():
+            self._release(Claim(owned[identity], owned[identity].token))
 
     def _give_up(self, share: int) -> None:
         """Leave what is beyond the share to workers that have less.
@@ -224,7 +227,7 @@ class Worker:
             if self._clock() >= waiting.until:
                 del self._waiting[identity]
                 self._runs[identity] = self._start(waiting.claim)
-        for claim in self._leases.claim(share - self.running, self._shuffle):
+        for claim in self._leases.claim(share - self.running, self._not_run):
             log.info("%s: claimed (token %d)", claim.subscription.reference, claim.token)
             identity = claim.subscription.id
             if claim.subscription.state is State.FAILING:  # as another worker has reported it
@@ -232,6 +235,10 @@ class Worker:
             elif claim.subscription.reason:
                 self._noted[identity] = Failure(claim.subscription.reason, claim.subscription.action)
             self._runs[identity] = self._start(claim)
+
+    def _not_run(self, identities: Sequence[int]) -> Sequence[int]:
+        """Without those that still finish a batch of an earlier claim: nothing is run twice at a time."""
+        return self._shuffle([identity for identity in identities if identity not in self._runs])
 
     def _abandon(self) -> None:
         """The leases have ended while the meta database did not answer: others may run all of it by now."""

@@ -13,7 +13,7 @@ from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
-from tailrace_server.model.subscription import Shape, State
+from tailrace_server.model.subscription import Shape, Start, State
 from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.worker import Pace, Worker
 from tests.unit.server.requests import CLUSTER, request
@@ -33,9 +33,11 @@ class Run:
         self.finished: str | None = None
         self.works = True
         self.stopped = False
+        self.quick = True
 
     def stop(self) -> None:
-        self.stopped = self.ended = True
+        """It ends at once, unless its batch takes longer."""
+        self.stopped, self.ended = True, self.ended or self.quick
 
     def wait(self, seconds: float) -> None:
         """Until it has ended."""
@@ -183,6 +185,35 @@ def test_what_is_altered_runs_again_with_its_new_settings(site: Site) -> None:
     assert not after.ended
     assert after.claim.subscription.shape == shape
     assert after.claim.token == before.claim.token + 1
+
+
+@pytest.mark.promise("subscription.take-over")
+def test_a_claim_whose_answer_was_lost_is_run_at_the_next_beat(site: Site) -> None:
+    """Else it is this worker's, renewed each second, and never run."""
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    [lost] = Leases(site.database, CLUSTER, "w", LEASE).claim(1)
+    worker.beat()
+    [run] = site.runs["w"]
+    assert (run.claim.token, site.state(identity)) == (lost.token + 1, ("active", "w"))
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_what_is_reset_is_not_run_again_before_its_batch_has_ended(site: Site) -> None:
+    [identity], worker = site.subscribe("a"), site.worker("w")
+    worker.beat()
+    [first] = site.runs["w"]
+    first.quick = False
+    site.subscriptions.change(
+        identity, "reset", "test", partial(transitions.restarted, start=Start(), reading="second")
+    )
+    [other] = site.subscribe("b")  # so that the worker has room
+    for _ in range(3):
+        worker.beat()
+    runs = [run.claim.subscription.id for run in site.runs["w"]]
+    assert (first.stopped, runs, site.state(identity)) == (True, [identity, other], ("active", None))
+    first.ended = True
+    worker.beat()
+    assert [run.claim.subscription.id for run in site.runs["w"]] == [identity, other, identity]
 
 
 @pytest.mark.promise("subscription.isolated")
