@@ -27,7 +27,7 @@ from tailrace_schemas.tokens import partition, token
 from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, table_plan, table_topic
 
 PARTITIONS: Final = 3
-_HOST: Final = "11111111-0000-0000-0000-000000000000"
+_HOSTS: Final = tuple(f"{number}1111111-0000-0000-0000-000000000000" for number in range(1, 10))
 _TRANSACTION: Final = 4_000
 _RANGES: Final = 64
 
@@ -75,8 +75,8 @@ TABLES: Final[tuple[tuple[Table, Values], ...]] = (
 )  # fmt: skip
 
 
-def change(number: int, written: int) -> Change:
-    """The INSERT of one row; the tables take turns. `written` is in microseconds."""
+def change(number: int, written: int, replica: int = 0) -> Change:
+    """The INSERT of one row, as one of its replicas has it; the tables take turns. `written` is in microseconds."""
     table, values = TABLES[number % len(TABLES)]
     key, clustering, columns = values(number // len(TABLES))
     types = [column.type for column in table.partition_key]
@@ -93,7 +93,7 @@ def change(number: int, written: int) -> Change:
             for column in table.regular
         ),
         digest=number.to_bytes(16, "big"),  # any will do, if no two are equal
-        source=Source(_HOST, "dc1", Position(1, 5, number), 0, 1, Origin.LOG, seen=written // 1000),
+        source=Source(_HOSTS[replica], "dc1", Position(1, 5 + replica, number), 0, 1, Origin.LOG, seen=written // 1000),
     )
 
 
@@ -118,7 +118,7 @@ class Cluster:
         for table, encoder in self._encoders.items():
             for key, value in schema_records(encoder, self._topic(table)):
                 plain.produce(plans[0].name, key=key, value=value, partition=0)
-        ring = Ring((Node(_HOST, "dc1", tuple(range(-(2**63) + 1, 2**63, 2**64 // _RANGES))),))
+        ring = Ring((Node(_HOSTS[0], "dc1", tuple(range(-(2**63) + 1, 2**63, 2**64 // _RANGES))),))
         generation = build_generation(ring, 8, timestamp=1_000, seed=1)
         proposal = Proposal(uuid=uuid4(), predecessor=None, ring=ring, generation=generation)
         for key, value in encode_proposal(proposal):
@@ -141,27 +141,29 @@ class Cluster:
             self._producer.poll(0)
         self._producer.commit_transaction(60)
 
-    def fill(self, records: int) -> None:
-        """So many changes, as a catch-up leaves them: in large transactions."""
+    def fill(self, changes: int, replicas: int = 1) -> None:
+        """So many changes, each once by each replica, as a catch-up leaves them: in large transactions by turns."""
         now = int(time.time() * 1_000_000)
-        for first in range(0, records, _TRANSACTION):
-            self.publish(change(n, now + n) for n in range(first, min(first + _TRANSACTION, records)))
+        for first in range(0, changes, _TRANSACTION):
+            for replica in range(replicas):
+                numbers = range(first, min(first + _TRANSACTION, changes))
+                self.publish(change(number, now + number, replica) for number in numbers)
 
     def _topic(self, table: Table) -> str:
         return table_topic(self.options.prefix, table.keyspace, table.name, table.id)
 
 
-def prepared(bootstrap: str, directory: Path, records: int, partitions: int = PARTITIONS) -> str:
-    """The prefix of topics with so many records and partitions, made the first time that `directory` is used."""
+def prepared(bootstrap: str, directory: Path, changes: int, partitions: int = PARTITIONS, replicas: int = 1) -> str:
+    """The prefix of topics with so many changes, partitions and copies, made the first time `directory` is used."""
     note = directory / "corpus.json"
     known: dict[str, str] = json.loads(note.read_text()) if note.exists() else {}
-    name = f"{records} in {partitions}"
+    name = f"{changes} in {partitions}, {replicas} of each"
     prefix = known.get(name)
     if prefix is None:
         prefix = known[name] = f"bench{uuid4().hex[:8]}"
         cluster = Cluster(bootstrap, prefix, partitions)
         cluster.make()
-        cluster.fill(records)
+        cluster.fill(changes, replicas)
         note.write_text(json.dumps(known))
     return prefix
 

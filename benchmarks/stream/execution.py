@@ -1,9 +1,10 @@
 """The stream into a sink by the driver and by tasks, in turns: CPU by kind of process, and the driver's memory.
 
 Usage: python -m benchmarks.stream.execution [--sink NAME] [--records N] [--batch N] [--partitions N] [--only NAME]
-[--rounds N] [--cores N] [--where CONDITION] [--directory DIR]. With a condition each execution drains the topics twice:
-without a filter, and with this one of all tables (docs/shaping.md). Kafka, Spark and the store share this machine, so
-changes a second say less than CPU does.
+[--rounds N] [--cores N] [--replicas N] [--where CONDITION] [--directory DIR]. So many replicas publish each change;
+figures are of a change, however often it comes. With a condition each execution drains the topics twice: without a
+filter, and with this one of all tables (docs/shaping.md). Kafka, Spark and the store share this machine, so changes a
+second say less than CPU does.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def main() -> None:
     print(head())
     arguments.directory.mkdir(parents=True, exist_ok=True)
     with LocalKafka(arguments.directory / "kafka", KafkaSettings(heap_mib=1024)) as kafka:
-        prefix = prepared(kafka.bootstrap, arguments.directory, arguments.records, arguments.partitions)
+        prefix = prepared(
+            kafka.bootstrap, arguments.directory, arguments.records, arguments.partitions, arguments.replicas
+        )
         spark = spark_session(
             {
                 "spark.master": f"local[{arguments.cores}]",
@@ -85,7 +88,7 @@ def main() -> None:
                 place = Path(tempfile.mkdtemp())
                 sink = _SINKS[arguments.sink](str(place / "lake"))
                 settings = draining(kafka.bootstrap, prefix, place, execution, arguments.batch, where)
-                figures = drain(spark, settings, sink, (postmaster(),))
+                figures = drain(spark, settings, sink, (postmaster(),), arguments.replicas)
                 print(line(f"{execution} where" if where else execution, figures), flush=True)
             print(f"  round {number + 1} of {arguments.rounds}, load {os.getloadavg()[0]:.1f}", flush=True)
         spark.stop()
@@ -100,6 +103,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=EXECUTIONS, action="append", help="one of the two executions")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--cores", type=int, default=1)
+    parser.add_argument("--replicas", type=int, default=1, help="that publish each change")
     parser.add_argument("--where", default="", help="a condition on the changes of each table")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir(), "tailrace-execution"))
     return parser.parse_args()
@@ -132,7 +136,7 @@ def draining(bootstrap: str, prefix: str, place: Path, execution: str, batch: in
     return settings_of(bootstrap, prefix, place / "checkpoint", **limits, **filters)
 
 
-def drain(spark: SparkSession, settings: Settings, sink: Sink, roots: Collection[int]) -> Figures:
+def drain(spark: SparkSession, settings: Settings, sink: Sink, roots: Collection[int], replicas: int = 1) -> Figures:
     """Drain the topics; from the first batch's end to the last one's, since the start costs seconds.
 
     Counted are this process and these `roots`, each with all processes below it.
@@ -149,9 +153,9 @@ def drain(spark: SparkSession, settings: Settings, sink: Sink, roots: Collection
     finally:
         sink.close()
     (_, began, before), *rest = marks
-    records, (_, ended, after) = sum(count for count, _, _ in rest), rest[-1]
-    used = {kind: max(0.0, after[kind] - before[kind]) / records * 1e6 for kind in KINDS}
-    return Figures(records / (ended - began), used, memory_mb_of())
+    changes, (_, ended, after) = sum(count for count, _, _ in rest) / replicas, rest[-1]
+    used = {kind: max(0.0, after[kind] - before[kind]) / changes * 1e6 for kind in KINDS}
+    return Figures(changes / (ended - began), used, memory_mb_of())
 
 
 def _copy(kind: str) -> Sink:

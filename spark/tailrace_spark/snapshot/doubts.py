@@ -49,7 +49,7 @@ def doubts_of(
     rows: dict[tuple[UUID, bool], dict[tuple[object, ...], Doubt]] = {}
     for delivered in changes:
         change = delivered.change
-        if str(change.table) not in tables or not _is_open(change, counters=counters):
+        if not is_asked(change, tables, counters=counters):
             continue
         rows_of_table = rows.setdefault((change.table.id, change.static), {})
         row_key = (change.key, change.clustering)
@@ -57,6 +57,11 @@ def doubts_of(
         written = max([0 if earlier is None else earlier.written, *[cell.written for cell in change.cells]])
         rows_of_table[row_key] = Doubt(delivered, written)
     return {table: list(rows_of_table.values()) for table, rows_of_table in rows.items()}
+
+
+def is_asked(change: Change, tables: Collection[str], *, counters: bool) -> bool:
+    """Whether a change's row is to be read back, of these arguments of `doubts_of`."""
+    return str(change.table) in tables and _is_open(change, counters=counters)
 
 
 def _is_open(change: Change, *, counters: bool) -> bool:

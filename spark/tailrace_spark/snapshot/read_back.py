@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece
-from tailrace_spark.snapshot.doubts import Doubt, answer, doubts_of, statement_by_key
+from tailrace_spark.snapshot.doubts import Doubt, answer, doubts_of, is_asked, statement_by_key
 from tailrace_spark.snapshot.driver import PageSource, page_source
 from tailrace_spark.snapshot.page_size import PageSize
 from tailrace_spark.snapshot.reading import Ask, Clock, Hosts, Page, PageError, PageReader, Patience, UnreadableError
@@ -36,6 +37,10 @@ class ReadBack:
     settings: SnapshotSettings = field(repr=False)
     tables: frozenset[str]
     counters: bool
+
+    def asks(self, change: Change) -> bool:
+        """Whether a change's row is read back: behind each of its copies, as a later answer may have more."""
+        return is_asked(change, self.tables, counters=self.counters)
 
     def added(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """The pieces, each followed by one of what was read back. Raises ServiceError where nodes do not answer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 from typing import Any, Final
 
 from tailrace_schemas.avro import SchemaEntry, decode
@@ -11,6 +12,7 @@ from tailrace_schemas.avro.registry import UnknownSchemaError
 from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, RecordKey
+from tailrace_spark.source.copies import Copies
 
 PIECE_RECORDS: Final = 2_000
 PIECE_BYTES: Final = 16 * 1024 * 1024
@@ -22,10 +24,13 @@ def pieces(
     schemas: Mapping[bytes, SchemaEntry],
     *,
     early: bool = False,
+    copies: Copies | None = None,
     most_records: int = PIECE_RECORDS,
     most_bytes: int = PIECE_BYTES,
 ) -> Iterator[Piece]:
     """Decode the records of a pyarrow Table with the columns PIECE_COLUMNS, of tailrace_spark.streams.assign's types.
+
+    With `copies`, which needs its other columns too, those that are known by then are passed over.
 
     A piece ends at `most_records` records or `most_bytes` of messages. A record that cannot be decoded is a dead letter
     of its piece. `schemas` may read on when an id is missing; what it raises then, other than KeyError, is raised.
@@ -36,9 +41,18 @@ def pieces(
     size = 0
     for batch in records.to_batches(max_chunksize=most_records):
         columns = [batch.column(name).to_pylist() for name in PIECE_COLUMNS]
-        for topic, partition, offset, value, generation, stream_id in zip(*columns, strict=True):
+        identities = repeat(None, batch.num_rows) if copies is None else copies.identities(batch)
+        for topic, partition, offset, value, generation, stream_id, identity in zip(*columns, identities, strict=True):
+            if copies is not None and copies.has(identity):
+                continue
             assignment = None if stream_id is None else Assignment(generation, stream_id)
-            _decode((topic, partition, offset), value, assignment, schemas, changes, letters)
+            decoded = _decode((topic, partition, offset), value, assignment, schemas)
+            if isinstance(decoded, DeadLetter):
+                letters.append(decoded)
+            else:
+                changes.append(decoded)
+                if copies is not None:
+                    copies.add(identity, decoded.change)
             if not early and changes and (source := changes[-1].change.source) is not None and not source.durable:
                 raise SettingsError(
                     f"{topic}, partition {partition}, offset {offset}: published before Cassandra had flushed it "
@@ -53,26 +67,21 @@ def pieces(
 
 
 def _decode(
-    key: RecordKey,
-    value: bytes | None,
-    assignment: Assignment | None,
-    schemas: Mapping[bytes, SchemaEntry],
-    changes: list[Delivered],
-    letters: list[DeadLetter],
-) -> None:
+    key: RecordKey, value: bytes | None, assignment: Assignment | None, schemas: Mapping[bytes, SchemaEntry]
+) -> Delivered | DeadLetter:
     topic, partition, offset = key
-    schema_id = b""
+    message, schema_id = value or b"", b""
     try:
-        schema_id = message_schema_id(value or b"")
+        schema_id = message_schema_id(message)
         entry = schemas.get(schema_id)
         if entry is not None and entry.part != "value":
             raise CorruptError(f"schema {schema_id.hex()} is of keys of {entry.table}, not of its changes")
-        change = decode(value or b"", schemas)
-        announced = -1 if entry is None else entry.announced
-        record_id = RecordId(topic, partition, offset, schema_id)
-        changes.append(Delivered(record_id, change, assignment, announced, message=value or b""))
+        change = decode(message, schemas)
     except UnknownSchemaError:
         reason = f"schema {schema_id.hex()} is not published: a foreign message?"
-        letters.append(DeadLetter(RecordId(topic, partition, offset, schema_id), reason, value or b""))
     except DecodeError as error:
-        letters.append(DeadLetter(RecordId(topic, partition, offset, schema_id), str(error), value or b""))
+        reason = str(error)
+    else:
+        announced = -1 if entry is None else entry.announced
+        return Delivered(RecordId(topic, partition, offset, schema_id), change, assignment, announced, message=message)
+    return DeadLetter(RecordId(topic, partition, offset, schema_id), reason, message)

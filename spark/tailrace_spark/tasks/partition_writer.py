@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -10,12 +10,14 @@ import pyarrow.compute as pc
 from pyspark import Broadcast
 
 from tailrace_schemas.masks import Masks
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.shaping import Filters, TaskFilters
 from tailrace_spark.shaping.masks import masked
 from tailrace_spark.sinks.protocol import PartitionTask
 from tailrace_spark.snapshot.read_back import ReadBack
+from tailrace_spark.source.copies import Copies
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
@@ -68,7 +70,14 @@ class _PartitionRecords:
         self._batches = batches
         self._schema_ids: set[bytes] = set()
         self._end = 0
+        self._copies: Copies | None = None
         self.counts = RecordCounts()
+
+    def one_copy(self, truncated: Callable[[Table], bool]) -> Iterator[Piece]:
+        """As CopiedPieces says."""
+        read_back = self._writer.read_back
+        self._copies = Copies(truncated, None if read_back is None else read_back.asks)
+        return iter(self)
 
     def __iter__(self) -> Iterator[Piece]:
         masks = self._writer.masks
@@ -100,7 +109,7 @@ class _PartitionRecords:
                 raise ForeignKeysError
             self.counts += replace(counts_of(records), traces=traces_of(batch))
             self._end = pc.max(records.column("offset")).as_py() + 1
-            decoded = pieces(records, schemas, early=writer.early)
+            decoded = pieces(records, schemas, early=writer.early, copies=self._copies)
             if filters is None:
                 yield from decoded
             else:

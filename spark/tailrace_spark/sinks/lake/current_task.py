@@ -41,6 +41,7 @@ from tailrace_spark.sinks.lake.opened_tables import OpenedTables
 from tailrace_spark.sinks.lake.state import BATCH, IDENTITY
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
+from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
 from tailrace_spark.sinks.shared_directory import require_same
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of, refusals_of
@@ -98,10 +99,10 @@ class CurrentTask:
             require_same(self.store.directory, self.mark)
         by_table: dict[UUID, list[Delivered]] = {}
         letters: list[DeadLetter] = []
-        for piece in without_truncations(pieces):
+        tables = _PLANNED.tables(self)
+        for piece in without_truncations(one_copy(pieces, tables.truncated)):
             letters += piece.dead_letters
             group_by_table(piece.changes, by_table)
-        tables = _PLANNED.tables(self)
         staging = [_Staging(self, partition, tables, changes) for changes in by_table.values()]
         for table in staging:
             table.require_prepared()  # of all tables, before anything is staged
@@ -136,6 +137,10 @@ class _PlannedTables:
                 raise UnpreparedError(str(table))
             self._tables[table.id] = followed
         return followed
+
+    def truncated(self, table: Table) -> bool:
+        """Whether a source table has truncations; raises as `find`."""
+        return bool(self.find(table).entry.truncations.statements)
 
 
 class _Planned:

@@ -129,6 +129,12 @@ class Indexes:
         else:
             self._known.pop(table_id, None)
 
+    @property
+    def untruncated(self) -> frozenset[UUID]:
+        """The ids of the tables that were looked at, and have no truncations."""
+        indexes = self._known.items()
+        return frozenset(table_id for table_id, index in indexes if not index.entry.truncations.statements)
+
     def of(self, table: Table) -> TableIndex | None:
         """The index of a table; None where there is none yet."""
         index = self._known.get(table.id)

@@ -127,7 +127,8 @@ class OpensearchSink:
         except BaseException:
             self._indexes.forget()
             raise
-        return OpensearchTask(self._client.cluster, self._ring_delay, refused, int(self._clock()), self._filters)
+        now, untruncated = int(self._clock()), self._indexes.untruncated
+        return OpensearchTask(self._client.cluster, self._ring_delay, refused, now, self._filters, untruncated)
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
         """As TaskSink says: the dead letters that tasks brought are put into their index."""

@@ -24,6 +24,7 @@ from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.table_record import define, truncate
 from tailrace_spark.sinks.changelog.log_task import TaskLetters
+from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.opensearch.client import SearchCluster
 from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex
 from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter
@@ -38,7 +39,8 @@ class OpensearchTask:
     """Merges a Kafka partition's records; its result's `detail` are its dead letters.
 
     `refused`: why the cluster does not take what definitions of some tables need. `now` is the plan's time, in seconds
-    since the epoch: rows are written as they read then. Searches find those that the filters leave.
+    since the epoch: rows are written as they read then. Searches find those that the filters leave. `untruncated` are
+    the ids of tables without truncations, as far as the plan knows.
     """
 
     cluster: SearchCluster = field(repr=False)
@@ -46,6 +48,7 @@ class OpensearchTask:
     refused: Mapping[UUID, str]
     now: int
     filters: RowFilters = ()
+    untruncated: frozenset[UUID] = frozenset()
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says; where it raises, some of the records may be written."""
@@ -66,7 +69,9 @@ class _Worker:
         summary = Summary()
         writer = PieceWriter(self._indexes, partial(self._follow, task), partial(self._prepared, task))
         try:
-            for piece in coalesced(without_truncations(pieces)):
+            # As the plan knows it: what this process knows may be from before a truncation.
+            copied = one_copy(pieces, lambda table: table.id not in task.untruncated)
+            for piece in coalesced(without_truncations(copied)):
                 summary += writer.write(piece, set_aside)
         except BaseException:
             self._indexes.forget()

@@ -21,7 +21,7 @@ from tailrace_spark.sinks.sql.layout import Target
 from tailrace_spark.sinks.sql.merge import PreparedBatch, TableMerge
 from tailrace_spark.sinks.state_store.engine import is_of_one_table, refuses_a_value, remedy, said
 from tailrace_spark.sinks.state_store.state_table import chunks
-from tailrace_spark.sinks.state_store.truncations import Truncations
+from tailrace_spark.sinks.state_store.truncations import Truncations, load_all
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 Mergeable = TypeVar("Mergeable", Delivered, DeferredChange)
@@ -46,7 +46,7 @@ class TableMerges:
         self._clock = clock
         self._filters: RowFilters = ()
         self._merges: dict[UUID, TableMerge] = {}
-        self._truncations: dict[UUID, Truncations] = {}
+        self._truncations: dict[UUID, Truncations] | None = None
 
     def filter_rows(self, filters: RowFilters) -> None:
         """Show rows from now on of which these hold."""
@@ -57,16 +57,21 @@ class TableMerges:
         """Read everything again from the database when it is next needed."""
         self._catalog.forget()
         self._merges.clear()
-        self._truncations.clear()
+        self._truncations = None
 
     def truncations(self, connection: sa.Connection, table_id: UUID) -> Truncations:
         """What is known of a table's truncations."""
-        truncations = self._truncations.get(table_id)
-        if truncations is None:
-            truncations = Truncations(table_id, self._ring_delay)
-            truncations.load(connection)
-            self._truncations[table_id] = truncations
-        return truncations
+        return self._all_truncations(connection).setdefault(table_id, Truncations(table_id, self._ring_delay))
+
+    def truncated(self, connection: sa.Connection) -> Callable[[Table], bool]:
+        """Whether a table has truncations, by what merging knows of them."""
+        truncations = self._all_truncations(connection)
+        return lambda table: table.id in truncations and bool(truncations[table.id].known.statements)
+
+    def _all_truncations(self, connection: sa.Connection) -> dict[UUID, Truncations]:
+        if self._truncations is None:
+            self._truncations = load_all(connection, self._ring_delay)
+        return self._truncations
 
     def of(self, target: Target) -> TableMerge:
         """The merge into a target. Raises TableRefusedError where the filters of rows do not fit the table."""
@@ -79,7 +84,7 @@ class TableMerges:
     def prepare(self, changes: Sequence[Delivered]) -> PreparedBatch | None:
         """Compute what needs no database of changes of one table, while it works on those before; None: impossible."""
         table_id = changes[0].change.table.id
-        merge, truncations = self._merges.get(table_id), self._truncations.get(table_id)
+        merge, truncations = self._merges.get(table_id), (self._truncations or {}).get(table_id)
         if merge is None or truncations is None:
             return None
         builder = BatchChangesBuilder()

@@ -16,6 +16,7 @@ from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.merge.row_filter import RowFilters
+from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
 from tailrace_spark.sinks.sql.table_merges import TableMerges
@@ -88,6 +89,7 @@ class _Worker:
             with gc_paused(), transaction(self._engine, self._location, "the batch will be tried again") as connection:
                 begin_partition(connection, task.batch, partition)
                 self._pieces.forget()
+                pieces = one_copy(pieces, self._pieces.merges.truncated(connection))
                 for piece in prefetched(map(self._pieces.read, coalesced(without_truncations(pieces)))):
                     summary += self._pieces.merge(connection, piece, set_aside)
                 detail = self._detail(task)

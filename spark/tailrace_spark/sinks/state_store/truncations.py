@@ -50,3 +50,11 @@ class Truncations:
         query = sa.select(TRUNCATIONS.c.state).where(TRUNCATIONS.c.table_id == str(self.table_id))
         row = connection.execute(query).one_or_none()
         self.known = TruncationState() if row is None else decode_truncations(row.state)
+
+
+def load_all(connection: sa.Connection, ring_delay: float) -> dict[UUID, Truncations]:
+    """What is kept of all tables of which something is."""
+    rows = connection.execute(sa.select(TRUNCATIONS)).all()
+    ids = [UUID(row.table_id) for row in rows]
+    states = [decode_truncations(row.state) for row in rows]
+    return {table_id: Truncations(table_id, ring_delay, state) for table_id, state in zip(ids, states, strict=True)}

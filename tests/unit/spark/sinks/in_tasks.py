@@ -12,6 +12,7 @@ from threading import Event
 
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Op
+from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import KafkaPartition
@@ -143,6 +144,19 @@ class _Share(Iterable[Piece]):
 
     def __iter__(self) -> Iterator[Piece]:
         return iter(self._pieces)
+
+    def one_copy(self, truncated: Callable[[Table], bool]) -> Iterator[Piece]:
+        """As CopiedPieces says."""
+        once = set[tuple[bytes, tuple[int, int]]]()
+        for piece in self._pieces:
+            changes = list[Delivered]()
+            for delivered in piece.changes:
+                identity = delivered.change.digest, _definition_of(delivered)
+                if identity not in once:
+                    changes.append(delivered)
+                    if not truncated(delivered.change.table):
+                        once.add(identity)
+            yield replace(piece, changes=tuple(changes))
 
     def all_schema_ids(self) -> frozenset[bytes]:
         """As PartitionRecords says."""

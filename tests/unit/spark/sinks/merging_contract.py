@@ -413,17 +413,23 @@ class MergingContract:
         shown = [(1, "new"), (3, "new"), (4, "new")]
         assert followed.rows(PLAIN, "id", "v") == shown
         with closing(followed.open(time, ring_delay=5)) as sink:
-            # It reached one host before its truncation and the other one behind it.
-            between = log.insert((5,), (), 59 * SECOND, v="between")
-            copies = [
-                with_source(between, host=host, position=Position(1, 5, offset))
-                for host, offset in (("a", 19), ("b", 8))
+            # They reached one host before its truncation and the other one behind it.
+            between = [
+                [
+                    with_source(change, host=host, position=Position(1, 5, offset))
+                    for host, offset in (("a", 19), ("b", 8))
+                ]
+                for change in [log.insert((id,), (), 59 * SECOND, v="between") for id in (5, 6)]
             ]
-            sink.write([piece([copies[0], truncate(PLAIN, "b", 58 * SECOND, Position(1, 5, 7)), copies[1]])])
-            assert followed.rows(PLAIN, "id", "v") == [*shown, (5, "between")]
+            sink.write([piece([between[0][0], truncate(PLAIN, "b", 58 * SECOND, Position(1, 5, 7)), between[0][1]])])
+            shown.append((5, "between"))
+            assert followed.rows(PLAIN, "id", "v") == shown
+            sink.write([piece(between[1])])
+            shown.append((6, "between"))
+            assert followed.rows(PLAIN, "id", "v") == shown
             again = [written(host, 1 + id, id, at, "old") for host in "ab" for id, at in before]
             sink.write([piece([*again, truncate(PLAIN, "a", 60 * SECOND, Position(1, 5, 20))])])
-            assert followed.rows(PLAIN, "id", "v") == [*shown, (5, "between")]
+            assert followed.rows(PLAIN, "id", "v") == shown
             sink.write([piece([truncate(PLAIN, "b", 70 * SECOND, Position(1, 5, 30))])])
         assert followed.rows(PLAIN, "id", "v") == []
 

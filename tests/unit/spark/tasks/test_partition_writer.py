@@ -22,6 +22,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult
 from tailrace_spark.shaping import TaskFilters, split_conditions
+from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import (
@@ -280,3 +281,23 @@ def test_what_a_crash_may_take_back_is_refused_unless_it_is_accepted() -> None:
     assert "accept_early" in str(outcome.error)
     [taken] = written_by(rows_of(0, [early]), early=True)
     assert told(taken).summary.changes == 1
+
+
+@pytest.mark.promise("tasks.copies")
+def test_a_task_that_makes_rows_is_given_one_copy_and_every_other_one_all() -> None:
+    """All of them are counted. A table with truncations has all copies too."""
+    changes = changes_of(0, 5)
+    rows = rows_of(0, [with_source(change, host=host) for host in "abc" for change in changes])
+
+    def merging(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        return counted(partition, one_copy(pieces, lambda table: table.name == "truncated"))
+
+    def of_a_truncated_table(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+        return counted(partition, one_copy(pieces, lambda table: table == PLAIN))
+
+    for act, offsets in ((merging, range(5)), (of_a_truncated_table, range(15)), (counted, range(15))):
+        [outcome] = written_by(rows, act)
+        seen, _ = cast(Any, told(outcome).detail)
+        assert [offset for _, offset, _ in seen] == list(offsets)
+        assert isinstance(outcome, Written)
+        assert outcome.counts.records == 15
