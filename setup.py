@@ -45,6 +45,7 @@ HOT_PATH = (
     "connector/tailrace/agent/published.py",
     "connector/tailrace/publish/record.py",
     "connector/tailrace/publish/routing.py",
+    "spark/tailrace_spark/batch/delivered.py",
     "spark/tailrace_spark/rowstate/*.py",
     "spark/tailrace_spark/sinks/changelog/json_plan.py",
     "spark/tailrace_spark/merge/batch_changes.py",

@@ -31,8 +31,8 @@ Finding = tuple[range, str]
 
 
 def findings(tree: ast.AST, options: Mapping[str, Any]) -> Iterator[Finding]:
-    """Empty names of locals and parameters, and long sentences."""
-    empty, usual = set(options["empty-names"]), options["conventional-parameters"]
+    """Empty names of locals and parameters, and long sentences; a parameter may have the name of a field."""
+    empty, usual = set(options["empty-names"]), {*options["conventional-parameters"], *_fields(tree)}
     for node in ast.walk(tree):
         if isinstance(node, _SCOPES):
             for name in _bound(node):
@@ -44,6 +44,14 @@ def findings(tree: ast.AST, options: Mapping[str, Any]) -> Iterator[Finding]:
             for sentence in _END.split(_text(text)):
                 if len(words := _WORD.findall(sentence)) > options["longest-sentence"]:
                     yield _lines(text), f"{len(words)} words: {' '.join(words)}"
+
+
+def _fields(tree: ast.AST) -> Iterator[str]:
+    """What the classes declare."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            declared = (part.target for part in node.body if isinstance(part, ast.AnnAssign))
+            yield from (target.id for target in declared if isinstance(target, ast.Name))
 
 
 def _bound(scope: ast.AST) -> Iterator[ast.Name]:

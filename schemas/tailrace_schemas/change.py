@@ -60,27 +60,36 @@ class Origin(Enum):
     SNAPSHOT = "snapshot"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Marker:
     """A row marker (primary-key liveness): microseconds; seconds; seconds since the epoch. INSERT writes one."""
 
-    written: int
-    ttl: int | None = None
-    expires: int | None = None
+    written: Final[int]
+    ttl: Final[int | None]
+    expires: Final[int | None]
+
+    def __init__(self, written: int, ttl: int | None = None, expires: int | None = None) -> None:
+        self.written = written
+        self.ttl = ttl
+        self.expires = expires
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Deletion:
     """A deletion of a row, partition, range or whole collection.
 
     `written` in microseconds; `local` is Cassandra's local deletion time, in seconds since the epoch.
     """
 
-    written: int
-    local: int
+    written: Final[int]
+    local: Final[int]
+
+    def __init__(self, written: int, local: int) -> None:
+        self.written = written
+        self.local = local
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Cell:
     """One cell. `path` is None for simple columns, else list position, set element, map key or udt field index.
 
@@ -88,12 +97,28 @@ class Cell:
     them: b"" is a legal value of any type. A live cell with `ttl` expires at `expires`, seconds since the epoch.
     """
 
-    column: Column
-    path: bytes | None
-    written: int
-    ttl: int | None
-    expires: int | None
-    value: bytes | None
+    column: Final[Column]
+    path: Final[bytes | None]
+    written: Final[int]
+    ttl: Final[int | None]
+    expires: Final[int | None]
+    value: Final[bytes | None]
+
+    def __init__(
+        self,
+        column: Column,
+        path: bytes | None,
+        written: int,
+        ttl: int | None,
+        expires: int | None,
+        value: bytes | None,
+    ) -> None:
+        self.column = column
+        self.path = path
+        self.written = written
+        self.ttl = ttl
+        self.expires = expires
+        self.value = value
 
     @property
     def tombstone(self) -> bool:
@@ -117,19 +142,41 @@ class Bound:
     inclusive: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Source:
     """Where a change came from: the position of its mutation, and its place among that mutation's changes."""
 
-    host: str
-    datacenter: str
-    position: Position
-    index: int
-    count: int
-    origin: Origin = Origin.LOG
-    durable: bool = True
-    seen: int = 0
-    flags: int = 0
+    host: Final[str]
+    datacenter: Final[str]
+    position: Final[Position]
+    index: Final[int]
+    count: Final[int]
+    origin: Final[Origin]
+    durable: Final[bool]
+    seen: Final[int]
+    flags: Final[int]
+
+    def __init__(
+        self,
+        host: str,
+        datacenter: str,
+        position: Position,
+        index: int,
+        count: int,
+        origin: Origin = Origin.LOG,
+        durable: bool = True,
+        seen: int = 0,
+        flags: int = 0,
+    ) -> None:
+        self.host = host
+        self.datacenter = datacenter
+        self.position = position
+        self.index = index
+        self.count = count
+        self.origin = origin
+        self.durable = durable
+        self.seen = seen
+        self.flags = flags
 
     @property
     def streamed(self) -> bool:
@@ -147,7 +194,7 @@ class Source:
         return self.index == self.count - 1 or bool(self.flags & UPDATE_ENDS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Change:
     """One change of one table.
 
@@ -157,21 +204,56 @@ class Change:
     `upto` only for truncate: the position in its host's log up to which the table's data went; None: unknown.
     """
 
-    op: Op
-    table: Table
-    token: int
-    key: bytes | None
-    clustering: tuple[bytes | None, ...] | None = None
-    static: bool = False
-    marker: Marker | None = None
-    deletion: Deletion | None = None
-    cells: tuple[Cell, ...] = ()
-    column_deletions: tuple[ColumnDeletion, ...] = ()
-    start: Bound | None = None
-    end: Bound | None = None
-    digest: bytes = b""
-    source: Source | None = None
-    upto: Position | None = None
+    op: Final[Op]
+    table: Final[Table]
+    token: Final[int]
+    key: Final[bytes | None]
+    clustering: Final[tuple[bytes | None, ...] | None]
+    static: Final[bool]
+    marker: Final[Marker | None]
+    deletion: Final[Deletion | None]
+    cells: Final[tuple[Cell, ...]]
+    column_deletions: Final[tuple[ColumnDeletion, ...]]
+    start: Final[Bound | None]
+    end: Final[Bound | None]
+    digest: Final[bytes]
+    source: Final[Source | None]
+    upto: Final[Position | None]
+
+    def __init__(
+        self,
+        *,
+        op: Op,
+        table: Table,
+        token: int,
+        key: bytes | None,
+        clustering: tuple[bytes | None, ...] | None = None,
+        static: bool = False,
+        marker: Marker | None = None,
+        deletion: Deletion | None = None,
+        cells: tuple[Cell, ...] = (),
+        column_deletions: tuple[ColumnDeletion, ...] = (),
+        start: Bound | None = None,
+        end: Bound | None = None,
+        digest: bytes = b"",
+        source: Source | None = None,
+        upto: Position | None = None,
+    ) -> None:
+        self.op = op
+        self.table = table
+        self.token = token
+        self.key = key
+        self.clustering = clustering
+        self.static = static
+        self.marker = marker
+        self.deletion = deletion
+        self.cells = cells
+        self.column_deletions = column_deletions
+        self.start = start
+        self.end = end
+        self.digest = digest
+        self.source = source
+        self.upto = upto
 
 
 def record_times(change: Change) -> tuple[int, int | None, int | None]:

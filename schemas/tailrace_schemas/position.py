@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from typing import Final
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(slots=True, init=False, unsafe_hash=True, order=True)
 class Position:
     """The end of a mutation: log epoch, segment id, logical offset (Cassandra's CommitLogPosition). Per host."""
 
-    epoch: int
-    segment: int
-    offset: int
+    epoch: Final[int]
+    segment: Final[int]
+    offset: Final[int]
+
+    def __init__(self, epoch: int, segment: int, offset: int) -> None:
+        self.epoch = epoch
+        self.segment = segment
+        self.offset = offset
 
     def __str__(self) -> str:
         return f"{self.epoch}/{self.segment}:{self.offset}"

@@ -129,6 +129,7 @@ def _change(change: Change, message: bytes, record_id: RecordId, stream: Assignm
         plan.text(record_id, change, stream),
         plan.key(change, primary=True),
         plan.key(change, primary=False),
+        (record_id.key, record_id.to_json(), record_id.__reduce__()[1], RecordId.from_json(record_id.to_json())),
     ]
     for key in ("partition", "primary"):
         splice = Splice(change.table, PREFIX, key)

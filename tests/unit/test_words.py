@@ -42,6 +42,11 @@ def test_names_are_locals_and_parameters() -> None:
     ]
 
 
+def test_a_parameter_may_have_the_name_of_a_field() -> None:
+    source = "class Shelf:\n    place: int\n    def __init__(self, place, found): pass"
+    assert faults(source, "place found") == ["parameter found"]
+
+
 SPOKEN: Final = '''"""A module. It has two sentences."""
 def f(log, error):
     log.warning("batch %d waits: %s", 1, error)

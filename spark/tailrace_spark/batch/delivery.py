@@ -6,46 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-from tailrace_schemas.change import Change
 from tailrace_schemas.formats import FIRST, require_format
-from tailrace_schemas.streams import Assignment
-from tailrace_spark.batch.row_image import Imaged
+from tailrace_spark.batch.delivered import Delivered, RecordId, RecordKey
+
+__all__ = [
+    "LETTER_FORMAT",
+    "DeadLetter",
+    "Delivered",
+    "Piece",
+    "RecordId",
+    "RecordKey",
+    "Summary",
+    "Transaction",
+    "first_of",
+    "require_letter_format",
+]
 
 LETTER_FORMAT: Final = 1
 """Of dead letters, and of what is kept to say that one was removed. Earlier versions wrote no number, and the same
 otherwise."""
-
-RecordKey = tuple[str, int, int]
-"""Topic, partition and offset."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecordId:
-    """A record's place in Kafka, and the id of its writer's schema (empty where its frame was not readable)."""
-
-    topic: str
-    partition: int
-    offset: int
-    schema_id: bytes = b""
-
-    @property
-    def key(self) -> RecordKey:
-        """What names it, whatever its schema."""
-        return self.topic, self.partition, self.offset
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """That of a JSON object with the members of `to_json`, whatever else it has."""
-        return cls(value["topic"], value["partition"], value["offset"], bytes.fromhex(value.get("schema") or ""))
-
-    def to_json(self) -> dict[str, object]:
-        """`topic`, `partition`, `offset`, and `schema` as hexadecimal digits; null where there is none."""
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-            "schema": self.schema_id.hex() or None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +50,6 @@ class Transaction:
 def first_of(record_id: RecordId, transaction: Transaction | None) -> RecordId:
     """The record that decides whether all of a change's transaction is written: its first, else its own."""
     return record_id if transaction is None else replace(record_id, offset=transaction.begins)
-
-
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """One change, as it was read from its place, and its stream; None where Spark could not tell its token.
-
-    Of two definitions of a table the newer has the larger `announced`, the schema's offset in `.schemas`. `others` are
-    the streams for more write times of the change, in microseconds: those that an UpdateSink asks by. `message` is the
-    record's value, for a dead letter. `images` and `transaction` are there where a sink was asked for them.
-    """
-
-    record_id: RecordId
-    change: Change
-    assignment: Assignment | None = None
-    announced: int = -1
-    others: tuple[tuple[int, Assignment], ...] = ()
-    message: bytes = field(default=b"", repr=False)
-    images: Imaged | None = None
-    transaction: Transaction | None = None
 
 
 @dataclass(frozen=True, slots=True)
