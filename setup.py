@@ -72,6 +72,7 @@ HOT_PATH = (
     "spark/tailrace_spark/sinks/opensearch/types.py",
     "spark/tailrace_spark/sinks/sql/render.py",
     "spark/tailrace_spark/sinks/sql/row_builder.py",
+    "spark/tailrace_spark/sinks/state_store/binary_rows.py",
 )
 RECORD = ROOT / "schemas/tailrace_schemas/_compiled_sources.py"
 BUILDS = {"bdist_wheel", "editable_wheel", "build_ext", "build"}

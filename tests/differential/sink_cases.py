@@ -47,6 +47,8 @@ from tailrace_spark.sinks.opensearch.stored import StoredDocuments
 from tailrace_spark.sinks.opensearch.types import field_of, render
 from tailrace_spark.sinks.sql.render import Renderer
 from tailrace_spark.sinks.sql.row_builder import RowBuilder, new_rows
+from tailrace_spark.sinks.sql.types import column_spec, to_sql
+from tailrace_spark.sinks.state_store.binary_rows import binary_rows, forms_of
 from tailrace_spark.snapshot.page import PageColumns, read_columns, read_lengths
 from tailrace_spark.snapshot.page_records import PageRecords, row_number, writes_pages_of
 from tests.differential.avro_cases import PREFIX, encoder, messages
@@ -77,6 +79,8 @@ def _values(random: Random) -> Iterator[Case]:
         yield from calls(f"JSON {index} of {of}", formatter(of), inputs)
         yield from calls(f"shown {index} of {of}", _shown, ((of, some) for some in inputs))
         yield from calls(f"put {index} of {of}", _put, ((of, some) for some in inputs))
+        if of.kind != "counter":  # of which a column has the total
+            yield from calls(f"copied {index} of {of}", _copied, ((of, some) for some in inputs))
     for name, function in (
         ("day", civil),
         ("date", date_text),
@@ -93,6 +97,13 @@ def _shown(of: CqlType, data: bytes) -> object:
     value, convert = codec(of).decode(data), render(of)
     text = value if value is None or convert is None else convert(value)
     return field_of(of), text, json_text(text)
+
+
+def _copied(of: CqlType, data: bytes) -> bytes:
+    """As COPY into PostgreSQL has it."""
+    value, dialect = codec(of).decode(data), "postgresql"
+    bound = None if value is None else to_sql(of, dialect)(value)
+    return binary_rows(forms_of([column_spec(of, dialect)] * 2), [(bound, None)])
 
 
 def _put(of: CqlType, data: bytes) -> object:

@@ -51,6 +51,7 @@ TYPES: Final[Mapping[str, tuple[str, str, str]]] = {
 _NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 # Years that PostgreSQL's types hold: 4713 BC is year -4712.
 _POSTGRES_YEARS: Final = {"timestamp": (-4712, 294275), "date": (-4712, 5874896)}
+_MOMENTS: Final = (10_957 * EPOCH_DAYS_MS, 2**63 - 1, 1000)
 
 
 class SqlType(UserDefinedType[object]):
@@ -64,6 +65,11 @@ class SqlType(UserDefinedType[object]):
     def get_col_spec(self, **_: object) -> str:
         """The name, for CREATE TABLE."""
         return self.spec
+
+    def bind_processor(self, dialect: Any) -> Callable[[Any], Any] | None:
+        """What a statement binds in place of a value of `to_sql`."""
+        kind = {spec[1]: kind for kind, spec in TYPES.items() if kind in _POSTGRES_YEARS}.get(self.spec)
+        return None if dialect.name != POSTGRESQL or kind is None else _nullable(_postgres_text(kind))
 
 
 def column_spec(cql_type: CqlType, dialect: str) -> str:
@@ -153,14 +159,29 @@ def _json_key(cql_type: CqlType) -> Callable[[Any], str]:
 
 
 def _postgres_time(kind: str) -> ToSql:
+    """Days or microseconds since 2000, as PostgreSQL has them: its infinities are the least and the largest number."""
     first, last = _POSTGRES_YEARS[kind]
-    text = date_text if kind == "date" else timestamp_text
-    unit = 1 if kind == "date" else EPOCH_DAYS_MS
+    unit, since, largest, finer = (1, 10_957, 2**31 - 1, 1) if kind == "date" else (EPOCH_DAYS_MS, *_MOMENTS)
 
-    def convert(value: int) -> str:
+    def convert(value: int) -> int:
         year = year_of(value // unit)
         if not first <= year <= last:
-            return "infinity" if year > last else "-infinity"
+            return largest if year > last else -largest - 1
+        return (value - since) * finer
+
+    return convert
+
+
+def _postgres_text(kind: str) -> ToSql:
+    """What PostgreSQL reads as these."""
+    text, since, largest, finer = (date_text, 10_957, 2**31 - 1, 1) if kind == "date" else (timestamp_text, *_MOMENTS)
+    unit = 1 if kind == "date" else EPOCH_DAYS_MS
+
+    def convert(stored: int) -> str:
+        if stored in (largest, -largest - 1):
+            return "infinity" if stored > 0 else "-infinity"
+        value = stored // finer + since
+        year = year_of(value // unit)
         if year > 0:
             return text(value).removeprefix("+")
         # PostgreSQL has no year 0: year 0 is 1 BC.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -11,9 +11,12 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateTable
 
+from tailrace_spark.sinks.state_store.binary_rows import END, HEAD, binary_rows, forms_of
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 
 Rows = Sequence[Sequence[object]]
+
+_AT_ONCE: Final = 200  # rows: so often another thread gets its turn
 
 TEMPORARY: Final[dict[str, Any]] = {"prefixes": ["TEMPORARY"], "postgresql_on_commit": "DELETE ROWS", **MYSQL_TABLE}
 """What makes a table of SQLAlchemy a temporary one, for `stage`. Texts of any script go through it."""
@@ -75,9 +78,10 @@ def _load(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows
     if connection.dialect.name != POSTGRESQL:
         _insert(connection, table, names, rows, "")
         return
-    quote = connection.dialect.identifier_preparer.quote
-    statement = f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN"
-    _copy(connection, statement.replace("%%", "%"), rows)
+    quote, dialect = connection.dialect.identifier_preparer.quote, connection.dialect
+    statement = f"COPY {quote(table.name)} ({', '.join(map(quote, names))}) FROM STDIN (FORMAT BINARY)"
+    forms = forms_of([table.c[name].type.compile(dialect) for name in names])
+    _copy(connection, statement.replace("%%", "%"), forms, rows)
 
 
 def _insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], rows: Rows, suffix: str) -> None:
@@ -88,11 +92,13 @@ def _insert(connection: sa.Connection, table: sa.Table, names: Sequence[str], ro
     connection.exec_driver_sql(statement, [tuple(row) for row in rows])
 
 
-def _copy(connection: sa.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
+def _copy(connection: sa.Connection, statement: str, forms: list[int], rows: Rows) -> None:
     driver: Any = connection.connection.driver_connection
     with _as_sqlalchemy(connection, statement), driver.cursor() as cursor, cursor.copy(statement) as copy:
-        for row in rows:
-            copy.write_row(row)
+        copy.write(HEAD)
+        for first in range(0, len(rows), _AT_ONCE):
+            copy.write(binary_rows(forms, rows[first : first + _AT_ONCE]))
+        copy.write(END)
 
 
 @contextmanager
