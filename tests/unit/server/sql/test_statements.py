@@ -163,6 +163,14 @@ REQUESTS = st.builds(
 @pytest.mark.promise("subscription.sql")
 @given(REQUESTS)
 def test_a_request_as_text_is_read_as_the_same_request(request: Asked) -> None:
-    statement = parsed(render(create_of(request)))
+    assert read_again(request) == request
+
+
+def read_again(request: Asked) -> Asked | None:
+    """What its statement asks for; None where that is none."""
+    try:
+        statement = parsed(render(create_of(request)))
+    except StatementError:
+        return None
     assert isinstance(statement, Create)
-    assert asked_of(statement) == request
+    return asked_of(statement)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx2
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace_server.meta.keys import Role
+from tailrace_server.model.errors import ConflictError
+from tailrace_server.operations.asking import Asked
+from tests.properties import examples
 from tests.unit.server.web.conftest import Browser, Served, routes_of, serving
 
 SLOW = ("/hosts", "/subscriptions/tables", "/letters", "/changes")
@@ -46,18 +50,26 @@ NAMES = (
 SETTINGS = st.dictionaries(
     st.sampled_from(["table", "email", "trigger_seconds", "snapshot", "execution"]) | TEXTS, NUMBERS | TEXTS, max_size=3
 )
-OFFSETS = st.dictionaries(TEXTS, st.dictionaries(st.integers().map(str) | TEXTS, NUMBERS, max_size=2), max_size=2)
-BODIES = st.one_of(
-    VALUES,
-    st.dictionaries(st.sampled_from(NAMES), VALUES | SETTINGS | OFFSETS, max_size=8),
-    st.fixed_dictionaries(
-        {"table": st.just("shop.orders"), "name": st.just("w"), "target": st.sampled_from(["dwh", "logs"])},
-        optional={"options": SETTINGS, "columns": SETTINGS, "stream": SETTINGS, "start": TEXTS, "where": TEXTS},
-    ),
-    st.fixed_dictionaries({}, optional={"options": SETTINGS, "columns": SETTINGS, "stream": SETTINGS, "where": TEXTS}),
-    st.fixed_dictionaries({}, optional={"offsets": OFFSETS, "start": TEXTS, "snapshot": st.booleans()}),
-    st.fixed_dictionaries({"statement": TEXTS}),
+OFFSETS = st.dictionaries(
+    st.just("t") | TEXTS, st.dictionaries(st.integers(0, 2**40).map(str) | TEXTS, NUMBERS, max_size=2), max_size=2
 )
+FIELDS = {"options": SETTINGS, "columns": SETTINGS, "stream": SETTINGS, "where": TEXTS}
+LIKELY: Final[Mapping[str, st.SearchStrategy[Any]]] = {
+    "/v1/subscriptions": st.fixed_dictionaries(
+        {
+            "table": st.just("shop.orders") | TEXTS,
+            "name": st.just("w") | TEXTS,
+            "target": st.sampled_from(["dwh", "logs"]) | TEXTS,
+        },
+        optional={**FIELDS, "start": TEXTS},
+    ),
+    "/v1/subscriptions/{table}/{name}": st.fixed_dictionaries(
+        {}, optional={**FIELDS, "revision": NUMBERS, "target": TEXTS}
+    ),
+    "/v1/subscriptions/{table}/{name}/reset": st.fixed_dictionaries({}, optional={"offsets": OFFSETS, "start": TEXTS}),
+    "/v1/sql": st.fixed_dictionaries({"statement": TEXTS | st.sampled_from(STATEMENTS)}),
+}
+"""What comes near a body of a route."""
 REQUEST = b'"table": "shop.orders", "name": "w", "target": "dwh"'
 RAW = st.sampled_from([
     b"", b"{", b"\xff", b"[" * 9000, b'{"a":' * 900, NINES.encode(), b'{"\\ud800": 1}', b"{%s, %s}" % (REQUEST, b"1"),
@@ -87,13 +99,17 @@ def filled(path: str, texts: list[str]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.promise("subscription.any-input")
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_no_body_to_the_api_is_an_error_of_the_server(
     served: Served, client: httpx2.Client, data: st.DataObject
 ) -> None:
     methods, path = data.draw(st.sampled_from(routes_of(served.app, "/v1/")))
     one = data.draw(st.just(["shop.orders", "w"]) | st.lists(TEXTS.filter(bool), min_size=2, max_size=2))
-    content = data.draw(BODIES.map(lambda body: json.dumps(body).encode()) | RAW)
+    bodies = LIKELY.get(path, VALUES) | st.dictionaries(st.sampled_from(NAMES), VALUES | SETTINGS, max_size=8)
+    content = data.draw(bodies.map(lambda body: json.dumps(body).encode()) | RAW)
+    with suppress(ConflictError):
+        served.operations.subscribe(Asked(table="shop.orders", name="w", target="dwh"))
     query = data.draw(st.dictionaries(st.sampled_from(["limit", "reference", "cancelled", "x"]), TEXTS, max_size=1))
     headers = {"Authorization": f"Bearer {served.keys[Role.ADMIN]}", "Content-Type": "application/json"}
     for method in methods:
@@ -126,6 +142,41 @@ def test_no_form_to_the_page_is_an_error_of_the_server(
         else:
             answer = client.request(method, filled(path, one), params=form)
         assert answer.status_code < 500, answer.text
+
+
+@pytest.mark.slow
+@pytest.mark.promise("subscription.any-input")
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/v1/subscriptions/shop.orders/w/reset", b'{"offsets": {"t": {"0": 9223372036854775808}}}'),
+        ("/v1/subscriptions/shop.orders/w/reset", b'{"offsets": {"t": {"99999999999": 1}}}'),
+        ("/v1/subscriptions/shop.orders/w/reset", b'{"offsets": {"t": {"0": -5}}}'),
+        ("/v1/subscriptions/shop.orders/w/reset", b'{"offsets": {"t": {"0": %s}}}' % NINES.encode()),
+        ("/v1/subscriptions/shop.orders/w/reset", b'{"start": "9999-12-31T23:59:59-01:00"}'),
+        ("/v1/subscriptions", b'{"table": "\\ud800", "name": "w", "target": "dwh"}'),
+        ("/v1/subscriptions", b'{%s, "where": "\\u0000"}' % REQUEST),
+        ("/v1/subscriptions", b'{%s, "options": {"table": [[[[]]]]}}' % REQUEST),
+        ("/v1/subscriptions", b'{%s, "stream": {"trigger_seconds": NaN}}' % REQUEST),
+        ("/v1/sql", b'{"statement": "PAUSE SUBSCRIPTION \\"\\ud800\\""}'),
+        ("/v1/sql", json.dumps({"statement": STATEMENTS[2]}).encode()),
+        ("/v1/sql", json.dumps({"statement": STATEMENTS[-1]}).encode()),
+        ("/v1/sql", json.dumps({"statement": "(" * 9000}).encode()),
+        ("/v1/sql", json.dumps({"statement": " " * 10_001}).encode()),
+    ],
+    ids=[
+        "offset", "partition", "negative", "digits", "year", "surrogate", "nul", "lists", "nan", "statement-surrogate",
+        "statement-digits", "statement-offsets", "statement-depth", "statement-size",
+    ],
+)  # fmt: skip
+def test_what_was_an_error_of_the_server_is_refused(
+    served: Served, client: httpx2.Client, path: str, content: bytes
+) -> None:
+    with suppress(ConflictError):
+        served.operations.subscribe(Asked(table="shop.orders", name="w", target="dwh"))
+    headers = {"Authorization": f"Bearer {served.keys[Role.ADMIN]}", "Content-Type": "application/json"}
+    answer = client.post(path, content=content, headers=headers)
+    assert answer.status_code in (400, 422), answer.text
 
 
 @pytest.mark.slow

@@ -193,8 +193,8 @@ def test_a_claim_whose_answer_was_lost_is_run_at_the_next_beat(site: Site) -> No
     [identity], worker = site.subscribe("a"), site.worker("w")
     [lost] = Leases(site.database, CLUSTER, "w", LEASE).claim(1)
     worker.beat()
-    [run] = site.runs["w"]
-    assert (run.claim.token, site.state(identity)) == (lost.token + 1, ("active", "w"))
+    tokens = [run.claim.token for run in site.runs["w"]]
+    assert (tokens, site.state(identity)) == ([lost.token + 1], ("active", "w"))
 
 
 @pytest.mark.promise("subscription.one-owner")
