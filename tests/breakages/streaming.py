@@ -110,6 +110,13 @@ BREAKAGES: Final = {
         Red(LOST, "test_a_java_that_died_is_told_in_a_line", '"Traceback" not in words'),
         session="stream",
     ),
+    "changes-asks-for-java": breakage(
+        "changes are read by a session of Spark Connect",
+        "tailrace_spark.source.kafka:read_messages",
+        insert("jvm_of(spark)"),
+        Red("integration/test_spark_connect.py", "test_changes_are_read_on_a_server", "ended.returncode == 0"),
+        needs=Needs.KAFKA,
+    ),
     "windows-of-all-copies": breakage(
         "windows of write times count each change once",
         "tailrace_spark.source.dedupe:one_copy_by_event_time",
