@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -109,9 +110,12 @@ class Discovery(Closing):
 
 
 def _body(answer: httpx2.Response, address: str) -> bytes:
-    body = b""
+    """All of it. What drips is given up: the client's own limit is of each piece."""
+    body, deadline = b"", time.monotonic() + _SECONDS
     for piece in answer.iter_bytes():
         body += piece
+        if time.monotonic() > deadline:
+            raise ServiceError(f"the issuer of tokens answers for longer than {_SECONDS:g} s at {address}")
         if len(body) > _MOST_BYTES:
             raise ServiceError(f"the issuer of tokens answers more than {_MOST_BYTES} bytes at {address}")
     return body

@@ -16,6 +16,7 @@ log = logging.getLogger("tailrace_server")
 
 AGAIN_SECONDS: Final = 10.0
 """So long nothing more is asked of the issuer: tokens that anybody makes up must not become requests to it."""
+_WAIT_SECONDS: Final = 1.0
 STALE_SECONDS: Final = 86_400.0
 """So long its last keys are good while it does not answer."""
 _LEAST_RSA_DIGITS: Final = 2048 // 6  # the modulus is in base64
@@ -62,8 +63,8 @@ class IssuerKeys:
 
     def _refresh(self, *, wait: bool) -> None:
         """Ask the issuer, unless that was done just now. Without `wait` not if another thread is asking."""
-        if not self._asking.acquire(blocking=wait):
-            return
+        if not self._asking.acquire(timeout=_WAIT_SECONDS if wait else 0):
+            return  # an issuer that takes its time holds up nobody else
         try:
             now = self._clock()
             if self._tried is not None and now - self._tried < AGAIN_SECONDS:

@@ -62,6 +62,7 @@ class Issuer:
     keys: list[dict[str, str]] = field(default_factory=lambda: [public_jwk("first")])
     document: dict[str, object] = field(default_factory=dict)
     broken: bool = False
+    drips: bool = False
     asked: int = 0
 
     def claims(self, **changed: Any) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def elliptic(issuer: Issuer) -> str:
 @contextmanager
 def issuing() -> Iterator[Issuer]:
     """One that answers while inside."""
-    issuer = Issuer()
+    issuer, ended = Issuer(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -122,8 +123,11 @@ def issuing() -> Iterator[Issuer]:
             document = None if issuer.broken else documents.get(self.path)
             body = json.dumps(document).encode()
             self.send_response(200 if document is not None else 500)
-            self.send_header("Content-Length", str(len(body)))
+            if not issuer.drips:
+                self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            while issuer.drips and not ended.wait(0.02):
+                self.wfile.write(b" ")
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
@@ -136,6 +140,7 @@ def issuing() -> Iterator[Issuer]:
     try:
         yield issuer
     finally:
+        ended.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from tailrace_common.sections.oidc import OidcSettings
 from tailrace_common.settings import settings_from
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_server.meta.keys import Caller, Role
+from tailrace_server.oidc import discovery, keys
 from tailrace_server.oidc.discovery import Discovery
 from tailrace_server.oidc.keys import AGAIN_SECONDS, STALE_SECONDS, IssuerKeys
 from tailrace_server.oidc.tokens import RefusedTokenError, Tokens
@@ -155,6 +157,26 @@ def test_made_up_tokens_are_no_requests_to_the_issuer(issuer: Issuer, tokens: To
     for index in range(20):
         refusal(tokens, issuer.token(f"made-up-{index}", signer="first"))
     assert issuer.asked == 4
+
+
+def test_an_issuer_that_drips_is_given_up_and_holds_up_nobody_else(
+    issuer: Issuer, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes within the client's own limit. Requests with API keys need the threads that would wait."""
+    monkeypatch.setattr(discovery, "_SECONDS", 2.0)
+    monkeypatch.setattr(keys, "_WAIT_SECONDS", 0.1)
+    issuer.drips = True
+
+    def refused() -> str:
+        with pytest.raises(ServiceError) as error:
+            tokens.caller(issuer.token())
+        return str(error.value)
+
+    with ThreadPoolExecutor(20) as threads:
+        waiting = [threads.submit(refused) for _ in range(20)]
+        next(as_completed(waiting, 60))
+        assert issuer.asked == 1
+        assert {"does not answer" in one.result(60) for one in waiting} == {True}
 
 
 def test_an_issuer_that_is_down(issuer: Issuer, tokens: Tokens, clock: Clock) -> None:
