@@ -28,8 +28,8 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableHistory
 from tailrace_spark.sinks.lake.history import LakeHistory
+from tailrace_spark.sinks.lake.history_task import LakeHistorySink
 from tailrace_spark.sinks.protocol import Sink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.in_tasks import LogInTasks
@@ -72,7 +72,7 @@ def _round(root: Path, changes: int) -> Iterator[tuple[str, Cost]]:
     with closing(ChangeLogSink(LakeHistory(history))) as sink:
         yield "history: each change a row", _timed(sink, inserted)
     tasks = DeltaStore(DeltaSinkSettings(path=str(root / "by tasks")))
-    with closing(LakeHistorySink(ReplayableHistory(tasks))) as in_tasks:
+    with closing(LakeHistorySink(LakeHistory(tasks))) as in_tasks:
         yield f"history by {PARTITIONS} tasks, one after another", _timed(LogInTasks(in_tasks), inserted, PARTITIONS)
     yield "bare deltalake appends the history's rows", _appended(root / "bare", str(root / "history/shop.orders"))
     current = DeltaStore(DeltaSinkSettings(path=str(root / "current"), mode="current"))

@@ -70,7 +70,7 @@ def main() -> None:
         server = stack.enter_context(SlowServer(reachable=given.reachable))
         alone = _measured(kafka.bootstrap, place / "alone", healthy, {}, given)
         print(f"without: {alone}", flush=True)
-        beside = _measured(kafka.bootstrap, place / "beside", healthy, _sick(place, server.address, given), given)
+        beside = _measured(kafka.bootstrap, place / "beside", healthy, _sick(server.address, given), given)
         print(f"with: {beside}\n\n{_shown([alone, beside])}\n", flush=True)
         print(f"{server.requests} requests and {server.sent} bytes of answers of the slow server")
     print("\n".join(beside.states))
@@ -91,20 +91,17 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _sick(place: Path, slow: str, given: argparse.Namespace) -> Sinks:
+def _sick(slow: str, given: argparse.Namespace) -> Sinks:
     """The sinks that do not work: their ports are closed, or their server is slow."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     down = [
-        {"type": "http", "url": f"http://127.0.0.1:{port}/", "dead_letters": f"{place}/down-{number}.jsonl"}
+        {"type": "http", "url": f"http://127.0.0.1:{port}/"}
         if number % 2 == 0
         else {"type": "sql", "url": f"postgresql://nobody@127.0.0.1:{port}/nothing"}
         for number in range(given.down)
     ]
-    trickles = [
-        {"type": "http", "url": f"{slow}/{number}", "dead_letters": f"{place}/slow-{number}.jsonl"}
-        for number in range(given.slow)
-    ]
+    trickles = [{"type": "http", "url": f"{slow}/{number}"} for number in range(given.slow)]
     named = {f"down{number}": sink for number, sink in enumerate(down)}
     return named | {f"slow{number}": sink for number, sink in enumerate(trickles)}
 

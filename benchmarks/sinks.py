@@ -151,7 +151,7 @@ TARGETS: Final[Sequence[Target]] = (
     Target("cassandra", _copies, merges=True),
     Target("kafka, JSON", lambda all: _topic(all, "json")),
     Target("kafka, Avro", lambda all: {**_topic(all, "avro"), "registry": {"url": all.registry.url}}),
-    Target("http", lambda all: {"type": "http", "url": all.endpoint, "dead_letters": str(all.root / "http-letters")}),
+    Target("http", lambda all: {"type": "http", "url": all.endpoint}),
     Target("rabbitmq", _rabbit, missing=rabbitmq.missing),
     Target("files, Parquet", lambda all: {"type": "files", "path": str(all.root / "parquet")}),
     Target("files, JSON lines", lambda all: {"type": "files", "path": str(all.root / "jsonl"), "format": "jsonl"}),

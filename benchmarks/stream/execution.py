@@ -37,13 +37,14 @@ from tailrace_spark.job.session import spark_session
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
-from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
+from tailrace_spark.sinks.files.outlet import FilesOutlet
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
-from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableHistory
+from tailrace_spark.sinks.lake.history import LakeHistory
+from tailrace_spark.sinks.lake.history_task import LakeHistorySink
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
@@ -56,8 +57,8 @@ _SINKS: Final[Mapping[str, Callable[[str], Sink]]] = {
     "postgresql": lambda _: SqlSink(new_database()),
     "cassandra": lambda _: _copy("cassandra"),
     "log-tables": lambda _: _copy("log-tables"),
-    "delta": lambda path: LakeHistorySink(ReplayableHistory(DeltaStore(DeltaSinkSettings(path=path)))),
-    "iceberg": lambda path: LakeHistorySink(ReplayableHistory(IcebergStore(IcebergSinkSettings(path=path)))),
+    "delta": lambda path: LakeHistorySink(LakeHistory(DeltaStore(DeltaSinkSettings(path=path)))),
+    "iceberg": lambda path: LakeHistorySink(LakeHistory(IcebergStore(IcebergSinkSettings(path=path)))),
     "files": lambda path: FilesSink(_files(FilesSinkSettings(path=path))),
 }
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -179,8 +180,8 @@ def _node() -> LocalCassandra:
     return node
 
 
-def _files(settings: FilesSinkSettings) -> ReplayableFilesOutlet:
-    return ReplayableFilesOutlet(FileStore.of(settings), settings)
+def _files(settings: FilesSinkSettings) -> FilesOutlet:
+    return FilesOutlet(FileStore.of(settings), settings)
 
 
 def cpu_by_kind(roots: Collection[int]) -> dict[str, float]:

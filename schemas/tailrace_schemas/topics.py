@@ -36,6 +36,7 @@ class Internal(StrEnum):
     GENERATIONS = "generations"
     DEAD_LETTER = "dead-letter"
     SNAPSHOTS = "snapshots"
+    SINK_LETTERS = "sink-letters"
 
 
 def check_prefix(prefix: str) -> str:
@@ -80,15 +81,6 @@ def table_of_topic(prefix: str, topic: str) -> tuple[str, str] | None:
         return None
     keyspace, table = map(_name, parts)
     return keyspace, table
-
-
-def keyspace_of_topic(prefix: str, topic: str) -> str | None:
-    """Keyspace of a table's topic of this prefix, also of a shortened name; None for internal and foreign topics.
-
-    What is cut off is the end of the table's name: prefix and keyspace have at most 100 and 48 characters.
-    """
-    parts = _parts(prefix, topic)
-    return _name(parts[0]) if len(parts) == 2 and _COMPONENT.fullmatch(parts[0]) else None
 
 
 def _parts(prefix: str, topic: str) -> list[str]:
@@ -199,6 +191,7 @@ _INTERNAL: Final[Mapping[Internal, tuple[int, Mapping[str, str]]]] = MappingProx
         Internal.GENERATIONS: (1, _FOREVER | {"message.timestamp.type": "LogAppendTime"}),
         Internal.DEAD_LETTER: (3, _DEAD_LETTERS),
         Internal.SNAPSHOTS: (1, _COMPACT_OFTEN),
+        Internal.SINK_LETTERS: (1, _COMPACT_OFTEN),
     }
 )
 

@@ -9,6 +9,7 @@ from tests.breakages.mutations import constant, drop, give, replace, unwrap
 
 KNOWN: Final = "unit/spark/shaping/test_change_filters.py"
 FILTERED: Final = "integration/test_filters.py"
+SINK_LETTERS: Final = "integration/test_sink_letters.py"
 
 ROWS: Final = "unit/spark/sinks/sql/test_row_filters.py"
 LAKE_ROWS: Final = "unit/spark/sinks/lake/test_row_filters.py"
@@ -102,29 +103,20 @@ BREAKAGES: Final = {
         ),
         needs=Needs.KAFKA,
     ),
-    "letters-go-before-they-are-taken": breakage(
-        "a dead letter of an HTTP or RabbitMQ sink stays until it is written again",
-        "tailrace_spark.sinks.changelog.file_dead_letters:StoredDeadLettersSink.replay",
-        constant("not sent.dead_letters", True),
-        Red(
-            "unit/spark/sinks/changelog/test_file_dead_letters.py",
-            "test_what_is_not_understood_or_refused_again_stays",
-            "assert",
-        ),
-    ),
-    "a-letter-file-that-anyone-cuts": breakage(
-        "dead letters are replayed while the stream writes others",
-        "tailrace_spark.sinks.changelog.dead_letter_file:DeadLetterFile._locked",
-        drop("fcntl.flock(file, fcntl.LOCK_EX)"),
-        Red("unit/spark/sinks/changelog/test_file_dead_letters.py", "test_one_at_a_time_has_the_file", "DID NOT RAISE"),
+    "letters-go-though-they-were-set-aside-again": breakage(
+        "a dead letter stays until it is written again",
+        "tailrace_spark.sinks.letters:LetterReader.remove",
+        drop("self._read_on()"),
+        Red(SINK_LETTERS, "test_what_was_put_again_since_it_was_listed_stays", "assert"),
+        needs=Needs.KAFKA,
     ),
     "a-letter-without-bytes-is-left": breakage(
         "a letter of a stream with masks is read from its topic again",
         "tailrace_spark.job.replay:_with_bytes",
         unwrap("replace(...)", "letter"),
         Red(
-            "unit/spark/sinks/sql/test_dead_letters.py",
-            "test_one_without_its_bytes_is_read_from_its_topic[sqlite]",
+            "unit/spark/job/test_replay.py",
+            "test_one_without_its_bytes_is_read_from_its_topic_as_long_as_that_has_it",
             "assert",
         ),
     ),

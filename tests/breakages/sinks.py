@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Red, breakage
-from tests.breakages.mutations import argument, compare, constant, drop, give, insert, replace, unwrap
+from tests.breakages.mutations import argument, constant, drop, give, insert, replace, unwrap
 
 GROUPED: Final = "unit/spark/sinks/opensearch/test_groups.py"
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
@@ -145,19 +145,13 @@ BREAKAGES: Final = {
         "a replay that dies at any step loses and doubles none",
         "tailrace_spark.sinks.files.outlet:FilesBatch._is_kept",
         drop("again.written.add(...)"),
-        Red(LETTERS, "test_a_batch_that_has_what_was_replayed_takes_its_file_away"),
+        Red(FILES, "test_a_batch_that_has_what_was_written_again_takes_its_file_away"),
     ),
     "a-history-does-not-look-which-letters-it-has": breakage(
         "a replay that dies at any step loses and doubles none",
-        "tailrace_spark.sinks.lake.dead_letters:_Replay.writing",
-        argument("_keys(rows)", 0, "rows[:0]"),
-        Red(LETTERS, "test_a_history_is_asked_which_letters_it_has"),
-    ),
-    "a-history-that-comes-again-does-not-look-out-for-replays": breakage(
-        "a replay that dies at any step loses and doubles none",
-        "tailrace_spark.sinks.lake.history_table:HistoryTable.moved",
-        compare("self._end(*source) < self.lettered(*source)", ">"),
-        Red(LETTERS, "test_of_a_history_and_a_replay_one_fails"),
+        "tailrace_spark.sinks.lake.history:AgainBatch._takes",
+        constant("self._offsets", []),
+        Red("unit/spark/sinks/lake/test_history_tasks.py", "test_what_is_written_again_is_there_once"),
     ),
     "a-part-of-an-update-is-written-again": breakage(
         "a replay that dies at any step loses and doubles none",

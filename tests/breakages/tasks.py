@@ -84,12 +84,6 @@ BREAKAGES: Final = {
         constant("Op.TRUNCATE", None),
         Red("unit/spark/sinks/http/test_tasks.py", "test_a_truncation_is_the_drivers", "DID NOT RAISE"),
     ),
-    "dead-letters-stay-in-their-task": breakage(
-        "tasks lose no dead letter",
-        "tailrace_spark.sinks.changelog.file_dead_letters:StoredDeadLettersSink.commit",
-        drop("self._store.put(...)"),
-        Red("unit/spark/sinks/http/test_tasks.py", "test_the_driver_puts_into_the_file_what_tasks_set_aside"),
-    ),
     "a-late-cassandra-task-writes-into-a-table-made-again": breakage(
         "a late task writes nothing into another table of the same name",
         "tailrace_spark.sinks.cassandra.task:_looked_at",
@@ -122,9 +116,9 @@ BREAKAGES: Final = {
     ),
     "tasks-letters-of-a-search-sink-are-lost": breakage(
         "tasks lose no dead letter",
-        "tailrace_spark.sinks.opensearch.sink:OpensearchSink.commit",
-        drop("self._letters.put(...)"),
-        Red(SEARCH_TASKS, "test_what_the_server_refuses_is_a_letter_of_the_drivers"),
+        "tailrace_spark.sinks.opensearch.task:_Worker.write",
+        drop("task.letters.put(...)"),
+        Red(SEARCH_TASKS, "test_what_the_server_refuses_is_a_letter"),
     ),
     "tasks-of-log-tables-know-only-their-own-definitions": breakage(
         "rows of log tables follow from all definitions of their table, by tasks too",

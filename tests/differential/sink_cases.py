@@ -156,7 +156,7 @@ def _change(change: Change, message: bytes, record_id: RecordId, stream: Assignm
 
 def _columns(changes: Sequence[Delivered], capacity: int, octets: int) -> object:
     columns = ChangeColumns(changes[0].change.table, capacity, octets)
-    ends = Ends(lambda _, partition: partition * 3, lambda _, partition: (7, 9) if partition else ())
+    ends = Ends(lambda _, partition: partition * 3)
     rest: list[Delivered] = []
     start = fill(columns, changes, 0, ends, rest)
     start = fill(columns, changes, start, ends, rest)

@@ -11,7 +11,7 @@ from tailrace_schemas.change import Change
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.rowstate.partition import Partition
-from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.registry import sink_of
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -36,7 +36,7 @@ def follow(spark: SparkSession, settings: Settings, name: str) -> list[Progress]
     batches: list[Progress] = []
     stream = settings.stream.model_copy(update={"checkpoint": f"{settings.stream.checkpoint}-{name}"})
     own = settings.model_copy(update={"stream": stream})
-    with closing(open_sink(name, settings.sink[name], settings.topics.prefix)) as sink:
+    with closing(sink_of(settings, name)) as sink:
         sink.reach()
         Stream(spark, own, sink, on_batch=batches.append, location=settings.sink[name].location).run(availableNow=True)
     return batches

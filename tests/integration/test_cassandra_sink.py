@@ -27,6 +27,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import ReachableSink, SweepingSink
 from tailrace_spark.sinks.registry import open_sink
 from tests.corpus.kinds import Kinds
@@ -46,6 +47,7 @@ from tests.oracle.direct import Recorded, deliver
 from tests.oracle.program import Program
 from tests.oracle.trial import Found, Ground, Trial
 from tests.oracle.values import answered, key_of
+from tests.support.letters import MemoryLetters
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import as_read
@@ -62,7 +64,13 @@ _TTL_SECONDS = 3
 
 
 def opened(
-    node: LocalCassandra, *, lists: str = "map", keyspace: str = "{keyspace}" + COPY, prefix: str = "t", **more: object
+    node: LocalCassandra,
+    *,
+    lists: str = "map",
+    keyspace: str = "{keyspace}" + COPY,
+    prefix: str = "t",
+    letters: Letters = LOGGED,
+    **more: object,
 ) -> ReachableSink:
     """The sink on this node, as a section makes it."""
     section = {
@@ -70,7 +78,7 @@ def opened(
         "keyspace": keyspace, "lists": lists, **more,
     }  # fmt: skip
     settings = Settings.model_validate({"sink": {"copy": section}})
-    return open_sink("copy", settings.sink["copy"], prefix)
+    return open_sink("copy", settings.sink["copy"], prefix, letters=letters)
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +186,8 @@ class CopyTrial(Trial):
         session, [node] = self._ground.session, self._ground.nodes
         keyspace = one.keyspace + COPY
         create_keyspace(session, keyspace)
-        sink = opened(node)
+        letters = MemoryLetters()
+        sink = opened(node, letters=letters)
         told: list[Difference] = []
 
         def equal() -> bool:
@@ -192,15 +201,7 @@ class CopyTrial(Trial):
             deliver(written, changes, Random(recorded.seed), _Clock(), time.time())  # type: ignore[arg-type]  # a clock is a clock
         with suppress(AssertionError):  # what differs is the result
             until(equal, "an equal copy", _SETTLED_SECONDS)
-        letters = session.execute(
-            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s",
-            (keyspace, "tailrace_dead_letters"),
-        ).all()
-        if letters:
-            told += [
-                Difference(row.topic, (), row.reason)
-                for row in session.execute(f"SELECT topic, reason FROM {keyspace}.tailrace_dead_letters")
-            ]
+        told += [Difference(topic, (), reason) for topic, reason in letters.told()]
         one.differences["copy"] = told
         self.found = tuple(told)
         session.execute(f"DROP KEYSPACE {keyspace}")
@@ -321,7 +322,8 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
         Log(again).insert((1,), (), 10, v=1),
     ]
     piece = Piece(tuple(Delivered(RecordId(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
-    with cql(cassandra) as session, closing(opened(cassandra, lists="refuse")) as sink:
+    letters = MemoryLetters()
+    with cql(cassandra) as session, closing(opened(cassandra, lists="refuse", letters=letters)) as sink:
         sink.reach()
         with pytest.raises(ServiceError, match="the keyspace must exist"):
             sink.write([piece])
@@ -329,8 +331,7 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
         session.execute(f"CREATE TABLE {copy}.other (k int PRIMARY KEY, v int)")
         session.execute(f"CREATE TABLE {copy}.keyed (k int, c int, PRIMARY KEY (k, c))")
         assert sink.write([piece]) == Summary(changes=1, rows=1, dead_letters=6)
-        letters = session.execute(f"SELECT topic, reason FROM {copy}.tailrace_dead_letters").all()
-        reasons = sorted((row.topic.rpartition(".")[2], row.reason) for row in letters)
+        reasons = sorted((topic.rpartition(".")[2], reason) for topic, reason in letters.told())
         for (name, reason), words in zip(
             reasons,
             (
@@ -386,13 +387,14 @@ def test_a_table_that_cannot_be_followed_there_holds_up_no_other(
     other = table({"k": "int"}, {"c": "int"}, regular={"v": column}, keyspace=keyspace, name="t")
     changes = (Log(other).insert((1,), (1,), 10, v=value), Log(plain).insert((1,), (), 10, v=1))
     piece = Piece(tuple(Delivered(RecordId(f"t.{one.table}", 0, at), one) for at, one in enumerate(changes)))
-    with cql(cassandra) as session, closing(opened(cassandra)) as sink:
+    letters = MemoryLetters()
+    with cql(cassandra) as session, closing(opened(cassandra, letters=letters)) as sink:
         create_keyspace(session, copy)
         for statement in there:
             session.execute(statement.replace("{k}", copy))
         assert sink.write([piece]) == Summary(changes=1, rows=1, dead_letters=1)
-        [letter] = session.execute(f"SELECT topic, reason FROM {copy}.tailrace_dead_letters")
-        assert letter.topic == f"t.{keyspace}.t"
+        [letter] = letters.all
+        assert letter.record_id.topic == f"t.{keyspace}.t"
         assert words in letter.reason
         session.execute(f"DROP KEYSPACE {copy}")
 
@@ -414,14 +416,16 @@ def test_a_change_that_the_cluster_takes_in_no_request_is_set_aside(
         log.insert((4,), (), 10, v="behind"),
     )
     piece = Piece(tuple(Delivered(RecordId(f"t.{plain}", 0, at), one) for at, one in enumerate(changes)))
-    with cql(cassandra) as session, closing(opened(cassandra, largest_mutation_kibibytes=2_400)) as sink:
+    letters = MemoryLetters()
+    sized = opened(cassandra, letters=letters, largest_mutation_kibibytes=2_400)
+    with cql(cassandra) as session, closing(sized) as sink:
         create_keyspace(session, copy)
         assert sink.write([piece]) == Summary(changes=2, rows=2, dead_letters=3)
-        letters = session.execute(f"SELECT offset, reason FROM {copy}.tailrace_dead_letters").all()
-        assert [letter.offset for letter in letters] == [1, 2, 3]
-        assert "2560016 bytes are more than largest_mutation_kibibytes, 2400" in letters[2].reason
-        assert "exceeds allowed maximum of 524288 bytes" in letters[0].reason
-        assert "these are 65537 statements" in letters[1].reason
+        large, wide, larger = letters.all
+        assert [letter.record_id.offset for letter in letters.all] == [1, 2, 3]
+        assert "2560016 bytes are more than largest_mutation_kibibytes, 2400" in larger.reason
+        assert "exceeds allowed maximum of 524288 bytes" in large.reason
+        assert "these are 65537 statements" in wide.reason
         session.execute(f"DROP KEYSPACE {copy}")
 
 

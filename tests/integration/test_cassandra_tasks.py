@@ -30,12 +30,13 @@ from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
 from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink, TablesOpener
 from tailrace_spark.sinks.cassandra.task import CassandraTask
 from tailrace_spark.sinks.protocol import UnpreparedError
-from tailrace_spark.sinks.registry import open_sink
 from tests.corpus.recording import select_bytes
 from tests.held import Record, hold
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.histories import follow
+from tests.integration.letters import letters_in
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.hostile import TYPES, extremes
 from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt, interrupted
@@ -69,12 +70,13 @@ class Copy:
     node: LocalCassandra
     session: Session
     keyspace: str
+    letters: MemoryLetters
 
     def opener(self) -> Worker:
         section = CassandraSinkSettings.model_validate(
             {"contact_points": [self.node.address], "port": self.node.port, "request_timeout_seconds": SECONDS}
         )
-        return Worker("copy", "t", section, next(_workers))
+        return Worker("copy", section, self.letters, number=next(_workers))
 
     def sink(self) -> CassandraTablesSink:
         """A driver's."""
@@ -102,7 +104,7 @@ class Copy:
 def copy(cassandra: LocalCassandra, keyspace_name: str) -> Iterator[Copy]:
     with cql(cassandra, seconds=SECONDS) as session:
         create_keyspace(session, keyspace_name)
-        yield Copy(cassandra, session, keyspace_name)
+        yield Copy(cassandra, session, keyspace_name, MemoryLetters())
         while _opened:
             _opened.pop().close()
         session.execute(f"DROP KEYSPACE {keyspace_name}")
@@ -194,8 +196,7 @@ def test_a_late_attempt_writes_nothing_into_a_table_that_was_made_again(copy: Co
     assert copy.rows() == [(3, 3, 10)]
 
 
-@pytest.mark.promise("tasks.letters")
-def test_what_the_cluster_refuses_is_told_to_tasks_and_their_letters_are_the_drivers(copy: Copy) -> None:
+def test_what_the_cluster_refuses_is_told_to_tasks(copy: Copy) -> None:
     """Once, though the batch comes again; the other table goes on."""
     plain, strange = copy.table(), copy.table("strange", v="int", x="text")
     copy.session.execute(f"CREATE TABLE {copy.keyspace}.strange (k int PRIMARY KEY, v int, x int)")
@@ -208,10 +209,10 @@ def test_what_the_cluster_refuses_is_told_to_tasks_and_their_letters_are_the_dri
     with closing(copy.sink()) as sink:
         tasks = LogInTasks(sink)
         assert tasks.write([piece]) == tasks.write([piece])
-        reasons = {letter.record_id.topic.rpartition(".")[2]: letter.reason for letter in sink.dead_letters(None, 9)}
+        reasons = {letter.record_id.topic.rpartition(".")[2]: letter.reason for letter in copy.letters.all}
         assert reasons.keys() == {"strange", "listed"}
         assert "Cassandra refuses to make or widen it" in reasons["strange"]
-        assert [letter.message for letter in sink.dead_letters(None, 9)] == [b"\0message"] * 2
+        assert [letter.message for letter in copy.letters.all] == [b"\0message"] * 2
     assert copy.rows() == [(1, 1, 10)]
 
 
@@ -249,8 +250,7 @@ def test_values_at_the_ends_of_all_types_go_out(copy: Copy, *, by_tasks: bool) -
         summary = target.write([piece_of(*changes)])
         accepted = len(changes) - len(refused)
         assert replace(summary, refused={}) == Summary(accepted, accepted, len(refused))
-        letters = sink.dead_letters(None, len(changes))
-        assert [changes[letter.record_id.offset] for letter in letters] == refused
+        assert [changes[letter.record_id.offset] for letter in copy.letters.all] == refused
     names = [column.name for column in definition.regular]
     selected = select_bytes(copy.session, f"SELECT id, {', '.join(names)} FROM {copy.keyspace}.hostile")
     cells = {row.key: {one.column.name: one.value for one in row.cells if not _has_no_bytes(one)} for row in rows}
@@ -317,14 +317,11 @@ def test_tasks_write_what_topics_have(
         assert copy.rows("k, v, w") == rows
         assert run(execution="executors", checkpoint=str(tmp_path / "lost")) == ({"executors"}, 1)
         assert copy.rows("k, v, w") == rows
-    with closing(open_sink("copy", settings.sink["copy"], prefix)) as sink:
-        letters = sink.capabilities.dead_letters
-        assert letters is not None
-        assert [letter.message for letter in letters.dead_letters(None, 9)] == [b"no change at all"]
+    assert [letter.message for letter in letters_in(kafka, prefix)] == [b"no change at all"]
 
 
 def test_a_task_shows_no_secret() -> None:
     section = {"contact_points": ["h"], "username": "u", "password": "sesame"}
-    opener = TablesOpener("copy", "t", CassandraSinkSettings.model_validate(section))
+    opener = TablesOpener("copy", CassandraSinkSettings.model_validate(section))
     task = planned(opener.sink(CassandraStore(opener.settings, "sink.copy"), opener))
     assert "sesame" not in repr(task) + str(task)

@@ -22,6 +22,7 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tests import rabbitmq
 from tests.integration.feed import Feed
 from tests.integration.histories import PLAIN, by_key, follow, history, states
+from tests.integration.letters import letters_in
 from tests.postgres import new_database
 from tests.unit.spark.sinks.change_log_contract import Outside, changes_of, once, require_order
 from tests.unit.spark.sinks.delta.stores import DeltaStored
@@ -76,7 +77,7 @@ def test_topics_go_out_through_every_change_log_sink(
             "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
             "sink": {
                 "files": {"type": "files", "path": str(tmp_path / "files")},
-                "http": {"type": "http", "url": endpoint.url, "batch_records": 4, "dead_letters": str(tmp_path / "l")},
+                "http": {"type": "http", "url": endpoint.url, "batch_records": 4},
                 "console": {"type": "console", "format": "json"},
             },
         }
@@ -96,8 +97,8 @@ def test_topics_go_out_through_every_change_log_sink(
     records = stored.records()
     require_order(records)
     assert {record["stream_id"] is not None for record in records} == {True}
-    [letter] = stored.dead_letters()
-    assert bytes.fromhex(letter["message"]) == b"no change at all"
+    [letter] = letters_in(kafka, prefix)
+    assert letter.message == b"no change at all"
 
     lost = settings.model_copy(
         update={"stream": settings.stream.model_copy(update={"checkpoint": str(tmp_path / "lost")})}
@@ -110,7 +111,7 @@ def test_topics_go_out_through_every_change_log_sink(
     follow(spark, settings, "http")
     assert same(once(endpoint.taken), records)
     require_order(endpoint.taken)
-    assert len((tmp_path / "l").read_text(encoding="utf-8").splitlines()) == 1
+    assert len(letters_in(kafka, prefix)) == 2  # of both sinks
     capsys.readouterr()
     follow(spark, settings, "console")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
@@ -154,7 +155,7 @@ def test_tasks_write_what_topics_have(
     records = stored.records()
     assert len(records) == len(first) + len(second)
     assert states(by_key(list(changes_of(records, PLAIN).values()))) == states(by_key([*first, *second]))
-    assert [letter["message"] for letter in stored.dead_letters()] == [b"no change at all".hex()]
+    assert [letter.message for letter in letters_in(kafka, prefix)] == [b"no change at all"]
 
 
 @dataclass(frozen=True)
@@ -166,20 +167,16 @@ class Received:
 
 
 @pytest.fixture(params=["http", pytest.param("rabbitmq", marks=pytest.mark.long)])
-def received(request: pytest.FixtureRequest, endpoint: Endpoint, tmp_path: Path) -> Iterator[Received]:
+def received(request: pytest.FixtureRequest, endpoint: Endpoint) -> Iterator[Received]:
     """What takes records at least once."""
-    letters = {"dead_letters": str(tmp_path / "l")}
     if request.param == "http":
-        yield Received(
-            {"type": "http", "url": endpoint.url, "batch_records": 4, **letters}, lambda: list(endpoint.taken)
-        )
+        yield Received({"type": "http", "url": endpoint.url, "batch_records": 4}, lambda: list(endpoint.taken))
         return
     if trouble := rabbitmq.missing():
         pytest.skip(trouble)
-    (tmp_path / "published").mkdir()
-    with closing(Published(tmp_path / "published", rabbitmq.server(), queues=3)) as store:
+    with closing(Published(rabbitmq.server(), queues=3)) as store:
         access = {"username": rabbitmq.USER, "password": rabbitmq.PASSWORD, "exchange": store.settings.exchange}
-        section = {"type": "rabbitmq", "url": store.server.url, "queues": 3, **access, **letters}
+        section = {"type": "rabbitmq", "url": store.server.url, "queues": 3, **access}
         yield Received(section, store.records)
 
 
@@ -216,8 +213,8 @@ def test_tasks_send_what_topics_have(
     changes = list(changes_of(once(records), PLAIN).values())
     assert len(changes) == len(first) + len(second)
     assert states(by_key(changes)) == states(by_key([*first, *second]))
-    [letter] = (tmp_path / "l").read_text(encoding="utf-8").splitlines()
-    assert json.loads(letter)["message"] == b"no change at all".hex()
+    [letter] = letters_in(kafka, prefix)
+    assert letter.message == b"no change at all"
 
 
 @pytest.mark.promise("stream.execution")
@@ -276,8 +273,7 @@ def test_tasks_give_changes_their_images(
         if kind == "kafka":
             out = f"{prefix}-{name}.{{table}}"
             return {"type": "kafka", "topic": out, "kafka": {"bootstrap.servers": kafka.bootstrap}, "images": url}
-        letters = str(tmp_path / name)
-        return {"type": "http", "url": endpoints[name].url, "dead_letters": letters, "images": url}
+        return {"type": "http", "url": endpoints[name].url, "images": url}
 
     url, endpoints = new_database(), {name: Endpoint() for name in ("driver", "tasks")}
     settings = Settings.model_validate(

@@ -90,7 +90,7 @@ def jdbc_sinks(kafka: LocalKafka, topic: str, url: str, directory: Path) -> Iter
 @pytest.mark.long
 def test_debeziums_jdbc_sink_follows_the_source(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     target = KafkaTarget(
-        name="out", prefix=prefix, topic="{prefix}-out.{table}", dead_letters=f"{prefix}-letters", partitions=2,
+        name="out", prefix=prefix, topic="{prefix}-out.{table}", partitions=2,
         debezium=True,
     )  # fmt: skip
     topic, columns = Topic("t.shop.cart"), "customer, line, amount, price, since::text, day::text, photo, tags::text"

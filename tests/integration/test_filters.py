@@ -19,8 +19,9 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.registry import open_sink, sink_of
 from tests.integration.feed import Feed
+from tests.integration.letters import letters_in
 from tests.postgres import new_database
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
@@ -82,13 +83,13 @@ def test_a_table_that_is_known_and_does_not_fit_is_refused_at_the_start(
 
 @pytest.mark.promise("shaping.unfit")
 def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_holds_up_no_other(
-    spark: SparkSession, following: Following, prefix: str, feed: Feed
+    spark: SparkSession, following: Following, kafka: LocalKafka, prefix: str, feed: Feed
 ) -> None:
     """By a filter, and by a mask; the others' changes are filtered on."""
     people, batches, stop = Log(PEOPLE), list[Progress](), threading.Event()
     feed.publish([people.insert((name,), (), 10, age=1) for name in ("ann", "bob")])
     options = following(where={"shop.*": "name <> 'bob'"}, columns={"*.logs.id": "drop"})
-    with closing(open_sink("local", options.sink["local"], prefix)) as sink:
+    with closing(sink_of(options, "local")) as sink:
         stream = Stream(spark, options, sink, stop=stop, on_batch=batches.append)
         running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
         running.start()
@@ -101,9 +102,7 @@ def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_hold
             stop.set()
             running.join(60)
         assert sum((one.summary for one in batches), Summary()) == Summary(changes=2, rows=2, dead_letters=2)
-        kept = sink.capabilities.dead_letters
-        assert kept is not None
-        reasons = sorted(one.reason for one in kept.dead_letters(None, 9))
+    reasons = sorted(one.reason for one in letters_in(kafka, prefix))
     assert "shop.events: stream.where" in reasons[0]
     assert "stream.columns: drop of other.logs.id" in reasons[1]
     assert {one.execution for one in batches if one.records} == {options.stream.execution}
@@ -117,7 +116,7 @@ def test_a_table_that_appears_and_does_not_fit_goes_to_the_dead_letters_and_hold
 
 @pytest.mark.promise("shaping.row-filter")
 def test_a_table_follows_the_rows_that_match_by_other_columns_than_the_keys(
-    spark: SparkSession, following: Following, prefix: str, feed: Feed
+    spark: SparkSession, following: Following, feed: Feed
 ) -> None:
     """By the driver and by tasks, beside a condition on the key: rows come whole, change, go and come back."""
     people, batches, stop = Log(PEOPLE), list[Progress](), threading.Event()
@@ -131,7 +130,7 @@ def test_a_table_follows_the_rows_that_match_by_other_columns_than_the_keys(
     options = following(where={"shop.*": "row.age BETWEEN 10 AND 35 AND name <> 'p12'"})
     section: Any = options.sink["local"]
     engine, expected, seen = sa.create_engine(section.url.get_secret_value()), dict[str, int](), 0
-    with closing(open_sink("local", options.sink["local"], prefix)) as sink:
+    with closing(sink_of(options, "local")) as sink:
         stream = Stream(spark, options, sink, stop=stop, on_batch=batches.append)
         running = threading.Thread(target=lambda: stream.run(processingTime="0 seconds"))
         for number, changes in enumerate(rounds):

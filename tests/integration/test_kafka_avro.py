@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +23,8 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.protocol import ReachableSink
-from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.registry import sink_of
+from tests.integration.letters import letters_in
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Topic
 from tests.unit.tables import table
@@ -52,7 +52,7 @@ def opened(kafka: LocalKafka, url: str, prefix: str, **more: object) -> Reachabl
             "sink": {"out": section},
         }
     )
-    return open_sink("out", settings.sink["out"], prefix, kafka=settings.kafka.reveal())
+    return sink_of(settings, "out")
 
 
 def records(kafka: LocalKafka, topic: str) -> list[Record]:
@@ -159,9 +159,9 @@ def test_a_table_that_the_registry_refuses_is_set_aside_and_the_others_go_on(
         assert sink.write([topic.piece(Log(before).insert((1,), (), 1, v=1))]).dead_letters == 0
         changed, beside = Log(after).insert((2,), (), 2, v="two"), Log(other).insert((3,), (), 3, v=3)
         assert sink.write([topic.piece(changed, beside)]) == Summary(changes=2, rows=1, dead_letters=1)
-        [letter] = [json.loads(one.value or b"") for one in records(kafka, f"{prefix}.sink-dead-letters")]
-        assert f"breaks the rule of subject {subject}, which is BACKWARD" in letter["reason"]
-        assert letter["message"] == b"\x00message".hex()
+        [letter] = letters_in(kafka, prefix)
+        assert f"breaks the rule of subject {subject}, which is BACKWARD" in letter.reason
+        assert letter.message == b"\x00message"
         client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel.NONE))
         again = Log(after).insert((4,), (), 4, v="four")
         assert sink.write([topic.piece(again)]) == Summary(changes=1, rows=1)
@@ -173,9 +173,9 @@ def test_a_table_that_the_registry_refuses_is_set_aside_and_the_others_go_on(
 def test_who_registers_by_hand_is_told_what_is_missing(kafka: LocalKafka, registry: LocalRegistry, prefix: str) -> None:
     with closing(opened(kafka, registry.url, prefix, register_schemas=False)) as sink:
         assert sink.write([Topic().piece(Log(versions()[0]).insert((1,), (), 1))]).dead_letters == 1
-    [letter] = [json.loads(one.value or b"") for one in records(kafka, f"{prefix}.sink-dead-letters")]
-    assert f"subject {prefix}-out.t-value lacks the table's schema" in letter["reason"]
-    assert "sink.out.register_schemas is false" in letter["reason"]
+    [letter] = letters_in(kafka, prefix)
+    assert f"subject {prefix}-out.t-value lacks the table's schema" in letter.reason
+    assert "sink.out.register_schemas is false" in letter.reason
 
 
 @pytest.mark.promise("avro.refused", "files.once")
@@ -188,7 +188,7 @@ def test_a_registry_that_does_not_answer_holds_the_batch(
     with closing(opened(kafka, nobody, prefix, registry={"url": nobody})) as sink:
         with pytest.raises(ServiceError, match=f"the schema registry at {nobody}"):
             sink.reach()
-        with pytest.raises(ServiceError, match=r"does not answer: .*see \[sink.out.registry\]"):
+        with pytest.raises(ServiceError, match=r"connect to the schema registry at .*fix \[sink.out.registry\]"):
             sink.write([piece])
     with closing(opened(kafka, registry.url, prefix)) as sink:
         assert sink.write([piece]) == Summary(changes=1, rows=1)

@@ -24,11 +24,13 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
-from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.registry import open_sink, sink_of
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.table_faults import TableRefusedError
 from tests.held import jar_version
+from tests.integration.letters import letters_in
 from tests.integration.topics import Dying, Topics
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Crash, Topic, batches, deliver
 from tests.unit.spark.sinks.in_tasks import LogInTasks
@@ -60,15 +62,14 @@ def test_a_batch_and_how_far_it_is_are_one_transaction(topics: Topics) -> None:
     """Of what comes again, and of a transaction whose end the sink did not see, readers find each change once."""
     first, second, third = batches(Topic())
     assert deliver(topics, *first) == Summary(changes=7, rows=7)
-    for step in (4, 14, 15):
+    for step in (4, 13, 14):
         with closing(topics.open(step)) as sink, pytest.raises(Crash):
             sink.write(second)
-        assert len(topics.records()) == (7 if step < 15 else 7 + 9), f"died after {step} steps"
+        assert len(topics.records()) == (7 if step < 14 else 7 + 9), f"died after {step} steps"
     assert deliver(topics, *first, *second, *third) == Summary(changes=7 + 9 + 3, rows=3)
     assert [one["op"] for one in topics.records()].count("delete") == 3
     assert len(topics.records()) == 7 + 9 + 3
-    assert [one["reason"] for one in topics.dead_letters()] == ["no change"]
-    assert {one["sink"] for one in topics.dead_letters()} == {"copy"}
+    assert [one.reason for one in topics.letters.all] == ["no change"]
 
 
 @pytest.mark.promise("sinks.one-table-alone")
@@ -83,8 +84,8 @@ def test_a_table_whose_topic_kafka_cannot_have_is_set_aside_and_the_others_go_ou
         assert done == Summary(changes=2, rows=1, dead_letters=1)
         assert sink.write([plain.piece(Log(PLAIN).insert((2,), (), 1, v="c"))]).rows == 1
     assert sorted(one["key"]["id"] for one in topics.records()) == [1, 2]
-    [letter] = topics.dead_letters()
-    assert "-out.taken cannot be created" in letter["reason"]
+    [letter] = topics.letters.all
+    assert "-out.taken cannot be created" in letter.reason
 
 
 def test_of_two_streams_for_one_sink_the_older_ends(topics: Topics) -> None:
@@ -119,7 +120,7 @@ def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -
         op=Op.TRUNCATE, table=PLAIN, token=0, key=None, deletion=Deletion(5, 5), digest=bytes(16), source=source()
     )
     changes = [log.insert((n,), (), 1_760_000_000_000_000 + n, v="a" * (2_000 if n == 4 else 1)) for n in range(6)]
-    with closing(open_sink("out", settings.sink["out"], prefix, kafka=settings.kafka.reveal())) as sink:
+    with closing(sink_of(settings, "out")) as sink:
         sink.reach()
         assert sink.write([topic.piece(*changes, truncation)]) == Summary(changes=7, rows=6, dead_letters=1)
     config = settings.kafka.reveal()
@@ -134,9 +135,8 @@ def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -
         assert (event["type"], event["subject"]) == (f"tailrace.change.{change['op']}", "shop.plain")
         assert event["time"].startswith("2025-10-09T08:53:20" if change["op"] == "insert" else "1970-01-01T00:00:00")
         assert json.loads(record.key or b"null") == change["key"]
-    with TopicReader(config, f"{prefix}.sink-dead-letters", beginning=True) as reader:
-        [(_, letter)] = reader.read_to_end()
-    assert "more than the sink's largest_record, 1024" in json.loads(letter.value or b"")["reason"]
+    [letter] = letters_in(kafka, prefix)
+    assert "more than the sink's largest_record, 1024" in letter.reason
 
 
 ORDERS: Final = table(
@@ -147,10 +147,7 @@ ORDERS: Final = table(
 @pytest.mark.parametrize("by_tasks", [False, True])
 def test_values_of_keys_name_topics(kafka: LocalKafka, prefix: str, by_tasks: bool) -> None:
     """Each change is in its key's topic once, a truncation in all that are there; there are no more than allowed."""
-    section = {
-        "topic": "{prefix}-by.{table}.{key.country}", "partitions": 3, "most_topics": 2,
-        "dead_letters": f"{prefix}-by.orders.x",
-    }  # fmt: skip
+    section = {"topic": "{prefix}-by.{table}.{key.country}", "partitions": 3, "most_topics": 2}
     settings = Settings.model_validate(
         {"kafka": {"bootstrap.servers": kafka.bootstrap}, "sink": {"out": {"type": "kafka", **section}}}
     )
@@ -161,26 +158,22 @@ def test_values_of_keys_name_topics(kafka: LocalKafka, prefix: str, by_tasks: bo
     first = topic.piece(*(log.insert((country, 1), (), 1, v="a") for country in ("DE", "a.b", "x")))
     wipe = topic.piece(truncation)
     last = topic.piece(*(log.insert((country, 2), (), 9, v="b") for country in ("DE", "fr", "gb")))
-    with closing(open_sink("out", settings.sink["out"], prefix, kafka=config)) as opened:
+    letters = MemoryLetters()
+    with closing(open_sink("out", settings.sink["out"], prefix, kafka=config, letters=letters)) as opened:
         sink = LogInTasks(opened) if by_tasks else opened
         rows = [sink.write([piece]).rows for piece in (first, wipe, last, first)]
     assert rows == [2, 2, 1, 0]
     by_topic: dict[str, list[tuple[str, int]]] = {}
     for name in sorted(TopicMaker(config).partitions()):
-        if name.startswith(f"{prefix}-by.") and name != section["dead_letters"]:
+        if name.startswith(f"{prefix}-by."):
             with TopicReader(config, name, beginning=True) as reader:
                 values = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
             changes = sorted((one["op"], (one["key"] or {}).get("id", 0)) for one in values)
             by_topic[name.removeprefix(f"{prefix}-by.orders.")] = changes
     rest = [("insert", 1), ("truncate", 0)]
     assert by_topic == {"DE": [rest[0], ("insert", 2), rest[1]], "a-2e-b": rest}
-    with TopicReader(config, str(section["dead_letters"]), beginning=True) as reader:
-        letters = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
-    reasons = sorted(one["reason"] for one in letters if "reason" in one)
-    assert [reason.partition(",")[0] for reason in reasons] == [
-        "a value of its key makes the name of one of the sink's own topics",
-        *["its key would make one more topic than the sink's most_topics"] * 2,
-    ]
+    reasons = [letter.reason.partition(",")[0] for letter in letters.all]
+    assert reasons == ["its key would make one more topic than the sink's most_topics"] * 3
 
 
 def test_the_example_of_its_page_writes(topics: Topics, tmp_path: Path) -> None:
@@ -201,7 +194,7 @@ def test_debeziums_events_end_in_the_rows_of_the_source(kafka: LocalKafka, prefi
     first, second, third = batches(Topic())
     config: Config = {"bootstrap.servers": kafka.bootstrap}
     target = KafkaTarget(
-        name="out", prefix=prefix, topic="{prefix}-out.{table}", dead_letters=f"{prefix}-letters", partitions=2,
+        name="out", prefix=prefix, topic="{prefix}-out.{table}", partitions=2,
         debezium=True,
     )  # fmt: skip
 
@@ -256,10 +249,7 @@ def test_no_topic_below_the_prefix_of_agents_is_written(kafka: LocalKafka, prefi
     config: Config = {"bootstrap.servers": kafka.bootstrap.replace("127.0.0.1", "localhost")}
     agents = f"other.{prefix}"
     TopicMaker(config).ensure(internal_topic(agents, Internal.SCHEMAS), 1, {})
-    target = KafkaTarget(
-        name="out", prefix=prefix, topic=f"{agents}.{{keyspace}}.{{table}}", dead_letters=f"{prefix}-letters",
-        partitions=1,
-    )  # fmt: skip
+    target = KafkaTarget(name="out", prefix=prefix, topic=f"{agents}.{{keyspace}}.{{table}}", partitions=1)
     with closing(KafkaOutlet(config, target)) as outlet:
         for _ in range(2):
             with pytest.raises(TableRefusedError, match=f"is below {agents}, the prefix of agents"):
@@ -271,7 +261,7 @@ def test_no_topic_below_the_prefix_of_agents_is_written(kafka: LocalKafka, prefi
 def test_images_that_make_a_record_too_large_are_left_out(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
     config: Config = {"bootstrap.servers": kafka.bootstrap}
     target = KafkaTarget(
-        name="out", prefix=prefix, topic="{prefix}-out.{table}", dead_letters=f"{prefix}-letters", partitions=1,
+        name="out", prefix=prefix, topic="{prefix}-out.{table}", partitions=1,
         largest_record=2_000,
     )  # fmt: skip
     log = Log(PLAIN)
@@ -288,7 +278,7 @@ def test_what_expired_has_its_events_before_those_of_the_next_change(
 ) -> None:
     config: Config = {"bootstrap.servers": kafka.bootstrap}
     target = KafkaTarget(
-        name="out", prefix=prefix, topic="{prefix}-out.{table}", dead_letters=f"{prefix}-letters", partitions=1,
+        name="out", prefix=prefix, topic="{prefix}-out.{table}", partitions=1,
         debezium=True,
     )  # fmt: skip
     log, topic, clock = Log(PLAIN), Topic(), [1_000.0]

@@ -27,6 +27,7 @@ from tailrace_spark.sinks.kafka.tasks import (
 from tailrace_spark.sinks.registry import open_sink
 from tests.held import jar_version
 from tests.integration.topics import Dying, Topics
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
@@ -52,13 +53,14 @@ class Worker:
     target: KafkaTarget
     dies_after: int | None
     number: int
+    letters: MemoryLetters
 
     def open(self) -> KafkaTaskOutlet:
         def dying(config: Config, target: KafkaTarget) -> Any:
             real = transactions(config, target)
             return real if self.dies_after is None else Dying(real, self.dies_after)
 
-        return KafkaTaskOutlet(dict(self.config), self.target, dying)
+        return KafkaTaskOutlet(dict(self.config), self.target, dying, letters=self.letters)
 
 
 class TopicsByTasks(Topics):
@@ -68,8 +70,9 @@ class TopicsByTasks(Topics):
         return LogInTasks(self.sink(dies_after))
 
     def sink(self, dies_after: int | None = None) -> KafkaLogSink:
-        worker = Worker(tuple(self.config.items()), self.target, dies_after, next(_workers))
-        return KafkaLogSink(PlanningKafkaOutlet(self.config, self.target), opener=worker)
+        worker = Worker(tuple(self.config.items()), self.target, dies_after, next(_workers), self.letters)
+        outlet = PlanningKafkaOutlet(self.config, self.target, letters=self.letters)
+        return KafkaLogSink(outlet, opener=worker)
 
 
 @pytest.mark.long
@@ -175,7 +178,7 @@ def test_driver_and_tasks_take_turns(topics: TopicsByTasks) -> None:
             former = list(pieces)
             all_pieces += pieces
     once_and_in_order(topics, *all_pieces)
-    assert len(topics.dead_letters()) == sum(len(piece.dead_letters) for piece in all_pieces)
+    assert len(topics.letters.all) == sum(len(piece.dead_letters) for piece in all_pieces)
 
 
 @pytest.mark.promise("tasks.one-driver")

@@ -38,7 +38,7 @@ from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.registry import sink_of
 from tests.held import Record, hold
 from tests.integration.agents import (
     AgentProcess,
@@ -90,8 +90,8 @@ def follow(spark: SparkSession, settings: Settings, checkpoint: Path) -> list[Pr
     """Stream what is there, then end."""
     stream = settings.stream.model_copy(update={"checkpoint": str(checkpoint)})
     batches: list[Progress] = []
-    name, chosen = settings.stream_sink()
-    with closing(open_sink(name, chosen, settings.topics.prefix)) as sink:
+    name, _ = settings.stream_sink()
+    with closing(sink_of(settings, name)) as sink:
         running = Stream(spark, settings.model_copy(update={"stream": stream}), sink, on_batch=batches.append)
         running.run(availableNow=True)
     return batches

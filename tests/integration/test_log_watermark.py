@@ -20,8 +20,9 @@ from examples.log_reader.reader import LogRow, ProgressFile, Reader
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.registry import sink_of
 from tests.integration.agents import AgentProcess, appended, cql, create_keyspace, settings_for, start_here
+from tests.integration.letters import letters_in
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -105,9 +106,9 @@ def world(
 @contextmanager
 def streaming(spark: SparkSession, settings: Settings) -> Iterator[None]:
     """The stream runs inside, as `tailrace stream` runs it."""
-    name, chosen = settings.stream_sink()
+    name, _ = settings.stream_sink()
     stop = threading.Event()
-    with closing(open_sink(name, chosen, settings.topics.prefix)) as sink:
+    with closing(sink_of(settings, name)) as sink:
         stream = Stream(spark, settings, sink, stop=stop)
         thread = threading.Thread(target=stream.run, name="stream")
         thread.start()
@@ -186,5 +187,4 @@ def test_columns_come_with_all_that_belongs_to_them_and_go(world: World, spark: 
         keys = f"SELECT pk FROM {world.keyspace}.t_scylla_cdc_log"
         until(lambda: len(list(world.session.execute(keys))) >= CHANGES + 1, "the rows in the log table", SECONDS)
     assert seen == {frozenset(), frozenset(own)}, "columns were seen without those that belong to them"
-    letters = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
-    assert "tailrace_log_dead_letters" not in {name for (name,) in world.session.execute(letters, (world.keyspace,))}
+    assert letters_in(world.kafka, world.settings.topics.prefix) == []

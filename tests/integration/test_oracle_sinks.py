@@ -89,13 +89,13 @@ def _iceberg(ground: Ground, **more: object) -> IcebergSinkSettings:
 
 
 def _posted(ground: Ground) -> Posted:
-    made = Posted(ground.directory(), batch_records=20)
+    made = Posted(batch_records=20)
     ground.stack.callback(made.endpoint.close)
     return made
 
 
 def _published(ground: Ground) -> Published:
-    return ground.stack.enter_context(closing(Published(ground.directory(), rabbitmq.server(), queues=3)))
+    return ground.stack.enter_context(closing(Published(rabbitmq.server(), queues=3)))
 
 
 MERGING: Final[Mapping[str, Way[Followed]]] = {

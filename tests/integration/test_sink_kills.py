@@ -19,6 +19,7 @@ from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
 from tests.integration.feed import Feed
 from tests.integration.items import ITEMS, LAST, Load, Source
+from tests.integration.letters import letters_in
 from tests.integration.streams import StreamProcess, has_workers, kill_all, kills
 from tests.integration.targets import TARGETS, Target
 from tests.integration.ways import Ground, Way
@@ -86,6 +87,7 @@ class Killed:
         # A row that had expired when it was written into Cassandra may show for another second.
         until(self._equal, "an equal target")
         self._target.require(sent + LAST)
+        assert letters_in(self._kafka, self._prefix) == []
         return sent + LAST
 
     def _equal(self) -> bool:

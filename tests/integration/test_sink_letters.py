@@ -1,36 +1,44 @@
-"""`tailrace sink-letters` on a real Kafka: what had no schema when it came is merged when it has one."""
+"""Dead letters in a real Kafka's topic; `tailrace sink-letters`: what had no schema when it came is merged later."""
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
+from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.kafka import RecordFetcher, TopicReader
-from tailrace_common.settings import load_settings
+from tailrace_common.settings import TopicSettings, load_settings
 from tailrace_schemas.avro import Encoder
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
-from tailrace_spark.sinks.registry import open_sink
-from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.letters import LetterReader
+from tailrace_spark.sinks.registry import sink_of
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
+from tests.integration.letters import letters_in, topic_of
 from tests.integration.processes import PROGRAM
 from tests.postgres import new_database
 from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.files.stores import local
 from tests.unit.spark.sinks.in_tasks import shares_of, write_shares
+from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, Room
 from tests.unit.tables import table
 
+KILLED: Final = str(Path(__file__).with_name("killed_replay.py"))
 PLAIN = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="plain")
 
 
@@ -52,6 +60,83 @@ def test_a_record_is_read_by_its_place(kafka: LocalKafka, prefix: str) -> None:
         assert records.value(topic, 7, 0) is None
 
 
+class TestTopic(LettersContract):
+    @pytest.fixture
+    def room(self, kafka: LocalKafka, prefix: str) -> Iterator[Callable[[str], Room]]:
+        with ExitStack() as readers:
+
+            def new(sink: str) -> Room:
+                topic = topic_of(kafka, prefix, sink)
+                return Room(topic, lambda: readers.enter_context(LetterReader(topic)))
+
+            yield new
+
+
+@pytest.mark.promise("sinks.dead-letters")
+def test_a_letter_that_is_too_large_is_kept_without_its_bytes(kafka: LocalKafka, prefix: str) -> None:
+    topic = replace(topic_of(kafka, prefix), topics=TopicSettings(prefix=prefix, max_message_bytes=10_000))
+    large = DeadLetter(RecordId("t", 0, 1), "too large", b"x" * 10_000)
+    topic.put([large, LETTERS[0]])
+    assert [letter.message for letter in letters_in(kafka, prefix)] == [b"", LETTERS[0].message]
+
+
+@pytest.mark.promise("sinks.dead-letters")
+def test_a_topic_that_may_not_be_made_is_told(kafka: LocalKafka, prefix: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Before anything is read; where nothing answers the first letter waits for it."""
+    topic = replace(topic_of(kafka, prefix), topics=TopicSettings(prefix=prefix, create=False))
+    for use in (topic.prepare, lambda: topic.put(LETTERS)):
+        with pytest.raises(SettingsError, match=rf"{prefix}\.sink-letters is missing, and topics\.create is false"):
+            use()
+    with LetterReader(topic) as reader:
+        assert reader.list(None, 9) == []
+    nowhere = replace(topic, kafka={"bootstrap.servers": "127.0.0.1:1"})
+    nowhere.prepare()
+    assert "which dead letters will need" in caplog.text
+    with pytest.raises(ServiceError, match=r"127\.0\.0\.1:1"):
+        nowhere.put(LETTERS)
+
+
+@pytest.mark.promise("upgrade.later-records")
+def test_letters_of_a_later_version_are_refused_before_any_is_written(kafka: LocalKafka, prefix: str) -> None:
+    topic = topic_of(kafka, prefix)
+    topic.reach()
+    producer = Producer(dict(topic.kafka))
+    key = json.dumps(["local", "t", 0, 1])
+    producer.produce(topic.name, json.dumps({**LETTERS[0].to_json(), "format": 2}), key)
+    assert producer.flush(60) == 0
+    with LetterReader(topic) as reader, pytest.raises(SettingsError, match=r"newer Tailrace .*format 2"):
+        reader.list(None, 9)
+
+
+def rows_of(url: str) -> Sequence[tuple[int, str]]:
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as connection:
+            return [(row.id, row.v) for row in connection.execute(sa.text("SELECT id, v FROM shop_plain"))]
+    finally:
+        engine.dispose()
+
+
+@pytest.mark.promise("sinks.dead-letters")
+@pytest.mark.long
+def test_a_replay_that_is_killed_is_run_again(kafka: LocalKafka, prefix: str, tmp_path: Path) -> None:
+    """Between the sink's write and the letters' end: they are there yet, and written once more."""
+    url = f"sqlite:///{tmp_path / 'sink.db'}"
+    (tmp_path / "tailrace.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
+        f'[sink.local]\nurl = "{url}"\n'
+    )
+    with closing(Feed(kafka.bootstrap, prefix)) as feed:
+        value = feed.add(PLAIN).value(Log(PLAIN).insert((1,), (), 10, v="late"))
+        topic_of(kafka, prefix).put([DeadLetter(RecordId(feed.topic(PLAIN), 0, 4), "what schema?", value)])
+    killed = run([sys.executable, KILLED, "sink-letters", "replay", "local"], tmp_path)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert (len(letters_in(kafka, prefix)), rows_of(url)) == (1, [(1, "late")])
+    taken = letters("replay", "local", place=tmp_path)
+    assert (taken.returncode, "1 taken in, 0 set aside again" in taken.stderr) == (0, True), taken.stderr
+    assert (letters_in(kafka, prefix), rows_of(url)) == ([], [(1, "late")])
+
+
 @pytest.mark.promise("sinks.dead-letters")
 @pytest.mark.long
 def test_letters_of_a_stream_with_filters_and_masks_are_read_again_and_shaped(
@@ -65,15 +150,15 @@ def test_letters_of_a_stream_with_filters_and_masks_are_read_again_and_shaped(
         f'[sink.local]\nurl = "{url}"\n[stream.spark]\n"spark.master" = "local[1]"\n'
         f"{quick_java_lines()}"
     )
-    with closing(SqlSink(url)) as sink, closing(Feed(kafka.bootstrap, prefix)) as feed:
+    with closing(Feed(kafka.bootstrap, prefix)) as feed:
         encoder = feed.add(PLAIN)
         feed.poison(PLAIN, *[encoder.value(Log(PLAIN).insert((number,), (), 10, v="late")) for number in (1, 2)])
         places = [RecordId(feed.topic(PLAIN), 0, offset) for offset in (0, 1, 99)]
-        sink.write([Piece((), tuple(DeadLetter(place, "why") for place in places))])
+        topic_of(kafka, prefix).put([DeadLetter(place, "why") for place in places])
         taken = letters("replay", "local", place=tmp_path)
         assert "2 taken in, 0 set aside again, 1 left" in taken.stderr, taken.stderr
         assert taken.returncode == 1
-        assert [letter.record_id.offset for letter in sink.dead_letters(None, 9)] == [99]
+        assert [letter.record_id.offset for letter in letters_in(kafka, prefix)] == [99]
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT id, v FROM shop_plain")).all() == [(2, "***")]
@@ -82,8 +167,12 @@ def test_letters_of_a_stream_with_filters_and_masks_are_read_again_and_shaped(
 
 def letters(*words: str, place: Path) -> subprocess.CompletedProcess[str]:
     """The command, with the settings there."""
-    command = [sys.executable, *PROGRAM, "sink-letters", *words, "-c", str(place / "tailrace.toml")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    return run([sys.executable, *PROGRAM, "sink-letters", *words], place)
+
+
+def run(command: Sequence[str], place: Path) -> subprocess.CompletedProcess[str]:
+    with_settings = [*command, "-c", str(place / "tailrace.toml")]
+    return subprocess.run(with_settings, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.promise("sinks.dead-letters")
@@ -94,8 +183,8 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
         f'[sink.local]\nurl = "{url}"\n[sink.out]\ntype = "console"\n'
     )
     value = Encoder(PLAIN, prefix).value(Log(PLAIN).insert((1,), (), 10, v="late"))
-    with closing(SqlSink(url)) as sink, closing(Feed(kafka.bootstrap, prefix)) as feed:
-        sink.write([Piece((), (DeadLetter(RecordId("t", 3, 4), "what schema?", value),))])
+    with closing(Feed(kafka.bootstrap, prefix)) as feed:
+        topic_of(kafka, prefix).put([DeadLetter(RecordId("t", 3, 4), "what schema?", value)])
         listed = letters("list", "local", place=tmp_path)
         assert json.loads(listed.stdout) == {
             "topic": "t",
@@ -109,18 +198,18 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
         feed.add(PLAIN)
         taken = letters("replay", "local", place=tmp_path)
         assert (taken.returncode, "1 taken in, 0 set aside again" in taken.stderr) == (0, True), taken.stderr
-        assert list(sink.dead_letters(None, 1)) == []
+        assert letters_in(kafka, prefix) == []
         over = letters("replay", "local", place=tmp_path)
         assert (over.returncode, "there are no dead letters" in over.stderr) == (0, True)
-    for words, told in (
-        (("list", "nowhere"), "there is no [sink.nowhere]; set: local, out"),
-        (("replay", "out"), "docs/sinks/console.md"),
-    ):
-        wrong = letters(*words, place=tmp_path)
-        assert (wrong.returncode, told in wrong.stderr) == (2, True), wrong.stderr
+    wrong = letters("list", "nowhere", place=tmp_path)
+    assert (wrong.returncode, "there is no [sink.nowhere]; set: local, out" in wrong.stderr) == (2, True), wrong.stderr
+    topic_of(kafka, prefix, "out").put(LETTERS)
+    gone = letters("remove", "out", place=tmp_path)
+    assert (gone.returncode, f"{len(LETTERS)} removed" in gone.stderr) == (0, True), gone.stderr
+    assert letters_in(kafka, prefix) == []
 
 
-@pytest.mark.promise("sinks.dead-letters", "tasks.letters")
+@pytest.mark.promise("sinks.dead-letters")
 @pytest.mark.long
 @pytest.mark.parametrize("by_tasks", [False, True])
 def test_the_command_replays_into_every_kind_of_sink(
@@ -152,8 +241,8 @@ def test_the_command_replays_into_every_kind_of_sink(
                 (), tuple(DeadLetter(place, "what schema?", value) for place, value in zip(places, values, strict=True))
             )
         ]
-        for name, section in settings.sink.items():
-            with closing(open_sink(name, section, prefix, kafka=settings.kafka.reveal())) as sink:
+        for name in settings.sink:
+            with closing(sink_of(settings, name)) as sink:
                 tasks = sink.capabilities.tasks
                 assert tasks is not None
                 if by_tasks:

@@ -18,6 +18,7 @@ from tests.integration import dying_stream
 from tests.integration.dying_stream import Step
 from tests.integration.feed import Feed
 from tests.integration.items import IDS, LAST, Load, Row, Source
+from tests.integration.letters import letters_in
 from tests.integration.streams import StreamProcess, has_workers, kill_all, kills
 from tests.postgres import new_database
 from tests.unit.spark.sinks.contract import Database
@@ -65,8 +66,8 @@ class Trial:
         self._feed.publish(self.source.last())
         stream.until(self._is_through)
         assert self._shown() == self.source.rows()
-        for name in ("tailrace_dead_letters", "tailrace_held_changes"):
-            assert self.database.select(f"SELECT * FROM {name}") == []
+        assert letters_in(self._kafka, self._prefix) == []
+        assert self.database.select("SELECT * FROM tailrace_held_changes") == []
         assert stream.stop() == 0, stream.words()
 
     def _is_through(self) -> bool:

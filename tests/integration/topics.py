@@ -13,6 +13,7 @@ from tailrace_common.kafka.topics import TopicMaker
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
 from tailrace_spark.sinks.protocol import Sink
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.change_log_contract import Crash
 
 
@@ -62,13 +63,13 @@ class Topics:
     exactly_once = True
 
     def __init__(self, kafka: LocalKafka) -> None:
+        self.letters = MemoryLetters()
         self.config: Config = {"bootstrap.servers": kafka.bootstrap}
         self.prefix = f"s{uuid4().hex[:10]}"
         self.target = KafkaTarget(
             name="copy",
             prefix=self.prefix,
             topic="{prefix}-out.{table}",
-            dead_letters=f"{self.prefix}-letters",
             partitions=2,
             largest_record=LARGEST,
         )
@@ -80,14 +81,11 @@ class Topics:
             real = transactions(config, target)
             return real if dies_after is None else Dying(real, dies_after)
 
-        return ChangeLogSink(KafkaOutlet(self.config, self.target, dying))
+        return ChangeLogSink(KafkaOutlet(self.config, self.target, dying, letters=self.letters))
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         topics = TopicMaker(self.config).partitions()
         return [one for name in sorted(topics) if name.startswith(f"{self.prefix}-out.") for one in self.read(name)]
-
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        return list(self.read(self.target.dead_letters))
 
     def read(self, topic: str) -> Iterator[dict[str, Any]]:
         """The values of a topic, partition by partition."""

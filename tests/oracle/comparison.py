@@ -16,6 +16,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.oracle.values import answered, key_of, normal
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.in_tasks import InTasks
 
 Row = tuple[object, ...]
@@ -72,7 +73,7 @@ class Followed(Protocol):
     def rows(self, table: Table) -> list[Row]:
         """The rows that follow a table; none where it has not been written yet."""
 
-    def set_aside(self) -> list[tuple[str, str]]:
+    def set_aside(self) -> Sequence[tuple[str, str]]:
         """Topic and reason of every dead letter."""
 
 
@@ -82,6 +83,7 @@ class Downstream:
     def __init__(self, url: str) -> None:
         self.url = url
         self._engine = sa.create_engine(url)
+        self._letters = MemoryLetters()
 
     @property
     def kind(self) -> str:
@@ -90,7 +92,7 @@ class Downstream:
 
     def open(self, clock: Callable[[], float]) -> SweepingSink:
         """A sink that writes it."""
-        return SqlSink(self.url, clock=clock)
+        return SqlSink(self.url, clock=clock, letters=self._letters)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -113,13 +115,9 @@ class Downstream:
             found = connection.exec_driver_sql(f"SELECT * FROM {quoted}")
             return [row_of(table, {**values}, normal) for values in found.mappings()]
 
-    def set_aside(self) -> list[tuple[str, str]]:
+    def set_aside(self) -> Sequence[tuple[str, str]]:
         """Topic and reason of every dead letter."""
-        with self._engine.begin() as connection:
-            if not sa.inspect(connection).has_table("tailrace_dead_letters"):
-                return []
-            found = connection.exec_driver_sql("SELECT topic, reason FROM tailrace_dead_letters")
-            return [(topic, reason) for topic, reason in found]
+        return self._letters.told()
 
     def _name(self, connection: sa.Connection, table_id: UUID) -> str | None:
         if not sa.inspect(connection).has_table("tailrace_tables"):

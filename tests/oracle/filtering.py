@@ -5,7 +5,7 @@ The answers are filtered here, in Python, by the values that SELECT gave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
@@ -80,7 +80,7 @@ class FilteredStore:
     def rows(self, table: Table) -> list[Row]:
         return self.store.rows(table)
 
-    def set_aside(self) -> list[tuple[str, str]]:
+    def set_aside(self) -> Sequence[tuple[str, str]]:
         return self.store.set_aside()
 
 

@@ -44,7 +44,7 @@ def replay_log(recorded: Recorded, outside: Outside, database: Path) -> list[Dif
     ]
     _deliver(outside.open, placed, Random(recorded.seed))
     changes = list(_changes(once(outside.records()), tables))
-    told = [Difference(TOPIC, (letter["offset"],), letter["reason"]) for letter in outside.dead_letters()]
+    told = [Difference(TOPIC, (letter.record_id.offset,), letter.reason) for letter in outside.letters.all]
     if len(changes) != len(placed):
         told.append(Difference(TOPIC, (), f"{len(placed)} changes went in, {len(changes)} came out"))
     with closing(Downstream(f"sqlite:///{database}")) as merged:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.oracle.comparison import Row, row_of
 from tests.oracle.documents import stored
@@ -32,10 +31,8 @@ class DeltaTables:
         found = self._followed.table(table).to_pyarrow_table().to_pylist()
         return [row_of(table, by_column(table, row), stored) for row in found]
 
-    def set_aside(self) -> list[tuple[str, str]]:
-        found = self._followed.store.open(DEAD_LETTERS)
-        rows = [] if found is None else found.delta.to_pyarrow_table(columns=["topic", "reason"]).to_pylist()
-        return [(row["topic"], row["reason"]) for row in rows]
+    def set_aside(self) -> Sequence[tuple[str, str]]:
+        return self._followed.letters.told()
 
 
 class IcebergTables:
@@ -54,8 +51,8 @@ class IcebergTables:
         rows = [] if found is None else found.to_pylist()
         return [row_of(table, by_column(table, row), stored) for row in rows]
 
-    def set_aside(self) -> list[tuple[str, str]]:
-        return [(letter["topic"], letter["reason"]) for letter in self._followed.dead_letter_rows()]
+    def set_aside(self) -> Sequence[tuple[str, str]]:
+        return self._followed.letters.told()
 
 
 class SearchIndexes:
@@ -74,8 +71,8 @@ class SearchIndexes:
             return []
         return [row_of(table, by_column(table, row), stored) for row in self._searched.search(table)]
 
-    def set_aside(self) -> list[tuple[str, str]]:
-        return [(letter["topic"], letter["reason"]) for letter in self._searched.letters()]
+    def set_aside(self) -> Sequence[tuple[str, str]]:
+        return self._searched.letters.told()
 
 
 def by_column(table: Table, row: dict[str, object]) -> dict[str, object]:

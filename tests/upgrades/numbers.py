@@ -32,7 +32,7 @@ KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
     "tables of Tailrace's own in a SQL database": (("tailrace_spark.sinks.state_store.formats", "FORMAT"),),
     "tables of Tailrace's own in Cassandra": (("tailrace_spark.sinks.cassandra.own_tables", "FORMAT"),),
     "every table of a `delta` or `iceberg` sink": (("tailrace_spark.sinks.lake.store", "FORMAT"),),
-    "dead letters of `files`": (("tailrace_spark.batch.delivery", "LETTER_FORMAT"),),
+    "`.sink-letters`": (("tailrace_spark.batch.delivery", "LETTER_FORMAT"),),
     "a sink's progress": (
         ("tailrace_spark.batch.sink_progress", "FORMAT"),
         ("tailrace_spark.sinks.kafka.progress", "FORMAT"),

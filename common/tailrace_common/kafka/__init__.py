@@ -5,6 +5,7 @@ The importer of confluent_kafka for what both halves do; the agent's own topics 
 
 from __future__ import annotations
 
+from tailrace_common.kafka.appends import KafkaAppends
 from tailrace_common.kafka.end_offsets import PartitionEnds
 from tailrace_common.kafka.fetch import RecordFetcher
 from tailrace_common.kafka.outgoing import Outgoing, Sizes
@@ -27,6 +28,7 @@ __all__ = [
     "DEFAULT_TIMEOUT_SECONDS",
     "READING",
     "SUPPOSED",
+    "KafkaAppends",
     "KafkaProducer",
     "KafkaTransactions",
     "Outgoing",

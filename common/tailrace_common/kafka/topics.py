@@ -67,8 +67,14 @@ class TopicMaker:
                 ) from error
         return until_shown(topic, self.partitions, self._timeout)
 
-    def ensure_planned(self, plan: TopicPlan) -> int:
-        """As `ensure`, with as many copies as the plan says for the number of brokers."""
+    def ensure_planned(self, plan: TopicPlan, *, create: bool = True) -> int:
+        """As `ensure`, with as many copies as the plan says for the number of brokers. `create`: topics.create."""
+        if not create:
+            if not (partitions := self.partitions().get(plan.name)):
+                raise SettingsError(
+                    f"topic {plan.name} is missing, and topics.create is false: `tailrace topics plan` has it"
+                )
+            return partitions
         brokers = len(metadata_of(self._admin, self._timeout, self._errors, self._contact).brokers)
         return self.ensure(plan.name, plan.partitions, plan.settings(brokers), plan.replication(brokers))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -12,7 +11,6 @@ from typing import Final
 from tailrace_common.kafka import RecordFetcher
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
-from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.errors import ConflictError
 from tailrace_server.model.subscription import Subscription
@@ -20,8 +18,8 @@ from tailrace_server.worker.settings import stream_settings
 from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters
 from tailrace_spark.shaping import shape_of
-from tailrace_spark.sinks.protocol import DeadLetterSink
-from tailrace_spark.sinks.registry import SINKS, sink_of
+from tailrace_spark.sinks.letters import LetterReader, LetterTopic
+from tailrace_spark.sinks.registry import sink_of
 from tailrace_spark.source.decode import pieces
 
 MOST: Final = 200
@@ -29,29 +27,25 @@ MOST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """The first letters of a sink. `refusal` says why they cannot be read; `replayable` whether the page may replay."""
+    """The first letters of a sink. `replayable`: the page may replay them."""
 
     letters: tuple[DeadLetter, ...] = ()
     more: bool = False
     replayable: bool = True
-    refusal: str = ""
 
 
-class LetterBox:
-    """Opens sinks of subscriptions for their letters, in this process and for this moment."""
+class LetterBoxes:
+    """The letters of subscriptions; sinks are opened in this process, and for the moment of a replay."""
 
     def __init__(self, settings: Settings, subscriptions: Subscriptions) -> None:
         self._settings = settings
         self._subscriptions = subscriptions
 
     def read(self, subscription: Subscription) -> Letters:
-        """Raises ServiceError where the sink does not answer. From then on so many are shown as are there."""
+        """Raises ServiceError where Kafka does not answer. From then on so many are shown as are there."""
         counted = self._counted(subscription)
-        try:
-            with self._opened(subscription) as (_, sink):
-                letters = tuple(islice(all_letters(sink), MOST + 1))
-        except SettingsError as error:
-            return Letters(refusal=str(error), replayable=False)
+        with LetterReader(LetterTopic.of(self._settings, subscription.sink_name)) as box:
+            letters = tuple(islice(all_letters(box), MOST + 1))
         if len(letters) <= MOST:
             self._subscriptions.count_letters(subscription.id, counted, len(letters))
         return Letters(letters[:MOST], len(letters) > MOST, _replayable(subscription))
@@ -63,12 +57,15 @@ class LetterBox:
                 f"{subscription.reference}: letters of log tables are not replayed here; "
                 f"`tailrace subscriptions {subscription.reference} --letters --replay` does it"
             )
-        counted = self._counted(subscription)
+        counted, name = self._counted(subscription), subscription.sink_name
+        settings = stream_settings(self._settings, subscription, "unused")
         with (
-            self._opened(subscription) as (settings, sink),
+            LetterReader(LetterTopic.of(settings, name)) as box,
+            closing(sink_of(settings, name)) as sink,
             SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as schemas,
             RecordFetcher(settings.kafka.reveal()) as records,
         ):
+            sink.reach()
             decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
             shape = shape_of(settings.stream, sink)
             shaped = decoded if shape is None else lambda batch: shape.shaped(decoded(batch))
@@ -76,31 +73,13 @@ class LetterBox:
             def fetch(record_id: RecordId) -> bytes | None:
                 return records.value(*record_id.key)
 
-            done = sum(replay_letters(sink, shaped, fetch), ReplayCounts())
+            done = sum(replay_letters(box, sink, shaped, fetch), ReplayCounts())
         self._subscriptions.count_letters(subscription.id, counted, done.again + done.left)
         return done
 
     def _counted(self, subscription: Subscription) -> int:
         _, deliveries = self._subscriptions.deliveries([subscription.id])
         return deliveries[subscription.id].letters
-
-    @contextmanager
-    def _opened(self, subscription: Subscription) -> Iterator[tuple[Settings, DeadLetterSink]]:
-        name = subscription.sink_name
-        settings = stream_settings(self._settings, subscription, "unused")
-        sink = sink_of(settings, name)
-        try:
-            letters = sink.capabilities.dead_letters
-            if letters is None:
-                kind = subscription.sink.type
-                raise SettingsError(
-                    f"the letters of a sink of type {kind} cannot be read back; docs/sinks/{SINKS[kind].name}.md says "
-                    "where they are"
-                )
-            sink.reach()
-            yield settings, letters
-        finally:
-            sink.close()
 
 
 def _replayable(subscription: Subscription) -> bool:

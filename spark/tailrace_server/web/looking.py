@@ -15,7 +15,7 @@ from tailrace_server.web.access import form_of
 from tailrace_server.web.changes import Changes
 from tailrace_server.web.changing import operator
 from tailrace_server.web.hosts import HostSource
-from tailrace_server.web.letters import LetterBox
+from tailrace_server.web.letters import LetterBoxes
 from tailrace_server.web.reading import ONE
 from tailrace_server.web.rendering import Renderer, path_of, redirect
 from tailrace_server.web.site import Site
@@ -44,7 +44,7 @@ def _hosts(app: FastAPI, site: Site, renderer: Renderer) -> None:
 
 
 def _letters(app: FastAPI, site: Site, renderer: Renderer) -> None:
-    box = LetterBox(site.settings, site.subscriptions)
+    boxes = LetterBoxes(site.settings, site.subscriptions)
 
     @app.get(f"{ONE}/letters")
     def letters(request: Request, table: str, name: str, taken: int = -1, again: int = 0, left: int = 0) -> Response:
@@ -52,8 +52,8 @@ def _letters(app: FastAPI, site: Site, renderer: Renderer) -> None:
         answer = operations.details(f"{table}/{name}")
         problem, read = "", None
         try:
-            read = box.read(site.subscriptions.get(answer["id"]))
-        except ServiceError as error:
+            read = boxes.read(site.subscriptions.get(answer["id"]))
+        except (ServiceError, SettingsError) as error:
             problem = redact(str(error))
         counts = None if taken < 0 else (taken, again, left)
         values: dict[str, Any] = {"answer": answer, "read": read, "problem": problem, "counts": counts}
@@ -63,7 +63,7 @@ def _letters(app: FastAPI, site: Site, renderer: Renderer) -> None:
     def replay(request: Request, table: str, name: str, form: Form) -> Response:
         _, operations = operator(site, request, form)
         answer = operations.details(f"{table}/{name}")
-        counts = box.replay(site.subscriptions.get(answer["id"]))
+        counts = boxes.replay(site.subscriptions.get(answer["id"]))
         figures = f"taken={counts.taken}&again={counts.again}&left={counts.left}"
         return redirect(f"{path_of(answer['reference'])}/letters?{figures}")
 

@@ -44,6 +44,7 @@ from tailrace_spark.job.sharing import LONGEST_PAUSE_SECONDS, NEAR, Standing
 from tailrace_spark.job.snapshot_assembly import read_back_of
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.shaping import shape_of
+from tailrace_spark.sinks.letters import LetterTopic
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import SINKS, sink_of
 from tailrace_spark.snapshot.read_back import ReadBack
@@ -237,6 +238,7 @@ class StreamRun:
         section = settings.sink[name]
         with closing(sink_of(settings, name)) as sink:
             sink.reach()
+            LetterTopic.of(settings, name).prepare()
             spark = self._session()
             settings = self._fitting(settings, sink)
             self._begin(settings)

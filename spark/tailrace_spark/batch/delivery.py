@@ -19,12 +19,10 @@ __all__ = [
     "Summary",
     "Transaction",
     "first_of",
-    "require_letter_format",
 ]
 
 LETTER_FORMAT: Final = 1
-"""Of dead letters, and of what is kept to say that one was removed. Earlier versions wrote no number, and the same
-otherwise."""
+"""Of dead letters. Earlier versions wrote no number, and the same otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +54,12 @@ def first_of(record_id: RecordId, transaction: Transaction | None) -> RecordId:
 class DeadLetter:
     """One record that cannot be merged: where it is, why, and its bytes, where whoever sets it aside has them.
 
-    `change` is its JSON form (docs/change-json.md) where it could be decoded and the store is read by people: no reader
-    of ours needs it. `transaction` is the change's, where it has one.
+    `transaction` is the change's, where it has one.
     """
 
     record_id: RecordId
     reason: str
     message: bytes = field(default=b"", repr=False)
-    change: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
     transaction: Transaction | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -73,24 +69,17 @@ class DeadLetter:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], store: str = "") -> Self:
-        """That of a JSON object with the members of `to_json`, whatever else it has. `change` is not read back.
+        """That of a JSON object with the members of `to_json`, whatever else it has.
 
         `store` names the place that has it, for people. Raises SettingsError for one of a later format.
         """
-        require_letter_format(value, store)
+        require_format(f"a dead letter in {store}", value.get("format", FIRST), LETTER_FORMAT)
         return cls(RecordId.from_json(value), value["reason"], bytes.fromhex(value.get("message") or ""))
 
     def to_json(self) -> dict[str, object]:
-        """The record's place, `reason`, `message` as hexadecimal digits or null, `format`, and `change` where there is
-        one."""
+        """The record's place, `reason`, `message` as hexadecimal digits or null, and `format`."""
         message = self.message.hex() or None
-        value = {**self.record_id.to_json(), "reason": self.reason, "message": message, "format": LETTER_FORMAT}
-        return value if self.change is None else {**value, "change": self.change}
-
-
-def require_letter_format(value: Mapping[str, Any], store: str) -> None:
-    """Raises SettingsError where a dead letter's JSON object, or that of its removal, is of a later format."""
-    require_format(f"a dead letter in {store}", value.get("format", FIRST), LETTER_FORMAT)
+        return {**self.record_id.to_json(), "reason": self.reason, "message": message, "format": LETTER_FORMAT}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""`tailrace sink-letters`: what a sink set aside, and another try for it."""
+"""`tailrace sink-letters`: what a sink set aside, another try for it, and its end."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from typing import Annotated
 
@@ -18,16 +18,16 @@ from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import RecordId
-from tailrace_spark.job.replay import ReplayCounts, all_letters, replay_letters, replay_whole_updates
+from tailrace_spark.job.replay import ReplayCounts, all_letters, remove_letters, replay_letters, replay_whole_updates
 from tailrace_spark.shaping import shape_of
-from tailrace_spark.sinks.protocol import DeadLetterSink
+from tailrace_spark.sinks.letters import LetterReader, LetterTopic
 from tailrace_spark.sinks.registry import sink_of
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.lookup import StreamTable
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="List and replay a sink's dead letters.\n\nExample: tailrace sink-letters list local",
+    help="List, replay and remove a sink's dead letters.\n\nExample: tailrace sink-letters list local",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink's NAME in [sink.NAME].")]
@@ -37,7 +37,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink's NAME in [s
 def list_letters(name: Name, config: SettingsFile = None) -> None:
     """List a sink's dead letters: their places in Kafka and the reasons.
 
-    A table on a terminal, JSON lines when piped. A console sink stores none: it prints them.
+    A table on a terminal, JSON lines when piped.
 
     Example: tailrace sink-letters list local -c tailrace.toml
     """
@@ -48,9 +48,9 @@ def print_letters(name: str, settings: Settings) -> int:
     """List the letters of a sink of these settings; how many there are."""
     count = 0
 
-    def rows(sink: DeadLetterSink) -> Iterator[dict[str, object]]:
+    def rows(box: LetterReader) -> Iterator[dict[str, object]]:
         nonlocal count
-        for letter in all_letters(sink):
+        for letter in all_letters(box):
             count += 1
             yield {
                 "topic": letter.record_id.topic,
@@ -60,8 +60,8 @@ def print_letters(name: str, settings: Settings) -> int:
                 "reason": letter.reason,
             }
 
-    with _opened(name, settings) as sink:
-        print_rows(rows(sink), empty=f"the sink {name} has no dead letters")
+    with box_of(settings, name) as box:
+        print_rows(rows(box), empty=f"the sink {name} has no dead letters")
     return count
 
 
@@ -79,14 +79,26 @@ def replay(name: Name, config: SettingsFile = None) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def remove(name: Name, config: SettingsFile = None) -> None:
+    """Remove all dead letters of a sink: their records are written no more.
+
+    Example: tailrace sink-letters remove local -c tailrace.toml
+    """
+    with box_of(settings_of(config), name) as box:
+        say(f"{remove_letters(box)} removed")
+
+
 def replay_all(name: str, settings: Settings) -> ReplayCounts:
     """Write the letters of a sink of these settings again, and say what becomes of them."""
     done = ReplayCounts()
     with (
-        _opened(name, settings) as sink,
+        box_of(settings, name) as box,
+        closing(sink_of(settings, name)) as sink,
         SchemaReader(settings.kafka.reveal(), settings.topics.prefix, ordered=True) as schemas,
         RecordFetcher(settings.kafka.reveal()) as records,
     ):
+        sink.reach()
         decoded = partial(pieces, schemas=schemas, early=settings.stream.accept_early)
         shape = shape_of(settings.stream, sink)
         shaped = decoded if shape is None else lambda letters: shape.shaped(decoded(letters))
@@ -95,9 +107,9 @@ def replay_all(name: str, settings: Settings) -> ReplayCounts:
             return records.value(*record_id.key)
 
         parts = (
-            replay_letters(sink, shaped, fetch)
+            replay_letters(box, sink, shaped, fetch)
             if (updates := sink.capabilities.whole_updates) is None
-            else replay_whole_updates(sink, shaped, fetch, updates, _streams(settings))
+            else replay_whole_updates(box, sink, shaped, fetch, updates, _streams(settings))
         )
         for replayed_page in parts:
             done += replayed_page
@@ -121,17 +133,8 @@ def _left(done: ReplayCounts) -> str:
     return f", {done.left} left, which their topics have no longer" if done.left else ""
 
 
-@contextmanager
-def _opened(name: str, settings: Settings) -> Iterator[DeadLetterSink]:
-    section = settings.sink.get(name)
-    if section is None:
+def box_of(settings: Settings, name: str) -> LetterReader:
+    """The dead letters of a sink. Raises SettingsError where there is none of the name."""
+    if name not in settings.sink:
         raise SettingsError(f"there is no [sink.{name}]; set: {', '.join(settings.sink) or 'none'}")
-    with closing(sink_of(settings, name)) as sink:
-        dead_letters = sink.capabilities.dead_letters
-        if dead_letters is None:
-            raise SettingsError(
-                f"sink.{name}: of the type {section.type} no dead letters can be read back; where they are:"
-                f" docs/sinks/{section.type}.md"
-            )
-        sink.reach()
-        yield dead_letters
+    return LetterReader(LetterTopic.of(settings, name))

@@ -30,6 +30,7 @@ from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import Target
 from tailrace_spark.job.session import SparkOnce, spark_jars
 from tailrace_spark.job.stream import Stream
+from tailrace_spark.sinks.letters import LetterTopic
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import SINKS, setting_of, sink_of
 from tailrace_spark.snapshot.progress import State
@@ -84,6 +85,7 @@ def stream(
     with SparkOnce(settings.stream.spark.reveal()) as spark:
         target, about = _sink(settings, chosen, section)  # before Spark, which takes its time to start
         try:
+            LetterTopic.of(settings, chosen).prepare()
             placed = _with_local_checkpoint(settings, about)
             _follow(placed, target, about, spark, once=once)
         finally:

@@ -1,4 +1,8 @@
-"""Replay: dead letters of a sink are written into it again."""
+"""Replay: dead letters of a sink are written into it again, and removed where it has not put them again.
+
+A replay that dies in between writes them once more. Merging them again changes nothing; in a log both copies of a
+change have one place.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
-from tailrace_spark.sinks.protocol import DeadLetterSink, UpdateSink
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
+from tailrace_spark.sinks.letters import LetterBox
+from tailrace_spark.sinks.protocol import Sink, UpdateSink
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.lookup import StreamTable
 
@@ -42,14 +47,20 @@ class ReplayCounts:
         return ReplayCounts(self.taken + other.taken, self.again + other.again, self.left + other.left)
 
 
-def all_letters(sink: DeadLetterSink) -> Iterator[DeadLetter]:
+def all_letters(box: LetterBox) -> Iterator[DeadLetter]:
     """Every letter, by topic, partition and offset."""
-    for letters in _letter_batches(sink):
+    for letters in _letter_batches(box):
         yield from letters
 
 
+def remove_letters(box: LetterBox) -> int:
+    """Remove all that are there by now, whatever becomes of their records; how many."""
+    return sum(box.remove(letters) for letters in _letter_batches(box))
+
+
 def replay_letters(
-    sink: DeadLetterSink,
+    box: LetterBox,
+    sink: Sink,
     pieces_of: Callable[[Any], Iterable[Piece]],
     fetch: Fetch,
     per_batch: int = LETTERS_PER_BATCH,
@@ -59,15 +70,24 @@ def replay_letters(
     `pieces_of` makes pieces of records, a pyarrow Table (`source.decode`). `fetch` reads the bytes of one that
     was set aside without. A stream may write meanwhile.
     """
-    for letters in _letter_batches(sink, per_batch):
+    for letters in _letter_batches(box, per_batch):
         readable = [letter for letter in _with_bytes(letters, fetch) if letter.message]
-        summary = sink.replay(readable, pieces_of(records_of(readable))) if readable else Summary()
-        again = summary.dead_letters
-        yield ReplayCounts(taken=len(readable) - again, again=again, left=len(letters) - len(readable))
+        written = _written_again(box, sink, readable, pieces_of(records_of(readable)))
+        yield ReplayCounts(taken=written, again=len(readable) - written, left=len(letters) - len(readable))
+
+
+def _written_again(box: LetterBox, sink: Sink, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> int:
+    """How many of the letters the sink has taken in."""
+    if not letters:
+        return 0
+    again = sink.capabilities.again
+    (sink.write if again is None else again.write_again)(pieces)
+    return box.remove(letters)
 
 
 def replay_whole_updates(
-    sink: DeadLetterSink,
+    box: LetterBox,
+    sink: Sink,
     pieces_of: Callable[[Any], Iterable[Piece]],
     fetch: Fetch,
     updates: UpdateSink,
@@ -80,7 +100,7 @@ def replay_whole_updates(
     those that are missing.
     """
     open_updates: dict[object, _Update] = {}
-    for batch in _letter_batches(sink, per_batch):
+    for batch in _letter_batches(box, per_batch):
         letters = _with_bytes(batch, fetch)
         by_record = {letter.record_id.key: letter for letter in letters if letter.message}
         done: list[DeadLetter] = []
@@ -99,8 +119,8 @@ def replay_whole_updates(
                     done += update.letters
                     changes += open_updates.pop(name).parts.in_order()
         replay_pieces = [with_streams(Piece(tuple(changes)), table, updates.write_times), Piece((), tuple(refused))]
-        again = sink.replay(done, replay_pieces).dead_letters if done else 0
-        yield ReplayCounts(taken=len(done) - again, again=again, left=len(batch) - len(by_record))
+        written = _written_again(box, sink, done, replay_pieces)
+        yield ReplayCounts(taken=written, again=len(done) - written, left=len(batch) - len(by_record))
     if open_updates:
         yield ReplayCounts(again=sum(len(update.letters) for update in open_updates.values()))
 
@@ -125,9 +145,9 @@ def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]
     return [letter if letter.message else replace(letter, message=fetch(letter.record_id) or b"") for letter in letters]
 
 
-def _letter_batches(sink: DeadLetterSink, per_batch: int = LETTERS_PER_BATCH) -> Iterator[Sequence[DeadLetter]]:
+def _letter_batches(box: LetterBox, per_batch: int = LETTERS_PER_BATCH) -> Iterator[Sequence[DeadLetter]]:
     last_record = None
-    while letters := sink.dead_letters(last_record, per_batch):
+    while letters := box.list(last_record, per_batch):
         yield letters
         last_record = letters[-1].record_id
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.batch.task_batch import ForDriverError, PartitionResult, TaskBatch
 from tailrace_spark.merge.row_filter import RowFilters
@@ -49,7 +49,7 @@ class Capabilities:
 
     claimed: ClaimedSink | None = None
     sweeping: SweepingSink | None = None
-    dead_letters: DeadLetterSink | None = None
+    again: AgainSink | None = None
     progress: ProgressSink | None = None
     announcements: AnnouncedSink | None = None
     watermarks: WatermarkedSink | None = None
@@ -103,20 +103,12 @@ class SweepingSink(Sink, Protocol):
     def sweep(self) -> int: ...
 
 
-class DeadLetterSink(Sink, Protocol):
-    """A sink that keeps its dead letters where they can be read and written again.
+class AgainSink(Sink, Protocol):
+    """A sink that leaves out by its place what it has written: a dead letter's change has to get through."""
 
-    Both raise ServiceError as `write` does.
-    """
-
-    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """At most `limit` of those behind `after`, by topic, partition and offset; None: from the first one on."""
-
-    def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """Remove these letters and take in the pieces made of them, together or not at all.
-
-        What is set aside again is a dead letter again.
-        """
+    def write_again(self, pieces: Iterable[Piece]) -> Summary:
+        """As `write`, beside a stream that may write. Changes have their own places and write times, and no images: the
+        rows before and after are those of another time."""
 
 
 class ProgressSink(Sink, Protocol):

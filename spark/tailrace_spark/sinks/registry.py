@@ -16,6 +16,7 @@ from tailrace_spark.sinks.files.sink_type import FILES
 from tailrace_spark.sinks.http.sink_type import HTTP
 from tailrace_spark.sinks.iceberg.sink_type import ICEBERG
 from tailrace_spark.sinks.kafka.sink_type import KAFKA
+from tailrace_spark.sinks.letters import LOGGED, Letters, LetterTopic
 from tailrace_spark.sinks.opensearch.sink_type import OPENSEARCH
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.rabbitmq.sink_type import RABBITMQ
@@ -37,11 +38,12 @@ def open_sink(
     prefix: str,
     ring_delay: float = 0.0,
     kafka: Mapping[str, Scalar] = _NO_KAFKA,
+    letters: Letters = LOGGED,
 ) -> ReachableSink:
     """The sink of [sink.NAME], for topics of a prefix; it connects when it is first used.
 
     `ring_delay`: [generations] ring_delay_seconds, within which all hosts know of what one of them does. `kafka`: the
-    stream's own Kafka, for sinks that write to it too.
+    stream's own Kafka, for sinks that write to it too. `letters`: where its dead letters go.
     Raises SettingsError, also where a package that this type of sink needs is not installed.
     """
     kind = SINKS[settings.type]
@@ -50,13 +52,13 @@ def open_sink(
         raise SettingsError(
             f'sink.{name}: type = "{kind.name}" needs {", ".join(missing)}, not installed: {kind.install}'
         )
-    return kind.open(name, settings, Surroundings(prefix, ring_delay, kafka))
+    return kind.open(name, settings, Surroundings(prefix, ring_delay, kafka, letters))
 
 
 def sink_of(settings: Settings, name: str) -> ReachableSink:
     """The sink of [sink.NAME] of these settings, with all that it has to know of them. Raises as `open_sink` does."""
-    delay = settings.generations.ring_delay_seconds
-    return open_sink(name, settings.sink[name], settings.topics.prefix, delay, settings.kafka.reveal())
+    delay, letters = settings.generations.ring_delay_seconds, LetterTopic.of(settings, name)
+    return open_sink(name, settings.sink[name], settings.topics.prefix, delay, settings.kafka.reveal(), letters)
 
 
 def setting_of(name: str, settings: SinkSettings) -> str:

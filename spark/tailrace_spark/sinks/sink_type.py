@@ -10,6 +10,7 @@ from typing import Any
 
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.sections.sink import SinkSettings
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import ReachableSink
 
 
@@ -25,12 +26,14 @@ class Kind(Enum):
 class Surroundings:
     """What a sink may need to know besides its own settings.
 
-    The topics' prefix, the ring delay in seconds, the stream's own Kafka by librdkafka's names, with its passwords.
+    The topics' prefix, the ring delay in seconds, the stream's own Kafka by librdkafka's names, with its passwords, and
+    where its dead letters go.
     """
 
     prefix: str
     ring_delay: float = 0.0
     kafka: Mapping[str, Scalar] = field(default_factory=dict, repr=False)
+    letters: Letters = LOGGED
 
 
 Opener = Callable[[str, Any, Surroundings], ReachableSink]

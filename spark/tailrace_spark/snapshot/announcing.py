@@ -66,13 +66,7 @@ class Announcer:
 
     def _ensured(self, plan: TopicPlan) -> int:
         """How many partitions a topic has, which is made where it is missing."""
-        if self._settings.topics.create:
-            return self._topics.ensure_planned(plan)
-        if not (partitions := self._topics.partitions().get(plan.name)):
-            raise SettingsError(
-                f"topic {plan.name} is missing, and topics.create is false: `tailrace topics plan` has it"
-            )
-        return partitions
+        return self._topics.ensure_planned(plan, create=self._settings.topics.create)
 
     def _require_selected(self, table: Table) -> None:
         tables, name = self._settings.tables, str(table)

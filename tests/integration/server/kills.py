@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.integration.feed import Feed
 from tests.integration.items import Source, is_through, rows
+from tests.integration.letters import letters_in
 from tests.integration.server import dying_server
 from tests.integration.server.dying_server import Step
 from tests.integration.server.servers import ServerProcess, Site
@@ -42,7 +43,7 @@ def finish(site: Site, server: ServerProcess, feed: Feed, source: Source, stores
     for database in stores.values():
         server.until(lambda database=database: is_through(database), SECONDS)  # type: ignore[misc]  # mypy cannot infer it
         assert rows(database) == source.rows()
-        assert database.select("SELECT * FROM tailrace_dead_letters") == []
     server.until(lambda: {row["state"] for row in site.states().values()} == {"active"}, SECONDS)
     assert server.stop() == 0, server.words()
     assert site.owners() == {None}
+    assert letters_in(site.kafka, site.prefix) == []

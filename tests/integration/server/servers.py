@@ -56,6 +56,7 @@ class Site:
     ) -> None:
         """`sections` are more ones of the settings, `server` more of [server]."""
         self.directory = directory
+        self.kafka, self.prefix = kafka, prefix
         self.config = directory / "tailrace.toml"
         port = "" if "port" in server else f"port = {free_port('127.0.0.1')}\n"
         server = {"snapshot": "never", "lease_seconds": LEASE_SECONDS, **server}  # most have no Cassandra

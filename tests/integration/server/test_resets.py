@@ -28,7 +28,7 @@ Seen = Sequence[tuple[str, int]]
 def test_what_a_reset_reads_is_written(tmp_path: Path, kafka: LocalKafka, prefix: str, feed: Feed) -> None:
     """From earliest, and after a topic was made again: each change once for each reading."""
     site, events, log = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}"), Topics(kafka), Log(PLAIN)
-    out = {"topic": f"{events.prefix}-out.{{table}}", "dead_letters": events.target.dead_letters}
+    out = {"topic": f"{events.prefix}-out.{{table}}"}
     sinks: Mapping[str, Mapping[str, object]] = {
         "events": {"type": "kafka", "kafka": events.config, **out},
         "lake": {"type": "delta", "path": str(tmp_path / "lake")},

@@ -16,6 +16,7 @@ from tailrace_spark.job.sharing import NEAR
 from tests import postgres
 from tests.integration.feed import Feed
 from tests.integration.items import IDS, ITEMS, LAST, LOG, Load, Row, Source, rows
+from tests.integration.letters import letters_in
 from tests.integration.server.servers import ServerProcess, Site
 from tests.integration.targets import POSTGRESQL, TARGETS, Target
 from tests.integration.ways import Ground
@@ -147,3 +148,4 @@ def test_members_of_all_kinds_of_sinks_write_together(
         assert worker.stop() == 0, worker.words()
     for target in targets.values():
         target.require(len(published))
+    assert letters_in(kafka, prefix) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace_server.operations.asking import Asked
+from tests.integration.letters import letters_in
 from tests.integration.server.snapshots import SECONDS, places_of, published, site_of, tables, until
 from tests.integration.snapshot.following import KEYS, ROWS, Place, Writes
 from tests.integration.topics import Topics
@@ -24,7 +25,7 @@ def test_another_worker_goes_on_at_the_range(place: Place, tmp_path: Path) -> No
     site.subscribe("warehouse", name, store.url)
     events = Topics(place.kafka)
     out = f"{events.prefix}-out.{{table}}"
-    kafka = {"type": "kafka", "topic": out, "dead_letters": events.target.dead_letters, "kafka": events.config}
+    kafka = {"type": "kafka", "topic": out, "kafka": events.config}
     target = site.declare("events", kafka)
     with site.operations() as operations:
         operations.subscribe(Asked(table=name, name="events", target=target))
@@ -57,7 +58,7 @@ def test_another_worker_goes_on_at_the_range(place: Place, tmp_path: Path) -> No
     assert len(places_of(records)) == len(records)  # each change, and each row, once
     assert places_of(log) == published(place, "taken")
     assert len(records) - len(log) >= KEYS * ROWS * 0.5
-    assert list(events.dead_letters()) == []
+    assert letters_in(place.kafka, place.prefix) == []
     store.close()
 
 

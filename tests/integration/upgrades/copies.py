@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,9 +23,6 @@ class Copy:
 
     def rows(self, table: str = "shop_t", columns: str = "k, a, b") -> list[Row]:
         return sorted(self._select(f"SELECT {columns} FROM {table}")) if table in self._database.names() else []
-
-    def dead_letters(self) -> Iterable[Row]:
-        return self._select("SELECT * FROM tailrace_dead_letters")
 
     def has_formats(self) -> bool:
         """Whether a version that notes them has opened it."""

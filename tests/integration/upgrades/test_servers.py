@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from tailrace.local import LocalKafka
 from tests.integration.feed import Feed
+from tests.integration.letters import letters_in
 from tests.integration.server.servers import Site
 from tests.integration.upgrades.commands import subscribe
 from tests.unit.spark.cassandra import Log
@@ -59,5 +60,5 @@ def test_a_new_server_takes_over_what_an_old_one_ran(
         new.until(lambda: shows(3))
         assert new.stop() == 0, new.words()
     assert site.states()["copy"]["state"] == "active"
-    assert database.select("SELECT * FROM tailrace_dead_letters") == []
+    assert letters_in(kafka, prefix) == []
     database.engine.dispose()

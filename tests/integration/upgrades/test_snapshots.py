@@ -16,6 +16,7 @@ from tailrace_server.meta.tables import subscribe as subscriptions
 from tailrace_spark.snapshot.announcing import Announcer
 from tailrace_spark.snapshot.intervals import without
 from tailrace_spark.snapshot.progress import State, TableSnapshot, snapshots_from_json
+from tests.integration.letters import letters_in
 from tests.integration.processes import CommandProcess
 from tests.integration.server.servers import Site
 from tests.integration.server.snapshots import places_of, published
@@ -132,14 +133,14 @@ def test_a_new_server_goes_on_with_the_snapshots_of_an_old_one(
     assert len(places_of(records)) == len(records)  # each change, and each row, once
     assert places_of(log) == published(place, table)
     assert {record["topic"].partition("@")[2] for record in records} == {"", noted["events"].id}
-    assert [*store.set_aside(), *events.dead_letters()] == []
+    assert letters_in(place.kafka, place.prefix) == []
     store.close()
 
 
 def site_of(place: Place, directory: Path, url: str, events: Topics) -> Site:
     """For the place's cluster; [sink.events] writes into Kafka."""
     shared = place.sections("unused")
-    sink = {"type": "kafka", "topic": f"{events.prefix}-out.{{table}}", "dead_letters": events.target.dead_letters}
+    sink = {"type": "kafka", "topic": f"{events.prefix}-out.{{table}}"}
     sections: dict[str, Mapping[str, object]] = {
         "cluster": shared["cluster"],
         "tables": shared["tables"],

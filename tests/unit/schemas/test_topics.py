@@ -20,7 +20,6 @@ from tailrace_schemas.topics import (
     host_partition,
     internal_plan,
     internal_topic,
-    keyspace_of_topic,
     table_of_topic,
     table_plan,
     table_topic,
@@ -57,7 +56,6 @@ NAMES = [
 def test_names_of_tables(keyspace: str, table: str, topic: str) -> None:
     assert table_topic("p", keyspace, table, ID) == topic
     assert table_of_topic("p", topic) == (keyspace, table)
-    assert keyspace_of_topic("p", topic) == keyspace
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8) | st.from_regex(
@@ -99,30 +97,28 @@ def test_a_name_too_long_is_cut_and_told_apart() -> None:
     assert len(one) == len(other) == MAX_NAME
     assert one != other
     assert table_of_topic("p", one) is None
-    assert keyspace_of_topic("p", table_topic("p", "K" * 48, "t" * 222, ID)) == "K" * 48
     fits = MAX_NAME - len("p..") - 1
     assert table_topic("p", "k", "t" * fits, ID) == f"p.k.{'t' * fits}"
 
 
 @pytest.mark.parametrize(
-    ("topic", "keyspace"),
+    "topic",
     [
-        ("p", None),
-        ("p.", None),
-        ("q.ks.t", None),
-        ("p.offsets", None),
-        ("p.schema-history", None),
-        ("p.ks.", "ks"),
-        ("p..t", None),
-        ("p.a.b.c", None),
-        ("px.ks.t", None),
-        ("p.a-b.c", None),
-        ("p.a-zz-.c", None),
+        "p",
+        "p.",
+        "q.ks.t",
+        "p.offsets",
+        "p.schema-history",
+        "p.ks.",
+        "p..t",
+        "p.a.b.c",
+        "px.ks.t",
+        "p.a-b.c",
+        "p.a-zz-.c",
     ],
 )
-def test_topics_that_are_no_tables(topic: str, keyspace: str | None) -> None:
+def test_topics_that_are_no_tables(topic: str) -> None:
     assert table_of_topic("p", topic) is None
-    assert keyspace_of_topic("p", topic) == keyspace
 
 
 @pytest.mark.parametrize("prefix", ["", ".", ".a", "a b", "a/b", "ä", "a" * 101])
@@ -140,6 +136,7 @@ PLANS = [
     (Internal.GENERATIONS, "shop.generations", 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}),
     (Internal.DEAD_LETTER, "shop.dead-letter", 3, {"cleanup.policy": "delete", "max.message.bytes": "16777216"}),
     (Internal.SNAPSHOTS, "shop.snapshots", 1, {"cleanup.policy": "compact", "segment.ms": "600000"}),
+    (Internal.SINK_LETTERS, "shop.sink-letters", 1, {"cleanup.policy": "compact", "segment.ms": "600000"}),
 ]
 
 

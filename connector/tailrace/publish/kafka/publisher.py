@@ -10,7 +10,6 @@ from typing import Final, Literal
 from tailrace.history.events import fitting_event
 from tailrace.history.records import HistoryRecord, history_values, read_history
 from tailrace.publish.evidence import Header, Owner
-from tailrace.publish.kafka.appends import KafkaAppends
 from tailrace.publish.kafka.spans import Spans
 from tailrace.publish.offsets import (
     OffsetsError,
@@ -27,6 +26,7 @@ from tailrace.publish.record import Record
 from tailrace.state.parked import LotKey, Parked
 from tailrace.state.resume import Resume
 from tailrace_common.kafka import PartitionReader, TopicStates, read_to_end
+from tailrace_common.kafka.appends import KafkaAppends
 from tailrace_common.kafka.client import LOG, Clock, Config
 from tailrace_common.kafka.outgoing import Sizes, WithHeaders
 from tailrace_common.kafka.pace import Pace

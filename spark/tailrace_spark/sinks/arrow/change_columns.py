@@ -5,7 +5,7 @@ It is all that is computed for each change of a history, so it is compiled; `cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tailrace_schemas.avro.convert import Convert, renaming
@@ -256,13 +256,10 @@ def _octets(change: Change, key: bytes) -> int:
 class Ends:
     """Up to where a table has each partition of Kafka, and how far what is new moves that."""
 
-    def __init__(self, stored: Callable[[str, int], int], later: Callable[[str, int], Collection[int]]) -> None:
-        """`stored` tells the first offset of a topic's partition that is not there yet, `later` those behind it that
-        are."""
+    def __init__(self, stored: Callable[[str, int], int]) -> None:
+        """`stored` tells the first offset of a topic's partition that is not there yet."""
         self._stored = stored
-        self._later = later
         self._known: dict[tuple[str, int], int] = {}
-        self._besides: dict[tuple[str, int], Collection[int]] = {}
         self.moved: dict[tuple[str, int], int] = {}
 
     def new(self, record_id: RecordId) -> bool:
@@ -271,12 +268,7 @@ class Ends:
         end = self._known.get(partition)
         if end is None:
             end = self._known[partition] = self._stored(record_id.topic, record_id.partition)
-            besides = self._later(record_id.topic, record_id.partition)
-            if besides:
-                self._besides[partition] = besides
-        if record_id.offset < end:
-            return False
-        return not self._besides or record_id.offset not in self._besides.get(partition, ())
+        return record_id.offset >= end
 
     def move(self, record_id: RecordId) -> None:
         """Note that a record goes in."""

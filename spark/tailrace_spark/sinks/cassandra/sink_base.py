@@ -1,4 +1,4 @@
-"""What both sinks in a Cassandra cluster do alike: pieces, letters written again, what each definition needs."""
+"""What both sinks in a Cassandra cluster do alike: pieces, and what each definition needs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from uuid import UUID
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
-from tailrace_spark.batch.dead_letters import accepted
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.cassandra.cluster import RefusedError
-from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.store import Store
-from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener, Put
-from tailrace_spark.sinks.changelog.log_task import letters_of
+from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener
+from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
@@ -41,11 +39,9 @@ log = logging.getLogger("tailrace_spark")
 class Targets(Generic[_Target]):
     """What writes the changes of each definition, made when it is first asked for."""
 
-    def __init__(self, make: Callable[[Table], _Target], letters: str, clock: Callable[[], float]) -> None:
-        """`make` raises what is its table's (table_faults) where there can be none; `letters` is where its changes go
-        then."""
+    def __init__(self, make: Callable[[Table], _Target], clock: Callable[[], float]) -> None:
+        """`make` raises what is its table's (table_faults) where there can be none; its changes are set aside then."""
         self._make = make
-        self._letters = letters
         self._clock = clock
         self._known: dict[int, tuple[Table, _Target | UnsupportedError, float]] = {}
 
@@ -61,7 +57,7 @@ class Targets(Generic[_Target]):
                     raise
                 target = error if isinstance(error, UnsupportedError) else UnsupportedError(reason_of(error))
                 look_again = self._clock() + UNSUPPORTED_SECONDS
-                log.error("%s: its changes go to %s, other tables go on: %s", table, self._letters, target)
+                log.error("%s: its changes go to the dead letters, other tables go on: %s", table, target)
             entry = self._known[id(table)] = table, target, look_again
         if isinstance(entry[1], UnsupportedError):
             raise entry[1]
@@ -111,7 +107,7 @@ class CassandraSink(ABC):
 
     _targets: Targets[Any]
 
-    def __init__(self, store: Store, letters: CassandraDeadLetters, opener: Opener | None = None) -> None:
+    def __init__(self, store: Store, letters: Letters, opener: Opener | None = None) -> None:
         """With an `opener` tasks write too."""
         self._cluster = store
         self._letters = letters
@@ -120,53 +116,25 @@ class CassandraSink(ABC):
         self._ids: dict[TargetName, UUID] = {}
 
     def reach(self) -> None:
-        """Connect, and write nothing.
-
-        Raises ServiceError where the cluster does not answer or refuses, SettingsError for dead letters of a later
-        version.
-        """
+        """Connect, and write nothing. Raises ServiceError where the cluster does not answer or refuses."""
         self._cluster.connect()
-        self._letters.reach()
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(dead_letters=self, tasks=None if self._opener is None else self)
+        return Capabilities(tasks=None if self._opener is None else self)
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
         SettingsError where a table there is the source's own."""
-        return self.into(pieces, self._letters.put)
-
-    def into(self, pieces: Iterable[Piece], put: Put) -> Summary:
-        """As `write`; the dead letters of each piece go to `put` once it is written."""
         summary = Summary()
         try:
             for piece in pieces:
                 letters = list(piece.dead_letters)
                 summary += self._piece(piece, letters)
-                put(letters)
+                self._letters.put(letters)
         except BaseException:
             self._forget()
-            self._letters.forget()
             raise
-        return summary
-
-    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        return self._letters.list(after, limit)
-
-    def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As DeadLetterSink says: the changes first, then the letters go.
-
-        After a crash between the two they are written again, and leave what they left.
-        """
-        set_aside: list[DeadLetter] = []
-
-        def put(letters: Sequence[DeadLetter]) -> None:
-            self._letters.put(letters)
-            set_aside.extend(letters)
-
-        summary = self.into(pieces, put)
-        self._letters.remove(accepted(letters, set_aside))
         return summary
 
     def close(self) -> None:
@@ -189,9 +157,8 @@ class CassandraSink(ABC):
         return CassandraTask(self._opener, self._targets.refused(), self._definitions())
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says: the dead letters that tasks brought are put into their table."""
+        """As TaskSink says: tasks have written all."""
         del batch
-        self._letters.put(letters_of(results))
         return sum((result.summary for result in results), Summary())
 
     def begin(self, task: CassandraTask) -> None:

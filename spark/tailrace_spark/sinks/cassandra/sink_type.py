@@ -13,7 +13,7 @@ def _open(name: str, settings: CassandraSinkSettings, around: Surroundings) -> R
     from tailrace_spark.sinks.cassandra.cluster import CassandraStore
     from tailrace_spark.sinks.cassandra.tables import TablesOpener
 
-    opener = TablesOpener(name, around.prefix, settings)
+    opener = TablesOpener(name, settings, around.letters)
     return opener.sink(CassandraStore(settings, f"sink.{name}"), opener)
 
 

@@ -16,12 +16,12 @@ from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.sinks.cassandra.cluster import KeyColumn, RefusedError
 from tailrace_spark.sinks.cassandra.cql import Mutation, Writes, check_writable, target_type
-from tailrace_spark.sinks.cassandra.dead_letters import DEAD_LETTERS, CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings, keyspace_name
 from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, Targets, taken
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of
 
 log = logging.getLogger("tailrace_spark")
@@ -54,22 +54,22 @@ class CassandraTablesSink(CassandraSink):
 
     Each change is one mutation there, with the times of its cells. So a batch that comes again, whole or in part, and
     changes in any order, leave what they would have left once and in order. What CQL cannot say
-    (docs/sinks/cassandra.md) or the cluster refuses goes to `tailrace_dead_letters` in the same keyspace.
+    (docs/sinks/cassandra.md) or the cluster refuses goes to the dead letters.
     """
 
     def __init__(
-        self, store: TableStore, prefix: str, *, keyspace: str = "{keyspace}", lists: bool = False,
-        largest: int = 16 << 20, clock: Callable[[], float] = time.time, opener: TablesOpener | None = None,
+        self, store: TableStore, *, keyspace: str = "{keyspace}", lists: bool = False, largest: int = 16 << 20,
+        clock: Callable[[], float] = time.time, opener: TablesOpener | None = None, letters: Letters = LOGGED,
     ) -> None:  # fmt: skip
-        """`prefix` is the topics'. `lists`: lists that are not frozen are maps there. `largest`: bytes of a change
+        """`lists`: lists that are not frozen are maps there. `largest`: bytes of a change
         that the cluster takes. `clock`: seconds since 1970. With an `opener` tasks write too."""
-        super().__init__(store, CassandraDeadLetters(store, prefix, self._keyspace_of), opener)
+        super().__init__(store, letters, opener)
         self._store = store
         self._keyspace = keyspace
         self._lists = lists
         self._largest = largest
         self._clock = clock
-        self._targets = Targets(self._ready, DEAD_LETTERS, clock)
+        self._targets = Targets(self._ready, clock)
 
     def _piece(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
         now = int(self._clock())
@@ -165,11 +165,11 @@ class CassandraTablesSink(CassandraSink):
 
 @dataclass(frozen=True, slots=True)
 class TablesOpener:
-    """Makes the sink of a worker process. `name` is the sink's, `prefix` the topics'."""
+    """Makes the sink of a worker process. `name` is the sink's."""
 
     name: str
-    prefix: str
     settings: CassandraSinkSettings = field(repr=False)
+    letters: Letters = LOGGED
 
     def open(self) -> CassandraTablesSink:
         """As Opener says."""
@@ -179,11 +179,11 @@ class TablesOpener:
         """One by these settings; with an `opener` the driver's."""
         return CassandraTablesSink(
             store,
-            self.prefix,
             keyspace=self.settings.keyspace,
             lists=self.settings.lists == "map",
             largest=self.settings.largest_mutation_kibibytes << 10,
             opener=opener,
+            letters=self.letters,
         )
 
 

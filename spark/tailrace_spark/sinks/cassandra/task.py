@@ -1,26 +1,22 @@
 """The half of a sink in a Cassandra cluster that writes in tasks: by each worker process's own connection, without DDL.
 
 Writes have the source's own write times, so attempts beside each other, late ones and any order leave the same rows.
-What has no such time is the driver's alone: tables and types, dead letters, watermarks. A table that was dropped and
+What has no such time is the driver's alone: tables and types, watermarks. A table that was dropped and
 made again there is another one, which late attempts must not write: tasks look before each piece.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.batch.delivery import Delivered, Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore
-from tailrace_spark.sinks.changelog.log_task import TaskLetters
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.worker_cache import WorkerCache
-
-Put = Callable[[Sequence[DeadLetter]], None]
-"""Takes the dead letters of a piece that is written."""
 
 
 class WorkerStore(CassandraStore):
@@ -38,7 +34,7 @@ class WorkerSink(Protocol):
 
     def begin(self, task: CassandraTask) -> None: ...
 
-    def into(self, pieces: Iterable[Piece], put: Put) -> Summary: ...
+    def write(self, pieces: Iterable[Piece]) -> Summary: ...
 
     def close(self) -> None: ...
 
@@ -51,7 +47,7 @@ class Opener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CassandraTask:
-    """Writes a Kafka partition's records; its result's `detail` are its dead letters.
+    """Writes a Kafka partition's records.
 
     `refused`: why the cluster does not get what some definitions need, by `digest_of` these. `definitions`: what the
     sink knows of each table, as JSON, with the offset in `.schemas` that it is of; compiled classes cannot be pickled.
@@ -63,13 +59,9 @@ class CassandraTask:
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says; where it raises, some of the records may be written."""
-        set_aside: list[DeadLetter] = []
         with _SINKS.borrowed(self.opener) as sink:
             sink.begin(self)
-            summary = sink.into(_looked_at(sink, pieces), set_aside.extend)
-        letters = TaskLetters()
-        letters.put(set_aside)
-        return PartitionResult(partition, summary, letters.letters)
+            return PartitionResult(partition, sink.write(_looked_at(sink, pieces)))
 
 
 def _looked_at(sink: WorkerSink, pieces: Iterable[Piece]) -> Iterator[Piece]:

@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, Protocol, TypeVar
 
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import DeadLetter, Piece
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Outlet
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink, Imaging, Outlet
+from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.without_truncations import without_truncations
 from tailrace_spark.sinks.worker_cache import WorkerCache
-
-LARGEST_LETTERS: Final = 8 << 20
-"""Bytes of a partition's dead letters, as JSON, that a task brings to the driver."""
-
-
-class Letters(Protocol):
-    """What keeps dead letters: a file, or what brings them to the driver."""
-
-    def put(self, letters: Sequence[DeadLetter]) -> None: ...
-
-
-class TaskLetters:
-    """Dead letters that a task's driver puts into their file."""
-
-    def __init__(self, largest: int = LARGEST_LETTERS) -> None:
-        self._largest = largest
-        self.letters: tuple[DeadLetter, ...] = ()
-
-    def put(self, letters: Sequence[DeadLetter]) -> None:
-        """Keep them for the driver. Raises DriverOnlyError where they are too many to bring."""
-        size = sum(len(json.dumps(letter.to_json())) for letter in letters)
-        if size > self._largest:
-            raise DriverOnlyError(f"{len(letters)} dead letters of one partition have {size} bytes")
-        self.letters = tuple(letters)
 
 
 class PartitionOutlet(Outlet, Protocol):
     """A worker process's connections to where a change log goes."""
 
-    def begin_partition(self, batch: TaskBatch, partition: KafkaPartition, letters: TaskLetters) -> Batch:
-        """One Kafka partition's part of a batch; what it sets aside goes to `letters` when it commits."""
+    def begin_partition(self, batch: TaskBatch) -> Batch:
+        """One Kafka partition's part of a batch."""
 
 
 class PartitionImaging(Protocol):
@@ -83,7 +58,7 @@ PartitionOpener = Opener[PartitionOutlet]
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """Writes a Kafka partition's records to where a change log goes; its result's `detail` are its dead letters.
+    """Writes a Kafka partition's records to where a change log goes.
 
     A truncation is the driver's: it is of all keys, and tasks beside each other have no order.
     """
@@ -94,17 +69,10 @@ class LogTask:
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says."""
-        letters = TaskLetters()
         pieces = without_truncations(pieces)
         imaged = pieces if self.imaging is None else self.imaging.imaged(partition, pieces)
         with _OUTLETS.borrowed(self.opener) as opened:
-            summary = opened.sink.into(opened.outlet.begin_partition(self.batch, partition, letters), imaged)
-        return PartitionResult(partition, summary, letters.letters)
-
-
-def letters_of(results: Iterable[PartitionResult]) -> list[DeadLetter]:
-    """The dead letters that LogTasks brought."""
-    return [letter for result in results if isinstance(result.detail, tuple) for letter in result.detail]
+            return PartitionResult(partition, opened.sink.into(opened.outlet.begin_partition(self.batch), imaged))
 
 
 class OpenedOutlet(Generic[Opened]):
@@ -120,3 +88,47 @@ class OpenedOutlet(Generic[Opened]):
 
 
 _OUTLETS: Final = WorkerCache[PartitionOpener, OpenedOutlet[PartitionOutlet]](OpenedOutlet)
+
+
+class TaskLogSink(ChangeLogSink):
+    """As ChangeLogSink; with an `opener`, and a `planner` where there are images, tasks write too.
+
+    Readers leave out by its place what comes twice. Every attempt at a task writes each key in order, from the batch's
+    beginning on. So the first copies are in order, whatever other attempts do, and there is nothing to fence but the
+    images' state.
+    """
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        imaging: Imaging | None = None,
+        opener: PartitionOpener | None = None,
+        planner: ImagingPlanner | None = None,
+        *,
+        transactions: bool = False,
+    ) -> None:
+        super().__init__(outlet, imaging, transactions=transactions)
+        self._planner = planner
+        self._opener = opener if imaging is None or planner is not None else None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, tasks=None if self._opener is None else self)
+
+    def fence(self, stream: str) -> None:
+        """As TaskSink says, of what readers see: what a task still writes is a copy of what is written already."""
+        if self._planner is not None:
+            self._planner.fence(stream)
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> LogTask:
+        """As TaskSink says."""
+        if self._opener is None:
+            raise ValueError("a sink without an opener has no tasks: capabilities.tasks says so")
+        return LogTask(self._opener, batch, None if self._planner is None else self._planner.plan(batch, definitions))
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        """As TaskSink says."""
+        del batch
+        if self._planner is not None:
+            self._planner.commit()
+        return sum((result.summary for result in results), Summary())

@@ -155,7 +155,8 @@ class Outlet(Protocol):
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError where the store does not answer or refuses."""
 
-    def begin(self) -> Batch: ...
+    def begin(self, *, again: bool = False) -> Batch:
+        """`again`: what dead letters tell of, beside a stream that may write. It moves no progress."""
 
     def close(self) -> None: ...
 
@@ -191,6 +192,7 @@ class ChangeLogSink:
     def capabilities(self) -> Capabilities:
         """It wants its changes in order; with images it makes rows of them."""
         return Capabilities(
+            again=self,
             ordered=True,
             logs_changes=self._imaging is None,
             transactions=self._transactions,
@@ -216,11 +218,11 @@ class ChangeLogSink:
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Emit a micro-batch; ServiceError as the outlet raises it."""
-        return self.emit(pieces if self._imaging is None else self._imaging.imaged(pieces))
+        return self.into(self._outlet.begin(), pieces if self._imaging is None else self._imaging.imaged(pieces))
 
-    def emit(self, pieces: Iterable[Piece]) -> Summary:
-        """As `write`, with the images that changes have."""
-        return self.into(self._outlet.begin(), pieces)
+    def write_again(self, pieces: Iterable[Piece]) -> Summary:
+        """As AgainSink says."""
+        return self.into(self._outlet.begin(again=True), pieces)
 
     def into(self, batch: Batch, pieces: Iterable[Piece]) -> Summary:
         """Put the pieces into a batch and end it."""

@@ -14,6 +14,7 @@ from tailrace_schemas.change_words import edit_words, key_words, time_words
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
+from tailrace_spark.sinks.letters import LOGGED, Letters
 
 _HEADS: Final = ("written", "op", "table", "key", "columns", "topic/partition/offset")
 _STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}
@@ -28,15 +29,17 @@ class ConsoleOutlet:
     A batch that comes again is printed again: each line says its place.
     """
 
-    def __init__(self, out: TextIO, *, tables: bool) -> None:
+    def __init__(self, out: TextIO, letters: Letters = LOGGED, *, tables: bool) -> None:
         self._out = out
+        self._letters = letters
         self._tables = tables
 
     def reach(self) -> None:
         """There is nothing to reach."""
 
-    def begin(self) -> Batch:
-        return _Tables(self._out) if self._tables else _Lines(self._out)
+    def begin(self, *, again: bool = False) -> Batch:
+        del again
+        return _Tables(self._out, self._letters) if self._tables else _Lines(self._out, self._letters)
 
     def close(self) -> None:
         """stdout stays open."""
@@ -45,17 +48,18 @@ class ConsoleOutlet:
 class _Lines(Batch):
     """A JSON object each: changes, and dead letters, which have a `reason`."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, letters: Letters) -> None:
         self._out = out
+        self._letters = letters
         self._rows = 0
-        self._letters = 0
+        self._set_aside: list[DeadLetter] = []
 
     def put(self, record: OutgoingRecord) -> None:
         self._print(record.value)
         self._rows += 1
 
     def set_aside(self, letter: DeadLetter) -> None:
-        self._letters += 1
+        self._set_aside.append(letter)
         self._print(letter.to_json())
 
     def _print(self, value: dict[str, object]) -> None:
@@ -63,18 +67,20 @@ class _Lines(Batch):
 
     def commit(self) -> Summary:
         _guarded(self._out, "")
-        return Summary(rows=self._rows, dead_letters=self._letters)
+        self._letters.put(self._set_aside)
+        return Summary(rows=self._rows, dead_letters=len(self._set_aside))
 
     def abandon(self) -> None:
         """What was printed stays."""
 
 
 class _Tables(Batch):
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, letters: Letters) -> None:
         self._out = out
+        self._letters = letters
         self._shown: list[tuple[Text, ...]] = []
         self._rows = 0
-        self._letters = 0
+        self._set_aside: list[DeadLetter] = []
 
     def put(self, record: OutgoingRecord) -> None:
         change, style = record.change, _STYLES.get(record.change.op.value, "red")
@@ -90,7 +96,7 @@ class _Tables(Batch):
         self._show(tuple(Text(_cut(cell), style=style) for cell in cells))
 
     def set_aside(self, letter: DeadLetter) -> None:
-        self._letters += 1
+        self._set_aside.append(letter)
         cells = ("", "dead letter", "", "", json.dumps(letter.reason), _place(letter.record_id))
         self._show(tuple(Text(cell, style="bold red") for cell in cells))
 
@@ -114,7 +120,8 @@ class _Tables(Batch):
     def commit(self) -> Summary:
         if self._shown:
             self._print()
-        return Summary(rows=self._rows, dead_letters=self._letters)
+        self._letters.put(self._set_aside)
+        return Summary(rows=self._rows, dead_letters=len(self._set_aside))
 
     def abandon(self) -> None:
         self._shown.clear()

@@ -17,7 +17,8 @@ def _open(name: str, settings: ConsoleSinkSettings, around: Surroundings) -> Rea
     from tailrace_spark.sinks.images.planning import images_for
 
     tables = on_terminal() if settings.format == "auto" else settings.format == "table"
-    return ChangeLogSink(ConsoleOutlet(sys.stdout, tables=tables), images_for(name, settings, around).store)
+    outlet = ConsoleOutlet(sys.stdout, around.letters, tables=tables)
+    return ChangeLogSink(outlet, images_for(name, settings, around).store)
 
 
 CONSOLE: Final = SinkType(

@@ -9,9 +9,7 @@ from typing import Any, Final
 
 from tailrace_schemas.formats import require_format
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import RecordId, RecordKey
 from tailrace_spark.batch.sink_progress import offsets_from_json
-from tailrace_spark.sinks.files.names import LETTERS
 from tailrace_spark.sinks.files.store import FileStore
 
 _FORMAT: Final = 2
@@ -21,19 +19,14 @@ _NAME: Final = re.compile(r"\.?[0-9]{20}-(?:pack-)?[0-9a-f]{12}-.*\.(?:parquet|j
 
 
 def settled(store: FileStore, attempt: str) -> dict[KafkaPartition, int]:
-    """Leave the files, and the dead letters, that count, and no others; the offsets behind what they have.
+    """Leave the files that count, and no others; the offsets behind what they have.
 
     Raises SettingsError for manifests of a later form. It may be cut off anywhere, and begin again.
     """
-    used, letters, ends = set[str](), dict[RecordKey, str](), dict[KafkaPartition, int]()
-    lines = {path: [json.loads(line) for line in store.read(path).splitlines()] for path in store.below(LETTERS)}
+    used, ends = set[str](), dict[KafkaPartition, int]()
     for manifest in _manifests(store):
         used.update(file["path"] for file in manifest["files"])
         ends.update(offsets_from_json(json.dumps(manifest["ends"])))
-        for path, replayed in _letters(manifest):
-            for topic, partition, offset in replayed:
-                letters.pop((topic, partition, offset), None)
-            letters.update({RecordId.from_json(line).key: path for line in lines.get(path, ())})
     for path in store.below(""):
         directory, _, name = path.rpartition("/")
         counting = f"{directory}/{name.removeprefix('.')}"
@@ -43,12 +36,6 @@ def settled(store: FileStore, attempt: str) -> dict[KafkaPartition, int]:
             store.remove(attempt, path)
         elif path != counting:
             store.place(attempt, path, counting)
-    for path, values in lines.items():
-        waiting = [value for value in values if letters.get(RecordId.from_json(value).key) == path]
-        if not waiting:
-            store.remove(attempt, path)
-        elif len(waiting) < len(values):
-            store.write(path, "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in waiting).encode())
     if ends and store.exists(_WRITER):  # a stream of such a version that still runs commits nothing without it
         store.remove(attempt, _WRITER)
     return ends
@@ -72,13 +59,3 @@ def _manifest(store: FileStore, path: str) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(store.read(path))
     require_format(path, value["format"], _FORMAT)
     return value
-
-
-def _letters(manifest: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The file of the dead letters of each batch, or none, and the places of those that it wrote again."""
-    if "letters" not in manifest:
-        yield manifest["dead_letters"] or "", manifest.get("replayed", ())
-        return
-    letters, replayed = dict(manifest["letters"]), dict(manifest["replayed"])
-    for commit in sorted({*letters, *replayed}):
-        yield letters.get(commit, ""), replayed.get(commit, ())

@@ -13,9 +13,6 @@ from tailrace_common.sections.template import directory_name, fit
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 
-LETTERS: Final = "_tailrace/dead-letters"
-"""The directory of the files of dead letters."""
-
 _LONGEST_TOPIC: Final = 60  # some file systems have 143 bytes for a name
 _NAME: Final = re.compile(r"(.+-[0-9]+)-([0-9]{20})-(?:([0-9]{20})|replayed)\.(?:parquet|jsonl|jsonl\.gz)")
 

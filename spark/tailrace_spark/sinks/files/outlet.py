@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +15,13 @@ from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
 from tailrace_spark.sinks.changelog.days import day_of
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
+from tailrace_spark.sinks.files.again import AgainBatch
 from tailrace_spark.sinks.files.formats import FormatWriter, new_writer, offsets_of, suffix_of
-from tailrace_spark.sinks.files.names import LETTERS, FileName, directory_of, source_of
+from tailrace_spark.sinks.files.names import FileName, directory_of, source_of
 from tailrace_spark.sinks.files.reach import Reach, read_reach, write_reach
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, answering
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -53,9 +54,16 @@ class Attempt:
 class FilesOutlet:
     """Writes batches on the driver, and begins the attempts of tasks."""
 
-    def __init__(self, store: FileStore, settings: FilesSinkSettings, limits: FileLimits = FILE_LIMITS) -> None:
+    def __init__(
+        self,
+        store: FileStore,
+        settings: FilesSinkSettings,
+        limits: FileLimits = FILE_LIMITS,
+        letters: Letters = LOGGED,
+    ) -> None:
         self.store = store
         self.settings = settings
+        self.letters = letters
         self._limits = limits
         self._name: str | None = None
         self._is_done = False
@@ -72,8 +80,10 @@ class FilesOutlet:
     def keep_progress(self, progress: SinkProgress) -> None:
         self.store.write(_STREAMS.format(progress.stream), progress_to_json(progress).encode())
 
-    def begin(self) -> Batch:
-        return FilesBatch(self.store, self.settings, self.attempt(), self._limits, self)
+    def begin(self, *, again: bool = False) -> Batch:
+        if again:
+            return AgainBatch(self.store, self.settings, self.letters)
+        return FilesBatch(self.store, self.settings, self.attempt(), self.letters, self._limits, self)
 
     def attempt(self) -> Attempt:
         """Begin one. Files of an earlier one that was not finished cannot be placed any more, nor those of another
@@ -163,6 +173,7 @@ class FilesBatch(Batch):
         store: FileStore,
         settings: FilesSinkSettings,
         attempt: Attempt,
+        letters: Letters,
         limits: FileLimits = FILE_LIMITS,
         driver: FilesOutlet | None = None,
     ) -> None:
@@ -176,7 +187,8 @@ class FilesBatch(Batch):
         self._open: dict[tuple[KafkaPartition, int, str], _Open] = {}
         self._again: dict[tuple[str, KafkaPartition], _Again] = {}
         self._staged: dict[str, str] = {}
-        self._letters: dict[KafkaPartition, list[DeadLetter]] = {}
+        self._letters = letters
+        self._set_aside: list[DeadLetter] = []
         self._transaction: tuple[bytes, int, str] | None = None
         self._rows = 0
         self._buffered = 0
@@ -208,8 +220,7 @@ class FilesBatch(Batch):
 
     def set_aside(self, letter: DeadLetter) -> None:
         if self._takes(letter.first_id):
-            partition = letter.record_id.topic, letter.record_id.partition
-            self._letters.setdefault(partition, []).append(letter)
+            self._set_aside.append(letter)
 
     def _takes(self, first_id: RecordId) -> bool:
         """Whether it is not in a file of a version with manifests; then the batch has it."""
@@ -220,8 +231,6 @@ class FilesBatch(Batch):
         if span is None:
             span = self._spans[partition] = _Span(first_id.offset, first_id.offset)
         span.take(first_id.offset)
-        if first_id.offset < self._attempt.reach.ends.get(partition, 0):
-            self._again.setdefault((LETTERS, partition), _Again())
         return True
 
     def _day(self, record: OutgoingRecord) -> str:
@@ -320,11 +329,7 @@ class FilesBatch(Batch):
     def commit(self) -> Summary:
         for key in list(self._open):
             self._end(key)
-        for partition, letters in self._letters.items():
-            offsets = [letter.first_id.offset for letter in letters]
-            name = FileName(source_of(partition), min(offsets), max(offsets))
-            path = f"{LETTERS}/{name.with_suffix('.jsonl')}"
-            self._staged[path] = stage_letters(self._store, self._attempt.name, letters)
+        self._letters.put(self._set_aside)
         if self._driver is not None:
             self._driver.extend({partition: span.last + 1 for partition, span in self._spans.items()})
         for path in sorted(set(self._left()) - self._staged.keys()):
@@ -333,10 +338,10 @@ class FilesBatch(Batch):
             self._store.place(self._attempt.name, self._staged[path], path)
         if self._driver is not None:
             self._driver.finish()
-        return Summary(rows=self._rows, dead_letters=sum(map(len, self._letters.values())))
+        return Summary(rows=self._rows, dead_letters=len(self._set_aside))
 
     def _left(self) -> Iterator[str]:
-        """The files of earlier attempts, and of replays, whose changes and letters this batch has."""
+        """The files of earlier attempts, and of replays, whose changes this batch has."""
         for (directory, partition), again in self._again.items():
             span = self._spans[partition]
             for path, name in self._files(directory, partition):
@@ -348,15 +353,6 @@ class FilesBatch(Batch):
         """What is staged goes with the attempt's directory."""
         for file in self._open.values():
             _close_quietly(file.writer)
-
-
-def stage_letters(store: FileStore, attempt: str, letters: Sequence[DeadLetter]) -> str:
-    """Stage a file of dead letters, JSON lines; where it is."""
-    staged, stream = store.stage(attempt)
-    with answering(LETTERS), stream:
-        for letter in letters:
-            stream.write(json.dumps(letter.to_json(), ensure_ascii=False).encode() + b"\n")
-    return staged
 
 
 def _close_quietly(writer: Any) -> None:

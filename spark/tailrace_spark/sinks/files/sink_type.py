@@ -10,12 +10,13 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: FilesSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
+    from tailrace_spark.sinks.files.outlet import FilesOutlet
     from tailrace_spark.sinks.files.sink import FilesSink
     from tailrace_spark.sinks.files.store import FileStore
     from tailrace_spark.sinks.images.planning import images_for
 
-    outlet, images = ReplayableFilesOutlet(FileStore.of(settings), settings), images_for(name, settings, around)
+    outlet = FilesOutlet(FileStore.of(settings), settings, letters=around.letters)
+    images = images_for(name, settings, around)
     return FilesSink(outlet, images.store, transactions=settings.transactions)
 
 

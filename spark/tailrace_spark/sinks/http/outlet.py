@@ -11,14 +11,13 @@ from urllib.parse import urlsplit
 from zlib import crc32
 
 from tailrace_schemas.change import Change
-from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.sinks.changelog.log_task import Letters, TaskLetters
 from tailrace_spark.sinks.changelog.routes import Route, RouteError, url_text
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.http.client import HttpSender, RefusedError
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
+from tailrace_spark.sinks.letters import LOGGED, Letters
 
 _HEAD: Final = b'{"changes":['
 _TAIL: Final = b"]}"
@@ -37,7 +36,7 @@ class HttpOutlet:
     What was answered of a batch that failed is not sent again by this process.
     """
 
-    def __init__(self, sender: HttpSender, settings: HttpSinkSettings, letters: Letters) -> None:
+    def __init__(self, sender: HttpSender, settings: HttpSinkSettings, letters: Letters = LOGGED) -> None:
         self._sender = sender
         self._settings = settings
         self._letters = letters
@@ -58,16 +57,16 @@ class HttpOutlet:
             raise RouteError("a value of its key makes a step of the path that is . or .., which names another path")
         return url
 
-    def begin(self) -> Batch:
+    def begin(self, *, again: bool = False) -> Batch:
+        del again  # each change says in its body where it stands
         return _Requests(self, self._settle)
 
-    def begin_partition(self, batch: TaskBatch, partition: KafkaPartition, letters: TaskLetters) -> Batch:
+    def begin_partition(self, batch: TaskBatch) -> Batch:
         """As PartitionOutlet says. What was answered is remembered until another batch comes."""
-        del partition  # each change says in its body which it is of
         if self._answered_by != (batch.stream, batch.number):
             self._answered_by = batch.stream, batch.number
             self._answered = {}
-        return _Requests(self, letters.put)
+        return _Requests(self, self._letters.put)
 
     @property
     def lanes(self) -> int:
@@ -100,9 +99,7 @@ class HttpOutlet:
         except RefusedError as error:
             middle = _middle(records)
             if middle == 0:
-                return tuple(
-                    DeadLetter(record.record_id, str(error), record.message, record.value) for record in records
-                )
+                return tuple(DeadLetter(record.record_id, str(error), record.message) for record in records)
             return self._send(url, records[:middle]) + self._send(url, records[middle:])
         return ()
 
@@ -206,7 +203,8 @@ class HttpOpener:
 
     name: str
     settings: HttpSinkSettings = field(repr=False)
+    letters: Letters = LOGGED
 
     def open(self) -> HttpOutlet:
         """As PartitionOpener says."""
-        return HttpOutlet(HttpSender(self.name, self.settings), self.settings, TaskLetters())
+        return HttpOutlet(HttpSender(self.name, self.settings), self.settings, self.letters)

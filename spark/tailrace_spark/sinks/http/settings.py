@@ -69,11 +69,6 @@ class HttpSinkSettings(TransactionsSection):
     )
     breaker_failures: Positive = Field(default=5, description="After so many failures in a row nothing is sent for")
     breaker_seconds: Seconds = Field(default=30, description="so long; then one request tries")
-    dead_letters: Path | None = Field(
-        default=None,
-        examples=["/var/lib/tailrace/dead-letters.jsonl"],
-        description="File of what is refused, JSON lines. Unset: tailrace-dead-letters-NAME.jsonl, here",
-    )
     tls_ca_file: Path | None = Field(
         default=None,
         examples=["/etc/tailrace/http-ca.pem"],

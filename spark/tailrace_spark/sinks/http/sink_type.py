@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
@@ -11,17 +10,12 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-    from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
-    from tailrace_spark.sinks.http.client import HttpSender
-    from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
+    from tailrace_spark.sinks.changelog.log_task import TaskLogSink
+    from tailrace_spark.sinks.http.outlet import HttpOpener
     from tailrace_spark.sinks.images.planning import images_for
 
-    letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
-    outlet = HttpOutlet(HttpSender(name, settings), settings, letters)
-    images = images_for(name, settings, around)
-    opener, transactions = HttpOpener(name, settings), settings.transactions
-    return StoredDeadLettersSink(outlet, letters, images.store, opener, images.planner, transactions=transactions)
+    images, opener = images_for(name, settings, around), HttpOpener(name, settings, around.letters)
+    return TaskLogSink(opener.open(), images.store, opener, images.planner, transactions=settings.transactions)
 
 
 HTTP: Final = SinkType(

@@ -11,10 +11,9 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 def _open(name: str, settings: IcebergSinkSettings, around: Surroundings) -> ReachableSink:  # noqa: ARG001 - an Opener's
     from tailrace_spark.sinks.iceberg.store import IcebergStore
-    from tailrace_spark.sinks.lake.dead_letters import lake_sink
+    from tailrace_spark.sinks.lake.sink import lake_sink
 
-    horizon = settings.merge_horizon_seconds or None
-    return lake_sink(IcebergStore(settings), settings.mode, settings.buckets, around.ring_delay, horizon)
+    return lake_sink(IcebergStore(settings), settings, around)
 
 
 ICEBERG: Final = SinkType(

@@ -20,13 +20,14 @@ from tailrace_schemas.topics import Internal, KafkaPartition, topic_component
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.routes import Route, RouteError
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, encoded
+from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.kafka.avro import AvroChanges, AvroWriters, Registry
 from tailrace_spark.sinks.kafka.debezium import DebeziumForm, json_writer
 from tailrace_spark.sinks.kafka.json_format import ChangeForm, CloudEvents, JsonChanges, event_headers
 from tailrace_spark.sinks.kafka.progress import Next, Progress, progress_record
 from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.sinks.kafka.settings import longest_topic
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 Config = Mapping[str, Scalar]
@@ -55,7 +56,6 @@ class KafkaTarget:
     name: str
     prefix: str
     topic: str
-    dead_letters: str
     partitions: int = 12
     most_topics: int = 100
     whole_key: bool = False
@@ -102,14 +102,15 @@ class KafkaOutlet:
         target: KafkaTarget,
         open_producer: Callable[[Config, KafkaTarget], KafkaTransactions] | None = None,
         registry: Registry | None = None,
+        letters: Letters = LOGGED,
     ) -> None:
         self.config: Config = dict(config)
         self.target = target
+        self.letters = letters
         self._pace = Pace(target.timeout, _LONGEST_SECONDS, time.monotonic)
         self._open_producer = open_producer or partial(transactions, pace=self._pace)
         self._topics = TopicMaker(config)
         self._route = target.route()
-        self._own_topics = {target.progress, target.dead_letters}
         self._counts: dict[str, int] = {}
         self._refusals = Refusals()
         self._producer: KafkaTransactions | None = None
@@ -137,11 +138,27 @@ class KafkaOutlet:
         if self._registry is not None:
             self._registry.reach()
 
-    def begin(self) -> Batch:
-        """A transaction; the first one fences whoever wrote for this sink before. Raises FencedError, ServiceError."""
+    def begin(self, *, again: bool = False) -> Batch:
+        """A transaction; the first one fences whoever wrote for this sink before. Raises FencedError, ServiceError.
+
+        What is written `again` has a transactional id of its own: two replays fence each other. Raises SettingsError
+        for Debezium's form.
+        """
         self.renew()
+        if again:
+            return self._again()
         producer = self.producer()
         return KafkaBatch(self, producer, self.target, self.progress.next)
+
+    def _again(self) -> Batch:
+        if self.target.debezium:
+            raise SettingsError(
+                f'sink.{self.target.name}: format = "debezium" needs the rows before and after a change, and a dead '
+                "letter has none. Read the topics again, into a sink of another name"
+            )
+        self.ensure_topics()
+        target = replace(self.target, replays=True)
+        return OwnBatch(self, self.open_producer(target), target, {})
 
     def producer(self) -> KafkaTransactions:
         """The driver's, opened where it is not; how far the sink is, is read then."""
@@ -175,9 +192,8 @@ class KafkaOutlet:
             self._writers.begin()
 
     def ensure_topics(self) -> None:
-        """See that the sink's own topics are there. Raises SettingsError, ServiceError."""
+        """See that the sink's own topic is there. Raises SettingsError, ServiceError."""
         self._ensure(self.target.progress, 1, _COMPACTED)
-        self._ensure(self.target.dead_letters, 1, _KEPT)
 
     def partitions(self, topic: str) -> int:
         """How many partitions a table's topic has; made if it is missing.
@@ -214,8 +230,6 @@ class KafkaOutlet:
         if change.key is None:
             return sorted(self._made_by_keys(change.table))
         topic = self._route.of(change)
-        if topic in self._own_topics:
-            raise RouteError(f"a value of its key makes the name of one of the sink's own topics, {topic}")
         if topic not in self._counts:
             existing = self._made_by_keys(change.table)
             if topic not in existing and len(existing) >= self.target.most_topics:
@@ -227,7 +241,7 @@ class KafkaOutlet:
     def _made_by_keys(self, table: Table) -> set[str]:
         """The topics of a table that there are."""
         pattern = self._route.pattern(table, _KEY_VALUE)
-        return {name for name in self._topics.partitions() if pattern.fullmatch(name)} - self._own_topics
+        return {name for name in self._topics.partitions() if pattern.fullmatch(name)}
 
     @contextmanager
     def sending(self) -> Iterator[None]:
@@ -235,8 +249,7 @@ class KafkaOutlet:
         try:
             yield
         except RefusedError as error:
-            if error.topic not in self._own_topics:
-                self._refusals.note(error.topic, error)
+            self._refusals.note(error.topic, error)
             raise
 
     def abandon(self) -> None:
@@ -283,7 +296,8 @@ class KafkaBatch(Batch):
         self._next: Next = {}
         self._pending: list[KafkaRecord] = []
         self._pending_bytes = 0
-        self._rows = self._letters = 0
+        self._rows = 0
+        self._letters: list[DeadLetter] = []
 
     def put(self, record: OutgoingRecord) -> None:
         if self.is_out(record.first_id):
@@ -299,7 +313,7 @@ class KafkaBatch(Batch):
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            self.letter(DeadLetter(record.record_id, reason_of(error), record.message))
+            self._letters.append(DeadLetter(record.record_id, reason_of(error), record.message))
         largest = 0
         for sent in records:
             size = sent.size
@@ -310,7 +324,7 @@ class KafkaBatch(Batch):
                 self._rows += 1
         if largest > limit:
             words = f"{largest} bytes as a record, more than the sink's largest_record, {limit}"
-            self.letter(DeadLetter(record.record_id, words, record.message))
+            self._letters.append(DeadLetter(record.record_id, words, record.message))
         if len(self._pending) >= _AT_ONCE or self._pending_bytes >= _BYTES_AT_ONCE:
             self._send()
 
@@ -341,15 +355,7 @@ class KafkaBatch(Batch):
 
     def set_aside(self, letter: DeadLetter) -> None:
         if not self.is_out(letter.first_id):
-            self.letter(letter)
-
-    def letter(self, letter: DeadLetter) -> None:
-        """Send a dead letter; without its bytes where they are too many."""
-        value = encoded({**letter.to_json(), "sink": self._target.name})
-        if len(value) > self._target.largest_record:
-            value = encoded({**replace(letter, message=b"").to_json(), "sink": self._target.name})
-        self._producer.send(KafkaRecord(self._target.dead_letters, 0, None, value))
-        self._letters += 1
+            self._letters.append(letter)
 
     def is_out(self, record_id: RecordId) -> bool:
         """Whether an earlier transaction had it; else this one will."""
@@ -360,8 +366,9 @@ class KafkaBatch(Batch):
         return False
 
     def commit(self) -> Summary:
-        notes = list(self.notes())
-        if notes or self._rows or self._letters:
+        notes = [] if self._target.replays else list(self._notes())
+        self._outlet.letters.put(self._letters)  # the commit is what leaves them out from then on
+        if notes or self._rows:
             self._send()
             with self._outlet.sending():
                 # All tasks read the one partition of progress to the end of its open transactions: this one is open
@@ -370,9 +377,9 @@ class KafkaBatch(Batch):
                 self._producer.send_all(notes)
                 self._producer.end()
             self._after.update(self._next)
-        return Summary(rows=self._rows, dead_letters=self._letters)
+        return Summary(rows=self._rows, dead_letters=len(self._letters))
 
-    def notes(self) -> Iterator[KafkaRecord]:
+    def _notes(self) -> Iterator[KafkaRecord]:
         """What the transaction says of itself: how far it moves each partition. Without any there is none."""
         for (topic, partition), offset in self._next.items():
             by_tasks = self._target.source is not None
@@ -382,3 +389,19 @@ class KafkaBatch(Batch):
 
     def abandon(self) -> None:
         self._outlet.abandon()
+
+
+class OwnBatch(KafkaBatch):
+    """One transaction of a producer that ends with it: a Kafka partition's in a task, or that of dead letters."""
+
+    def __init__(self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, after: Next) -> None:
+        super().__init__(outlet, producer, target, after)
+        self._own = producer
+
+    def commit(self) -> Summary:
+        done = super().commit()
+        self._own.close()
+        return done
+
+    def abandon(self) -> None:
+        self._own.close()

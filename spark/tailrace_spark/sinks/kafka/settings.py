@@ -81,11 +81,6 @@ class KafkaSinkSettings(TransactionsSection):
     transaction_timeout_seconds: Annotated[int, Field(ge=1, le=900)] = Field(
         default=60, description="A micro-batch is one transaction, and may take so long"
     )
-    dead_letters: str | None = Field(
-        default=None,
-        examples=["changes.dead-letters"],
-        description="Topic of records that cannot be written. Unset: <topics.prefix>.sink-dead-letters",
-    )
     kafka: SinkKafkaSettings = Field(
         default_factory=lambda: SinkKafkaSettings.model_validate({}),
         description="The Kafka to write to, where it is another than the stream's",

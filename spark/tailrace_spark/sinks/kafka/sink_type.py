@@ -10,6 +10,7 @@ from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.sections.template import KEY_COLUMN
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
@@ -25,12 +26,10 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     from tailrace_spark.sinks.kafka.tasks import KafkaLogSink, PlanningKafkaOutlet
 
     own_kafka, prefix = settings.kafka.reveal(), around.prefix
-    letters = settings.dead_letters or f"{prefix}.sink-dead-letters"
     target = KafkaTarget(
         name=name,
         prefix=prefix,
         topic=settings.topic,
-        dead_letters=letters,
         partitions=settings.partitions,
         most_topics=settings.most_topics,
         whole_key=settings.key == "primary",
@@ -42,9 +41,9 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     )
     _require_apart(name, settings.topic, prefix, shared=not own_kafka)
     config = own_kafka or dict(around.kafka)
-    outlet = PlanningKafkaOutlet(config, target, registry=_registry(name, settings))
+    outlet = PlanningKafkaOutlet(config, target, registry=_registry(name, settings), letters=around.letters)
     images = images_for(name, settings, around)
-    opener = KafkaOpener(name, settings, config, target)
+    opener = KafkaOpener(name, settings, config, target, around.letters)
     return KafkaLogSink(outlet, images.store, opener, images.planner, transactions=settings.transactions)
 
 
@@ -73,12 +72,14 @@ class KafkaOpener:
     settings: KafkaSinkSettings = field(repr=False)
     config: Mapping[str, Scalar] = field(repr=False)
     target: KafkaTarget
+    letters: Letters = LOGGED
 
     def open(self) -> KafkaTaskOutlet:
         """As Opener says."""
         from tailrace_spark.sinks.kafka.tasks import KafkaTaskOutlet
 
-        return KafkaTaskOutlet(self.config, self.target, registry=_registry(self.name, self.settings))
+        registry = _registry(self.name, self.settings)
+        return KafkaTaskOutlet(self.config, self.target, registry=registry, letters=self.letters)
 
 
 def _registry(name: str, settings: KafkaSinkSettings) -> Registry | None:

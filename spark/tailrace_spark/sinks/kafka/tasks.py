@@ -12,17 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import uuid4
 
-from tailrace_common.kafka import KafkaTransactions
 from tailrace_schemas.errors import FencedError, RefusedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.changelog.log_task import ImagingPlanner, OpenedOutlet, Opener, PartitionImaging
-from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
-from tailrace_spark.sinks.changelog.sink import Imaging
-from tailrace_spark.sinks.kafka.dead_letters import ReplayableKafkaOutlet
-from tailrace_spark.sinks.kafka.outlet import KafkaBatch, KafkaOutlet, KafkaTarget
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink, Imaging
+from tailrace_spark.sinks.kafka.outlet import KafkaBatch, KafkaOutlet, OwnBatch
 from tailrace_spark.sinks.kafka.progress import Progress, plan_record, progress_record
 from tailrace_spark.sinks.kafka.record import KafkaRecord
 from tailrace_spark.sinks.protocol import Capabilities, DriverOnlyError
@@ -97,29 +94,11 @@ class KafkaTaskOutlet(KafkaOutlet):
         except BaseException:
             producer.close()
             raise
-        return _PartitionBatch(self, producer, target, progress.next)
+        return OwnBatch(self, producer, target, progress.next)
 
 
-class _PartitionBatch(KafkaBatch):
-    """One Kafka partition's transaction; its producer ends with it."""
-
-    def __init__(
-        self, outlet: KafkaOutlet, producer: KafkaTransactions, target: KafkaTarget, after: dict[KafkaPartition, int]
-    ) -> None:
-        super().__init__(outlet, producer, target, after)
-        self._own = producer
-
-    def commit(self) -> Summary:
-        done = super().commit()
-        self._own.close()
-        return done
-
-    def abandon(self) -> None:
-        self._own.close()
-
-
-class PlanningKafkaOutlet(ReplayableKafkaOutlet):
-    """As ReplayableKafkaOutlet, and the driver's half of tasks. Raises FencedError where another driver has begun."""
+class PlanningKafkaOutlet(KafkaOutlet):
+    """As KafkaOutlet, and the driver's half of tasks. Raises FencedError where another driver has begun."""
 
     def plan(self, partitions: Iterable[KafkaPartition]) -> tuple[str, int, Mapping[KafkaPartition, int]]:
         """Make a plan for tasks of these partitions the newest: its name, and how far all are at which offset."""
@@ -166,8 +145,8 @@ class PlanningKafkaOutlet(ReplayableKafkaOutlet):
         return progress_record(self.target.progress, self.target.name, partition, next_offset, by_tasks=by_tasks)
 
 
-class KafkaLogSink(ReplayableLogSink):
-    """As ReplayableLogSink; with an `opener`, and a `planner` where there are images, a TaskSink."""
+class KafkaLogSink(ChangeLogSink):
+    """As ChangeLogSink; with an `opener`, and a `planner` where there are images, a TaskSink."""
 
     def __init__(
         self,

@@ -24,9 +24,9 @@ from tailrace_spark.sinks.lake.current_plans import CurrentPlans
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable
 from tailrace_spark.sinks.lake.current_task import CurrentTask
 from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_with, with_names
-from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 
@@ -54,6 +54,7 @@ class LakeCurrent:
         purge_limit: int = _PURGED_AT_ONCE,
         worth_a_part: int = WORTH_A_PART,
         clock: Callable[[], float] = time.time,
+        letters: Letters = LOGGED,
     ) -> None:
         """`buckets`: of tables that are made. `ring_delay`: see SqlSink. What expires is looked for so often.
 
@@ -62,6 +63,7 @@ class LakeCurrent:
         tells the seconds since the epoch by which what expires is gone.
         """
         self._store = store
+        self._letters = letters
         self._buckets = buckets
         self._ring_delay = ring_delay
         self._sweep_seconds = sweep_seconds
@@ -71,11 +73,11 @@ class LakeCurrent:
         self._worth_a_part = worth_a_part
         self._swept = self._purged = 0.0
         self._followed = FollowedTables(store)
-        self._plans = CurrentPlans(store, self._followed, buckets, ring_delay, clock)
+        self._plans = CurrentPlans(store, self._followed, buckets, ring_delay, clock, letters)
 
     def reach(self) -> None:
-        """See that the root may be written. Raises SettingsError for dead letters of a later version."""
-        LakeHistory(self._store).reach()
+        """See that the root may be written."""
+        self._store.reach()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -87,10 +89,6 @@ class LakeCurrent:
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the store does not answer."""
-        return self.merged(pieces)[0]
-
-    def merged(self, pieces: Iterable[Piece]) -> tuple[Summary, Sequence[DeadLetter]]:
-        """As `write`; and what was set aside."""
         by_table: dict[UUID, list[Delivered]] = {}
         letters: list[DeadLetter] = []
         for piece in pieces:
@@ -108,8 +106,8 @@ class LakeCurrent:
             else:
                 summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
                 letters += refused
-        self._bury(letters)
-        return summary + Summary(dead_letters=len(letters)), letters
+        self._letters.put(letters)
+        return summary + Summary(dead_letters=len(letters))
 
     def fence(self, stream: str) -> None:
         """As TaskSink says: no file of a task counts before a commit, and none is made behind another one's."""
@@ -121,9 +119,7 @@ class LakeCurrent:
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
         """As TaskSink says: one commit of each table that has changes, its state first."""
         del batch
-        summary, letters = self._plans.commit(results)
-        self._bury(letters)
-        return summary
+        return self._plans.commit(results)
 
     def sweep(self) -> int:
         """Show again what has expired; how many rows that changed.
@@ -189,14 +185,3 @@ class LakeCurrent:
             return merging.merge(batch, entry, truncated.erased, now, stored)
 
         return merged_with(followed, entry, changes, refused, self._worth_a_part, merge)
-
-    def _bury(self, letters: Sequence[DeadLetter]) -> None:
-        if letters:
-            batch = LakeHistory(self._store).begin()
-            try:
-                for letter in letters:
-                    batch.set_aside(letter)
-                batch.commit()
-            except BaseException:
-                batch.abandon()
-                raise

@@ -6,7 +6,6 @@ drivers, or of two attempts at a batch, one commits, and the other one's files h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from math import lcm
 from typing import Final
@@ -15,14 +14,15 @@ from uuid import uuid4
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition, topic_component
-from tailrace_spark.batch.delivery import DeadLetter, Summary
+from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.merge.table_record import define
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, state_name
-from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedPartition, StagedRows, fit, require_own_buckets
+from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedRows, fit, require_own_buckets
 from tailrace_spark.sinks.lake.followed_tables import FollowedTables, with_names
 from tailrace_spark.sinks.lake.state import BATCH
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
+from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.shared_directory import mark_of
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
@@ -40,6 +40,7 @@ class CurrentPlans:
         buckets: int,
         ring_delay: float,
         clock: Callable[[], float],
+        letters: Letters,
     ) -> None:
         """`buckets`: of tables that are made, at least. `ring_delay` and `clock` in seconds."""
         self._store = store
@@ -47,6 +48,7 @@ class CurrentPlans:
         self._buckets = buckets
         self._ring_delay = ring_delay
         self._clock = clock
+        self._letters = letters
         self._existing: dict[str, CurrentTable] | None = None
 
     def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> CurrentTask:
@@ -62,25 +64,22 @@ class CurrentPlans:
         directory = self._store.directory
         mark = None if directory is None else mark_of(directory)
         prepared = frozenset(table.id for _, table in definitions)
-        return CurrentTask(
-            self._store, uuid4().hex, partitions, prepared, self._ring_delay, now, mark, self._followed.filters
-        )
+        plan, filters = uuid4().hex, self._followed.filters
+        return CurrentTask(self._store, plan, partitions, prepared, self._ring_delay, now, mark, filters, self._letters)
 
-    def commit(self, results: Sequence[PartitionResult]) -> tuple[Summary, Sequence[DeadLetter]]:
-        """Commit each table, and give the dead letters.
+    def commit(self, results: Sequence[PartitionResult]) -> Summary:
+        """Commit each table.
 
         Raises ServiceError where one is not committed: the batch comes again, and changes nothing in the others.
         """
         staged: dict[str, list[StagedRows]] = {}
-        letters: list[DeadLetter] = []
         for result in results:
-            if isinstance(result.detail, StagedPartition):
-                letters += [DeadLetter.from_json(json.loads(letter)) for letter in result.detail.letters]
-                for rows in result.detail.tables:
+            if isinstance(result.detail, tuple):
+                for rows in result.detail:
                     staged.setdefault(rows.name, []).append(rows)
         for name in sorted(staged):
             self._commit(name, staged[name])
-        return sum((result.summary for result in results), Summary()), letters
+        return sum((result.summary for result in results), Summary())
 
     def _prepare(self, table: Table, announced: int, partitions: Mapping[str, int], now: int) -> None:
         name, topic_partitions = str(table), _partitions_of(table, partitions)

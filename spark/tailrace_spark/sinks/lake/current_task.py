@@ -7,7 +7,6 @@ made of another state than the table then has: see `current_plans`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -41,6 +40,7 @@ from tailrace_spark.sinks.lake.opened_tables import OpenedTables
 from tailrace_spark.sinks.lake.state import BATCH, IDENTITY
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
 from tailrace_spark.sinks.shared_directory import require_same
@@ -68,14 +68,6 @@ class StagedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedPartition:
-    """All that a task has staged. `letters` are dead letters, each as JSON."""
-
-    tables: tuple[StagedRows, ...]
-    letters: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CurrentTask:
     """Merges and stages a Kafka partition's changes.
 
@@ -92,6 +84,7 @@ class CurrentTask:
     now: int
     mark: str | None = None
     filters: RowFilters = ()
+    letters: Letters = LOGGED
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says."""
@@ -109,8 +102,9 @@ class CurrentTask:
         staged, summary = list[StagedRows](), Summary()
         for table in staging:
             summary += table.stage(staged, letters)
-        detail = StagedPartition(tuple(staged), tuple(json.dumps(letter.to_json()) for letter in letters))
-        return PartitionResult(partition, summary + Summary(dead_letters=len(letters)), detail, of_plan=True)
+        self.letters.put(letters)
+        summary += Summary(dead_letters=len(letters))
+        return PartitionResult(partition, summary, tuple(staged), of_plan=True)
 
 
 class _PlannedTables:

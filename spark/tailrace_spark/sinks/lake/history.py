@@ -11,25 +11,18 @@ from typing import Any, Final
 from tailrace_common.sections.template import directory_name
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, RecordId, RecordKey, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.sinks.arrow.change_batch import change_batch
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import DAY, grown, history_schema
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, RecordForms
-from tailrace_spark.sinks.lake.history_table import (
-    DEAD_LETTERS,
-    LETTERS,
-    HistoryTable,
-    Route,
-    application,
-    letter_rows,
-    rows_of,
-)
+from tailrace_spark.sinks.lake.history_table import HistoryTable, Route, rows_of
 from tailrace_spark.sinks.lake.names import distinct, names_of
 from tailrace_spark.sinks.lake.spool import IN_MEMORY, Spool
-from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
+from tailrace_spark.sinks.lake.store import LakeStore
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -58,21 +51,20 @@ class LakeHistory:
     process, changes nothing. Of two that write at a time one fails, and finds its batch done when it comes again.
     """
 
-    def __init__(self, store: LakeStore, limits: HistoryLimits = HISTORY_LIMITS) -> None:
+    def __init__(self, store: LakeStore, limits: HistoryLimits = HISTORY_LIMITS, letters: Letters = LOGGED) -> None:
+        self.letters = letters
         self.refusals = Refusals()
         self.limits = limits
         self.store = store
         self._routes: dict[int, Route] = {}
         self._forms = RecordForms()
-        self._lettered: dict[tuple[str, int], int] = {}
 
     def reach(self) -> None:
-        """See that the root may be written. Raises SettingsError for dead letters of a later version."""
+        """See that the root may be written."""
         self.store.reach()
-        self.store.open(DEAD_LETTERS)
 
-    def begin(self) -> Batch:
-        return HistoryBatch(self, self.store)
+    def begin(self, *, again: bool = False) -> Batch:
+        return AgainBatch(self, self.store) if again else HistoryBatch(self, self.store)
 
     def route(self, table: Table, batch: HistoryBatch) -> Route:
         """Where the changes of a definition go: the first of NAME, NAME-2, ... that is its table's, and that it fits.
@@ -109,25 +101,14 @@ class LakeHistory:
             delivered.record_id, delivered.change, delivered.assignment, self._forms.of(delivered.change.table)
         )
 
-    def lettered(self, topic: str, partition: int) -> int:
-        """The offset behind the last dead letter of a partition of Kafka; 0: there is none."""
-        topic_partition = topic, partition
-        if topic_partition not in self._lettered:
-            stored = self.store.open(DEAD_LETTERS)
-            self._lettered[topic_partition] = (
-                0 if stored is None else stored.version_of(application(*topic_partition)) or 0
-            )
-        return self._lettered[topic_partition]
-
     def refused(self, name: str, error: BaseException) -> ServiceError:
         """What is raised for a table that its store refuses: its changes are set aside when the batch comes again."""
         self.refusals.note(name, error)
         return ServiceError(f"{self.store.uri(name)} is refused: {reason_of(error)}; its changes will be set aside")
 
     def forget(self) -> None:
-        """Look again where definitions fit, and dead letters end."""
+        """Look again where definitions fit."""
         self._routes.clear()
-        self._lettered.clear()
 
     def close(self) -> None:
         """Nothing is kept open between batches."""
@@ -257,7 +238,7 @@ class HistoryBatch(Batch):
     def put(self, record: OutgoingRecord) -> None:
         route = self._outlet.route(record.change.table, self)
         writing = self._writing(route)
-        if not writing.take(record.record_id):
+        if not self._takes(writing, record.record_id):
             self._left_out += 1
             return
         if writing.route is not route or len(writing.waiting) >= _GROUP_RECORDS:
@@ -266,22 +247,17 @@ class HistoryBatch(Batch):
             writing.route = route
         writing.waiting.append(record)
 
+    def _takes(self, writing: HistoryTable, record_id: RecordId) -> bool:
+        return writing.take(record_id)
+
     def set_aside(self, letter: DeadLetter) -> None:
-        writing = self._tables.get(DEAD_LETTERS) or self._open(DEAD_LETTERS, LETTERS, "Records that are no changes")
-        if writing.take(letter.record_id):
-            self._letters.append(letter)
-        else:
-            self._left_out += 1
+        self._letters.append(letter)
 
     def _open(self, name: str, schema: Any, says: str, partitioned_by: str | None = None) -> HistoryTable:
         stored = self._store.open(name)
         spool = Spool(schema if stored is None else stored.schema, self._outlet.limits.memory_bytes)
-        writing = self._tables[name] = self.writing(name, stored, says, spool, partitioned_by)
+        writing = self._tables[name] = HistoryTable(name, stored, says, spool, partitioned_by)
         return writing
-
-    def writing(self, name: str, stored: LakeTable | None, says: str, spool: Spool, by: str | None) -> HistoryTable:
-        """What tells which records are in a table."""
-        return HistoryTable(name, stored, says, spool, by, *(() if name == DEAD_LETTERS else (self._outlet.lettered,)))
 
     def _flush(self, writing: HistoryTable) -> None:
         if writing.waiting and writing.route is not None:
@@ -293,19 +269,16 @@ class HistoryBatch(Batch):
             log.info("skipped %d records that an earlier commit has already written", self._left_out)
         for filling in self._fillings.values():
             self._pour(filling)
-        for writing in list(self._tables.values()):  # what is set aside by that may open one more
+        for writing in self._tables.values():
             self._flush(writing)
+        self._outlet.letters.put(self._letters)  # what a table has by its noted offsets is left out from then on
         rows = 0
         for writing in self._tables.values():
-            if writing.name == DEAD_LETTERS:
-                writing.spool.add(letter_rows(self._letters))
-            if moved := writing.moved:
-                self.append(writing, moved)
+            if writing.moved or writing.spool.rows:
+                self.append(writing, writing.moved)
             rows += writing.spool.rows
-        if self._letters:
-            self._outlet.forget()
         self._close()
-        return Summary(rows=rows - len(self._letters), dead_letters=len(self._letters))
+        return Summary(rows=rows, dead_letters=len(self._letters))
 
     def append(self, writing: HistoryTable, moved: Mapping[str, int]) -> None:
         """Commit one table. What the store refuses of it is set aside when the batch comes again: ServiceError."""
@@ -313,7 +286,7 @@ class HistoryBatch(Batch):
         try:
             self._store.append(writing.name, writing.stored, rows, moved, partitioned_by=by, says=says)
         except BaseException as error:
-            if writing.name == DEAD_LETTERS or not is_of_table(error):
+            if not is_of_table(error):
                 raise
             raise self._outlet.refused(writing.name, error) from error
 
@@ -325,3 +298,23 @@ class HistoryBatch(Batch):
     def _close(self) -> None:
         for writing in self._tables.values():
             writing.spool.close()
+
+
+class AgainBatch(HistoryBatch):
+    """Changes of dead letters: those that their table has are left out, by their places; its ends stay as they are."""
+
+    def __init__(self, outlet: LakeHistory, store: LakeStore) -> None:
+        super().__init__(outlet, store)
+        self._offsets: list[int] = []
+        self._there: dict[str, set[RecordKey]] = {}
+
+    def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
+        """None: each is looked for."""
+        self._offsets = sorted({delivered.record_id.offset for delivered in changes})
+        self._there.clear()
+        return changes
+
+    def _takes(self, writing: HistoryTable, record_id: RecordId) -> bool:
+        if writing.name not in self._there:
+            self._there[writing.name] = writing.places(self._offsets)
+        return record_id.key not in self._there[writing.name]

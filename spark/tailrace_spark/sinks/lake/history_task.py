@@ -7,7 +7,7 @@ files for a vacuum, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
@@ -18,18 +18,17 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.arrow.types import DAY, grown
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
 from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory, description
-from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS, LETTERS, REPLAYS, HistoryTable, Route
+from tailrace_spark.sinks.lake.history_table import HistoryTable, Route
 from tailrace_spark.sinks.lake.opened_tables import OpenedTables
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
-from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.letters import LOGGED, Letters
+from tailrace_spark.sinks.protocol import Capabilities, UnpreparedError
 from tailrace_spark.sinks.shared_directory import mark_of, require_same
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table
-
-_LETTERS_SAY: Final = "Records that are no changes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,7 @@ class HistoryTask:
     plan: str
     refused: Mapping[str, str]
     mark: str | None = None
+    letters: Letters = LOGGED
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says."""
@@ -75,20 +75,16 @@ class HistoryPlans:
     def __init__(self, outlet: LakeHistory) -> None:
         self._outlet = outlet
         self._store = outlet.store
-        self._has_letters = False
 
     def plan(self, definitions: Iterable[Table]) -> HistoryTask:
         """The task of a batch, for which these definitions have their tables. Raises ServiceError, SettingsError."""
         self._outlet.forget()  # tasks have written since
-        if not self._has_letters:
-            if self._store.open(DEAD_LETTERS) is None:
-                self._add_columns(DEAD_LETTERS, None, LETTERS, _LETTERS_SAY, None)
-            self._has_letters = True
         for table in definitions:
             self._prepare(table)
         directory = self._store.directory
         mark = None if directory is None else mark_of(directory)
-        return HistoryTask(self._store, uuid4().hex, self._outlet.refusals.remembered(), mark)
+        refused = self._outlet.refusals.remembered()
+        return HistoryTask(self._store, uuid4().hex, refused, mark, self._outlet.letters)
 
     def commit(self, results: Sequence[PartitionResult]) -> Summary:
         """Commit each table. Raises ServiceError where one is not committed: the batch comes again for the others."""
@@ -113,15 +109,12 @@ class HistoryPlans:
         if stored is not None and grown(stored.schema, route.schema) == stored.schema:
             return
         try:
-            self._add_columns(route.name, stored, route.schema, description(route.table), DAY)
+            no_rows, says = pa.RecordBatchReader.from_batches(route.schema, []), description(route.table)
+            self._store.append(route.name, stored, no_rows, {}, partitioned_by=DAY, says=says)
         except BaseException as error:
             if not is_of_table(error):
                 raise
             self._outlet.refusals.note(route.name, error)
-
-    def _add_columns(self, name: str, stored: LakeTable | None, schema: Any, says: str, by: str | None) -> None:
-        no_rows = pa.RecordBatchReader.from_batches(schema, [])
-        self._store.append(name, stored, no_rows, {}, partitioned_by=by, says=says)
 
     def _commit(self, name: str, staged: Sequence[StagedTable]) -> None:
         stored = self._store.open(name)
@@ -135,7 +128,7 @@ class HistoryPlans:
         try:
             self._store.commit_staged(name, stored, files, versions)
         except BaseException as error:
-            if name == DEAD_LETTERS or not is_of_table(error):
+            if not is_of_table(error):
                 raise
             raise self._outlet.refused(name, error) from error
 
@@ -158,14 +151,15 @@ class _StagingBatch(HistoryBatch):
         if stored is None:
             raise UnpreparedError(writing.name)
         files = self._lake.stage(writing.name, stored, writing.spool.reader())
-        noted = _noted(stored, (*moved, REPLAYS))
+        noted = _noted(stored, moved)
         self.staged.append(StagedTable(writing.name, stored.identity, tuple(files), noted, moved))
 
 
 class _PlannedHistory(LakeHistory):
     """The tables as a plan has made them ready: a definition that they do not fit is for the next plan."""
 
-    def begin(self) -> Batch:
+    def begin(self, *, again: bool = False) -> Batch:
+        del again  # the driver's
         return _StagingBatch(self, self.store)
 
     def fitting(self, table: Table, batch: HistoryBatch) -> Route:
@@ -192,7 +186,7 @@ class _Planned:
             outlet = self._outlet
             if outlet is None or self._plan != task.plan:
                 opened: Any = OpenedTables(task.store)
-                outlet = self._outlet = _PlannedHistory(opened)
+                outlet = self._outlet = _PlannedHistory(opened, letters=task.letters)
                 self._plan = task.plan
                 for name, reason in task.refused.items():
                     outlet.refusals.note(name, TableRefusedError(reason))
@@ -200,3 +194,28 @@ class _Planned:
 
 
 _PLANNED: Final = _Planned()
+
+
+class LakeHistorySink(ChangeLogSink):
+    """As ChangeLogSink, and a TaskSink: no attempt of a task is seen by anybody before its driver's commit."""
+
+    def __init__(self, outlet: LakeHistory) -> None:
+        super().__init__(outlet)
+        self._plans = HistoryPlans(outlet)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, tasks=self)
+
+    def fence(self, stream: str) -> None:
+        """As TaskSink says: nothing that a task has staged counts, and no driver commits behind another's commit."""
+
+    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> HistoryTask:
+        """As TaskSink says."""
+        del batch  # a table notes the offsets of what it has, and not the batch
+        return self._plans.plan(table for _, table in definitions)
+
+    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+        """As TaskSink says: one commit of each table."""
+        del batch
+        return self._plans.commit(results)

@@ -52,7 +52,6 @@ class OpensearchSinkSettings(SinkSettings):
     replicas: Annotated[int, Field(ge=0)] | None = Field(
         default=None, examples=[1], description="Their replicas. Unset: as the cluster has it"
     )
-    dead_letters: str = Field(default="tailrace-dead-letters", description="Index of what cannot be written, and why")
     bulk_kibibytes: Positive = Field(default=5120, description="A bulk request is ended at about this size")
     bulk_documents: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default=2000, description="and at so many documents; no more are read at a time either"
@@ -83,11 +82,6 @@ class OpensearchSinkSettings(SinkSettings):
         return _checked(
             value, require_template(value, "keyspace", "table", needed="table").format(keyspace="k", table="t")
         )
-
-    @field_validator("dead_letters")
-    @classmethod
-    def _check_dead_letters(cls, value: str) -> str:
-        return _checked(value, value)
 
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:

@@ -14,8 +14,7 @@ from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import coalesced
-from tailrace_spark.batch.dead_letters import accepted
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.definitions import newest_definition
@@ -25,9 +24,8 @@ from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.table_record import define, truncate
-from tailrace_spark.sinks.changelog.log_task import letters_of
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.opensearch.client import SearchClient
-from tailrace_spark.sinks.opensearch.dead_letters import OpensearchDeadLetters
 from tailrace_spark.sinks.opensearch.documents import OWN, Documents
 from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableIndex, widens
 from tailrace_spark.sinks.opensearch.merge import DocumentMerge
@@ -63,6 +61,7 @@ class OpensearchSink:
         *,
         ring_delay: float = 0.0,
         clock: Callable[[], float] = time.time,
+        letters: Letters = LOGGED,
     ) -> None:
         """`ring_delay`: see SqlSink. `clock` tells the seconds since the epoch by which what expires is gone."""
         self._client = client
@@ -73,17 +72,16 @@ class OpensearchSink:
         self._filters: RowFilters = ()
         self._indexes = Indexes(client, settings)
         self._purgeable: set[str] = set()
-        self._letters = OpensearchDeadLetters(client, settings)
+        self._letters = letters
         self._pieces = PieceWriter(self._indexes, self._follow)
 
     def reach(self) -> None:
-        """See that the cluster answers. Raises ServiceError, SettingsError for an index of a later version."""
+        """See that the cluster answers. Raises ServiceError."""
         self._client.reach()
-        self._letters.reach()
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, dead_letters=self, tasks=self, filtering=self)
+        return Capabilities(sweeping=self, tasks=self, filtering=self)
 
     def filter_rows(self, filters: RowFilters) -> None:
         """As RowFilteringSink says."""
@@ -91,17 +89,15 @@ class OpensearchSink:
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
-        return self._write(pieces, [])
-
-    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink says."""
-        return self._letters.list(after, limit)
-
-    def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As DeadLetterSink says: the changes first, then the letters go; after a crash between they merge again."""
-        set_aside: list[DeadLetter] = []
-        summary = self._write(pieces, set_aside)
-        self._letters.remove(accepted(letters, set_aside))
+        summary = Summary()
+        try:
+            for piece in coalesced(pieces):
+                letters = list[DeadLetter]()
+                summary += self._pieces.write(piece, letters)
+                self._letters.put(letters)
+        except BaseException:
+            self._indexes.forget()
+            raise
         return summary
 
     def fence(self, stream: str) -> None:
@@ -127,28 +123,14 @@ class OpensearchSink:
         except BaseException:
             self._indexes.forget()
             raise
-        now, untruncated = int(self._clock()), self._indexes.untruncated
-        return OpensearchTask(self._client.cluster, self._ring_delay, refused, now, self._filters, untruncated)
+        now, filters, untruncated = int(self._clock()), self._filters, self._indexes.untruncated
+        cluster = self._client.cluster
+        return OpensearchTask(cluster, self._ring_delay, refused, now, filters, untruncated, self._letters)
 
     def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says: the dead letters that tasks brought are put into their index."""
+        """As TaskSink says: tasks have written all."""
         del batch
-        self._letters.put(letters_of(results))
         return sum((result.summary for result in results), Summary())
-
-    def _write(self, pieces: Iterable[Piece], set_aside: list[DeadLetter]) -> Summary:
-        summary = Summary()
-        try:
-            for piece in coalesced(pieces):
-                letters = list[DeadLetter]()
-                summary += self._pieces.write(piece, letters)
-                self._letters.put(letters)
-                set_aside += letters
-        except BaseException:
-            self._indexes.forget()
-            self._letters.forget()
-            raise
-        return summary
 
     def sweep(self) -> int:
         """Show again what has expired; how many rows that changed.

@@ -13,7 +13,7 @@ def _open(name: str, settings: OpensearchSinkSettings, around: Surroundings) -> 
     from tailrace_spark.sinks.opensearch.client import SearchClient
     from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 
-    return OpensearchSink(SearchClient(name, settings), settings, ring_delay=around.ring_delay)
+    return OpensearchSink(SearchClient(name, settings), settings, ring_delay=around.ring_delay, letters=around.letters)
 
 
 OPENSEARCH: Final = SinkType(

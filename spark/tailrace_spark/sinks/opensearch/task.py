@@ -2,7 +2,7 @@
 
 A document is written in place of the version that was read, or as new. So attempts beside each other and late ones lose
 nothing. Merging what is merged already changes nothing. What is of a whole table is the driver's: indexes, fields,
-a table's record, truncations, purging, dead letters. Each merge reads the record before its rows and behind them, so
+a table's record, truncations, purging. Each merge reads the record before its rows and behind them, so
 what this process knows of it may be stale. After a truncation the cluster refuses what writers of before still send:
 see TableIndex.fence.
 """
@@ -23,7 +23,7 @@ from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.table_record import define, truncate
-from tailrace_spark.sinks.changelog.log_task import TaskLetters
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.opensearch.client import SearchCluster
 from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex
@@ -36,7 +36,7 @@ from tailrace_spark.sinks.worker_cache import WorkerCache
 
 @dataclass(frozen=True, slots=True)
 class OpensearchTask:
-    """Merges a Kafka partition's records; its result's `detail` are its dead letters.
+    """Merges a Kafka partition's records.
 
     `refused`: why the cluster does not take what definitions of some tables need. `now` is the plan's time, in seconds
     since the epoch: rows are written as they read then. Searches find those that the filters leave. `untruncated` are
@@ -49,6 +49,7 @@ class OpensearchTask:
     now: int
     filters: RowFilters = ()
     untruncated: frozenset[UUID] = frozenset()
+    letters: Letters = LOGGED
 
     def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         """As PartitionTask says; where it raises, some of the records may be written."""
@@ -76,9 +77,8 @@ class _Worker:
         except BaseException:
             self._indexes.forget()
             raise
-        letters = TaskLetters()
-        letters.put(set_aside)
-        return PartitionResult(partition, summary, letters.letters)
+        task.letters.put(set_aside)
+        return PartitionResult(partition, summary)
 
     def close(self) -> None:
         self._client.close()

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Summary
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.sinks.changelog.log_task import Letters, TaskLetters
 from tailrace_spark.sinks.changelog.routes import Route, word
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.messages import messages_of
 from tailrace_spark.sinks.rabbitmq.settings import LONGEST_NAME, RabbitmqSinkSettings
@@ -23,7 +22,7 @@ class RabbitmqOutlet:
     What was confirmed of a batch that failed is not published again by this process.
     """
 
-    def __init__(self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: Letters) -> None:
+    def __init__(self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: Letters = LOGGED) -> None:
         self._client = client
         self._settings = settings
         self._letters = letters
@@ -33,18 +32,18 @@ class RabbitmqOutlet:
         """Connect; with declare = false, see that exchange and queues are there."""
         self._client.reach()
 
-    def begin(self) -> Batch:
+    def begin(self, *, again: bool = False) -> Batch:
+        del again  # each message says in its headers where it stands
         self._client.begin()
         return _Messages(self._client, self._settings, self._settle)
 
-    def begin_partition(self, batch: TaskBatch, partition: KafkaPartition, letters: TaskLetters) -> Batch:
+    def begin_partition(self, batch: TaskBatch) -> Batch:
         """As PartitionOutlet says. What was confirmed is remembered until another batch comes."""
-        del partition  # each message says in its headers which it is of
         if self._confirmed_of != (batch.stream, batch.number):
             self._confirmed_of = batch.stream, batch.number
             self._client.forget()
         self._client.begin()
-        return _Messages(self._client, self._settings, letters.put)
+        return _Messages(self._client, self._settings, self._letters.put)
 
     def _settle(self, letters: Sequence[DeadLetter]) -> None:
         """A batch is out: keep its dead letters, forget its messages."""
@@ -78,7 +77,7 @@ class _Messages(Batch):
             return
         if size > settings.largest_message:
             words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"
-            self._letters.append(DeadLetter(record.record_id, words, record.message, record.value))
+            self._letters.append(DeadLetter(record.record_id, words, record.message))
             return
         messages = messages_of(record, settings.exchange, self._queues, self._route)
         self._rows += 1
@@ -108,7 +107,8 @@ class RabbitmqOpener:
 
     name: str
     settings: RabbitmqSinkSettings = field(repr=False)
+    letters: Letters = LOGGED
 
     def open(self) -> RabbitmqOutlet:
         """As PartitionOpener says."""
-        return RabbitmqOutlet(RabbitmqClient(self.name, self.settings), self.settings, TaskLetters())
+        return RabbitmqOutlet(RabbitmqClient(self.name, self.settings), self.settings, self.letters)

@@ -75,11 +75,6 @@ class RabbitmqSinkSettings(ImagesSection):
         default=30, description="How long connecting, and waiting for the next confirmation, may take"
     )
     heartbeat_seconds: Positive = Field(default=60, description="A connection silent for so long is asked for life")
-    dead_letters: Path | None = Field(
-        default=None,
-        examples=["/var/lib/tailrace/dead-letters.jsonl"],
-        description="File of what cannot be published, JSON lines. Unset: tailrace-dead-letters-NAME.jsonl, here",
-    )
 
     @field_validator("url")
     @classmethod

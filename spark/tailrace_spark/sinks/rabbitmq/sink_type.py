@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from tailrace_spark.sinks.protocol import ReachableSink
@@ -11,16 +10,12 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-    from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
+    from tailrace_spark.sinks.changelog.log_task import TaskLogSink
     from tailrace_spark.sinks.images.planning import images_for
-    from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
-    from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener, RabbitmqOutlet
+    from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
 
-    letters = DeadLetterFile(settings.dead_letters or Path(f"tailrace-dead-letters-{name}.jsonl"))
-    outlet = RabbitmqOutlet(RabbitmqClient(name, settings), settings, letters)
-    images = images_for(name, settings, around)
-    return StoredDeadLettersSink(outlet, letters, images.store, RabbitmqOpener(name, settings), images.planner)
+    images, opener = images_for(name, settings, around), RabbitmqOpener(name, settings, around.letters)
+    return TaskLogSink(opener.open(), images.store, opener, images.planner)
 
 
 RABBITMQ: Final = SinkType(

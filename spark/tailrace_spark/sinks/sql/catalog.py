@@ -28,7 +28,7 @@ from tailrace_spark.sinks.sql.layout import (
 )
 from tailrace_spark.sinks.sql.names import LONGEST, closed_name, objects, table_name, wished_name
 from tailrace_spark.sinks.sql.views import Views
-from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
+from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE
 from tailrace_spark.sinks.state_store.formats import make_tables
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
@@ -44,18 +44,6 @@ TABLES: Final = sa.Table(
     sa.Column("columns", _TEXT, nullable=False),
     **MYSQL_TABLE,
 )
-DEAD_LETTERS: Final = sa.Table(
-    "tailrace_dead_letters",
-    CATALOG,
-    sa.Column("topic", sa.Text().with_variant(sa.String(255), MYSQL), primary_key=True),
-    sa.Column("partition", sa.Integer, primary_key=True),
-    sa.Column("offset", sa.BigInteger, primary_key=True),
-    sa.Column("schema_id", sa.Text, nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("value", STATE_BYTES),
-    **MYSQL_TABLE,
-)
-
 
 OnDrop = Literal["keep", "clear", "new-table"]
 """What becomes of a source table that was dropped, once one of its name comes: its rows are kept under another name,
@@ -83,7 +71,6 @@ class Catalog:
     def create(self, connection: sa.Connection) -> None:
         """Make the catalog's own tables where they are missing. Raises SettingsError for a later version's."""
         make_tables(connection, list(CATALOG.tables.values()))
-        self._add_missing(connection, DEAD_LETTERS)
 
     def forget(self) -> None:
         """Read everything again from the database when it is next needed."""

@@ -21,8 +21,8 @@ from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.truncation import TruncatedBatch
 from tailrace_spark.rowstate.truncation import EVERYTHING
+from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.protocol import UnpreparedError
-from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, deferred_erasure
 from tailrace_spark.sinks.sql.merge import PreparedBatch
 from tailrace_spark.sinks.sql.table_merges import TableMerges, refusal_of
@@ -65,7 +65,12 @@ class PieceMerges:
     """
 
     def __init__(
-        self, merges: TableMerges, dialect: str, clock: Callable[[], float], wait: Callable[[float], None]
+        self,
+        merges: TableMerges,
+        dialect: str,
+        clock: Callable[[], float],
+        wait: Callable[[float], None],
+        letters: Letters,
     ) -> None:
         self.merges = merges
         self.held = DeferredTables()
@@ -74,6 +79,7 @@ class PieceMerges:
         self._dialect = dialect
         self._clock = clock
         self._wait = wait
+        self._letters = letters
 
     def forget(self) -> None:
         """Read everything again from the database when it is next needed."""
@@ -90,14 +96,13 @@ class PieceMerges:
         tables = group_by_table(piece.changes).values()
         return PreparedPiece(piece.dead_letters, [(changes, self.merges.prepare(changes)) for changes in tables])
 
-    def merge(self, connection: sa.Connection, piece: PreparedPiece, set_aside: list[DeadLetter]) -> Summary:
-        """Merge a piece that was read. `set_aside` gets the dead letters, which are put as such."""
+    def merge(self, connection: sa.Connection, piece: PreparedPiece) -> Summary:
+        """Merge a piece that was read, and put its dead letters."""
         letters = list(piece.dead_letters)
         summary = Summary()
         for changes, prepared in piece.tables:
             summary += self._table(connection, changes, letters, prepared)
-        SqlDeadLetters(connection).put(letters)
-        set_aside += letters
+        self._letters.put(letters)
         return summary + Summary(dead_letters=len(piece.dead_letters))
 
     def _table(

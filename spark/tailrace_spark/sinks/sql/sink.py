@@ -16,8 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.coalesce import coalesced
-from tailrace_spark.batch.dead_letters import accepted
-from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.sink_progress import SinkProgress
@@ -27,10 +26,10 @@ from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.table_record import TableRecord
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import Capabilities, StoredVisible
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.compared import stored_rows
-from tailrace_spark.sinks.sql.dead_letters import SqlDeadLetters
 from tailrace_spark.sinks.sql.deferred import gather_deferred
 from tailrace_spark.sinks.sql.layout import Target
 from tailrace_spark.sinks.sql.piece_merges import WAITS, PieceMerges, TableWait
@@ -53,9 +52,9 @@ class SqlSink:
     """Follows source tables in one database; see `Sink` for the promises, `layout` for the tables.
 
     A micro-batch is one transaction. A change that the database refuses (U+0000 in PostgreSQL, a key too long for
-    its index) goes to `tailrace_dead_letters`; all others are merged. The changes of a
-    table that the database refuses as a whole, since somebody altered it or took a right away, are deferred in
-    `tailrace_held_changes`. They are merged once the database takes them; the other tables go on.
+    its index) goes to the dead letters; all others are merged. The changes of a table that the database refuses as a
+    whole, since somebody altered it or took a right away, are deferred in `tailrace_held_changes`. They are merged once
+    the database takes them; the other tables go on.
     """
 
     def __init__(
@@ -69,6 +68,7 @@ class SqlSink:
         clock: Callable[[], float] = time.time,
         wait: Callable[[float], None] = time.sleep,
         purged_at_once: int = _PURGED_AT_ONCE,
+        letters: Letters = LOGGED,
     ) -> None:
         """`url` is SQLAlchemy's; `table` names a source table in the database. Connects when first used.
 
@@ -81,12 +81,13 @@ class SqlSink:
         self._merge_horizon = merge_horizon
         self._purged_at_once = purged_at_once
         self._location = shown_database(url)
-        self._database = Database(url, table, on_drop, ring_delay)
+        self._letters = letters
+        self._database = Database(url, table, on_drop, ring_delay, letters=letters)
         self._engine = open_engine(url)
         self._dialect: str = self._engine.dialect.name
         self._catalog = Catalog(self._engine.dialect, table, on_drop)
         self._merges = TableMerges(self._catalog, self._dialect, ring_delay, clock)
-        self._pieces = PieceMerges(self._merges, self._dialect, clock, wait)
+        self._pieces = PieceMerges(self._merges, self._dialect, clock, wait, letters)
         self._created = False
         self._claim = Claim(self._engine)
 
@@ -97,7 +98,6 @@ class SqlSink:
         return Capabilities(
             claimed=self,
             sweeping=self,
-            dead_letters=self,
             progress=self,
             tasks=tasks,
             comparable=self,
@@ -116,26 +116,11 @@ class SqlSink:
 
     def write(self, pieces: Iterable[Piece]) -> Summary:
         """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
-        return self._write(pieces, (), "the batch will be delivered again")
-
-    def dead_letters(self, after: RecordId | None, limit: int) -> Sequence[DeadLetter]:
-        """As DeadLetterSink says."""
-        with self._transaction("nothing was changed", writes=False) as connection:
-            return SqlDeadLetters(connection).list(after, limit)
-
-    def replay(self, letters: Sequence[DeadLetter], pieces: Iterable[Piece]) -> Summary:
-        """As DeadLetterSink says."""
-        return self._write(pieces, letters, "nothing was changed")
-
-    def _write(self, pieces: Iterable[Piece], letters: Sequence[DeadLetter], otherwise: str) -> Summary:
         summary = Summary()
-        set_aside: list[DeadLetter] = []
-        with gc_paused(), self._transaction(otherwise) as connection:
+        with gc_paused(), self._transaction("the batch will be delivered again") as connection:
             self._give_back(connection)
             for piece in prefetched(map(self._pieces.read, coalesced(pieces))):
-                summary += self._pieces.merge(connection, piece, set_aside)
-            # At last, for MySQL commits what comes before a table is made.
-            SqlDeadLetters(connection).remove(accepted(letters, set_aside))
+                summary += self._pieces.merge(connection, piece)
         return summary
 
     def sweep(self) -> int:
@@ -276,7 +261,7 @@ class SqlSink:
             if why is None:
                 rows += some
                 del self._pieces.waits[table_id]
-                SqlDeadLetters(connection).put(letters)
+                self._letters.put(letters)
                 log.info("%s: merged the deferred changes", waiting[table_id].definition)
             else:
                 failures = self._pieces.waits[table_id].failures + 1

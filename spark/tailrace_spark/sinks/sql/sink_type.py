@@ -18,6 +18,7 @@ def _open(name: str, settings: SqlSinkSettings, around: Surroundings) -> Reachab
         ring_delay=around.ring_delay,
         merge_horizon=settings.merge_horizon_seconds or None,
         on_drop=settings.on_drop,
+        letters=around.letters,
     )
 
 

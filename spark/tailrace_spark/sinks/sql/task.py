@@ -11,11 +11,12 @@ from uuid import UUID
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.coalesce import coalesced
-from tailrace_spark.batch.delivery import DeadLetter, Piece, Summary
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
 from tailrace_spark.batch.prefetch import prefetched
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.merge.row_filter import RowFilters
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges, TableWait
@@ -38,6 +39,7 @@ class Database:
     on_drop: OnDrop
     ring_delay: float
     filters: RowFilters = ()
+    letters: Letters = LOGGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,11 @@ class _Worker:
         self._now = 0.0
         merges = TableMerges(self._catalog, dialect, database.ring_delay, self._clock)
         merges.filter_rows(database.filters)
-        self._pieces = PieceMerges(merges, dialect, self._clock, time.sleep)
+        self._pieces = PieceMerges(merges, dialect, self._clock, time.sleep, database.letters)
 
     def write(self, task: SqlTask, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
         self._pieces.waits = {table_id: TableWait(why, _NEVER) for table_id, why in task.refused.items()}
         self._now = task.now
-        set_aside: list[DeadLetter] = []
         summary = Summary()
         try:
             with gc_paused(), transaction(self._engine, self._location, "the batch will be tried again") as connection:
@@ -91,7 +92,7 @@ class _Worker:
                 self._pieces.forget()
                 pieces = one_copy(pieces, self._pieces.merges.truncated(connection))
                 for piece in prefetched(map(self._pieces.read, coalesced(without_truncations(pieces)))):
-                    summary += self._pieces.merge(connection, piece, set_aside)
+                    summary += self._pieces.merge(connection, piece)
                 detail = self._detail(task)
                 task.fence.require(connection)
         except BaseException:

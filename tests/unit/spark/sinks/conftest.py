@@ -54,14 +54,12 @@ def new_database(dialect: str, tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> Iterator[Callable[..., Published]]:
+def published() -> Iterator[Callable[..., Published]]:
     """Makes exchanges, and takes them away."""
     made: list[Published] = []
 
     def new(server: rabbitmq.Rabbitmq | None = None, *, by_tasks: bool = False, **settings: object) -> Published:
-        directory = tmp_path / str(len(made))
-        directory.mkdir()
-        made.append(Published(directory, server or rabbitmq.server(), by_tasks=by_tasks, **settings))
+        made.append(Published(server or rabbitmq.server(), by_tasks=by_tasks, **settings))
         return made[-1]
 
     yield new

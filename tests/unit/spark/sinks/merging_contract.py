@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import EXPIRED_TTL, Change, Marker, Op
 from tailrace_schemas.cql.values import codec, split_key
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
@@ -28,6 +29,7 @@ from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import SweepingSink
 from tests.held import Record, hold
 from tests.properties import examples
+from tests.support.letters import MemoryLetters
 from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import assignments
@@ -71,8 +73,9 @@ class Followed(Protocol):
     def everything(self) -> object:
         """All that is there, what the sink keeps for itself too."""
 
-    def dead_letters(self) -> int:
-        """How many records were set aside."""
+    @property
+    def letters(self) -> MemoryLetters:
+        """Where its sinks put what they set aside."""
 
 
 def write(followed: Followed, *changes: Change, time: Time | None = None) -> Summary:
@@ -269,7 +272,18 @@ class MergingContract:
         with closing(followed.open()) as sink:
             done = sink.write([Piece(piece([Log(PLAIN).insert((1,), (), 1, v="a")]).changes, (letter,))])
         assert done == Summary(1, 1, 1)
-        assert followed.dead_letters() == 1
+        assert followed.letters.all == [letter]
+        assert followed.rows(PLAIN, "id") == [(1,)]
+
+    @pytest.mark.promise("sinks.dead-letters")
+    def test_letters_are_kept_before_their_batch_counts(self, followed: Followed) -> None:
+        letter = DeadLetter(RecordId("t.shop.plain", 2, 7, b"\xab" * 8), "no change", b"\0bytes")
+        batch = [Piece(piece([Log(PLAIN).insert((1,), (), 1, v="a")]).changes, (letter,))]
+        with closing(followed.open()) as sink:
+            with followed.letters.shut(), pytest.raises(ServiceError, match="Kafka does not answer"):
+                sink.write(batch)
+            sink.write(batch)
+        assert followed.letters.all == [letter]
         assert followed.rows(PLAIN, "id") == [(1,)]
 
     @pytest.mark.promise("sinks.one-table-alone")
@@ -284,7 +298,7 @@ class MergingContract:
             sink.sweep()
         write(followed, broken(), log.insert((3,), (), 2, v="d"))
         assert followed.rows(PLAIN, "id", "v") == [(1, "c"), (2, "b"), (3, "d")]
-        assert followed.dead_letters() == 3
+        assert len(followed.letters.all) == 3
 
     @pytest.mark.promise("sinks.extreme-values")
     def test_values_at_the_ends_of_all_types_stop_no_other_table(self, followed: Followed) -> None:
@@ -293,7 +307,7 @@ class MergingContract:
         done = write(followed, *changes, Log(PLAIN).insert((1,), (), 1, v="a"))
         assert (done.changes + done.dead_letters, done.deferred) == (len(changes) + 1, 0)
         assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
-        assert len(followed.rows(TYPES, "id")) == len(changes) - followed.dead_letters() >= 1
+        assert len(followed.rows(TYPES, "id")) == len(changes) - len(followed.letters.all) >= 1
 
     @pytest.mark.promise("sinks.one-table-alone")
     def test_the_longest_names_fit_and_are_told_apart(self, followed: Followed) -> None:
@@ -327,7 +341,7 @@ class MergingContract:
         bad = log.insert((9,), (), 1, v="a", w=1)
         bad = replace(bad, cells=tuple(replace(cell, value=b"\xff" * 3) for cell in bad.cells))
         assert write(followed, good[0], bad, *good[1:]) == Summary(3, 3, 1)
-        assert followed.dead_letters() == 1
+        assert len(followed.letters.all) == 1
         assert followed.rows(PLAIN, "id", "w") == [(number, number) for number in range(3)]
 
     @pytest.mark.slow

@@ -36,7 +36,7 @@ def test_delta_tables_are_written_and_read(tmp_path: Path, capsys: pytest.Captur
 def test_changes_are_posted(tmp_path: Path) -> None:
     endpoint = Endpoint()
     try:
-        write_by_page("http", tmp_path, url=endpoint.url, dead_letters=tmp_path / "refused.jsonl")
+        write_by_page("http", tmp_path, url=endpoint.url)
     finally:
         endpoint.close()
     [change] = endpoint.taken

@@ -131,11 +131,11 @@ class Dying:
 
     def reach(self) -> None: ...
 
-    def begin(self) -> Batch:
+    def begin(self, *, again: bool = False) -> Batch:
         if self._failures:
             self._failures -= 1
             return _Failing()
-        return self._console.begin()
+        return self._console.begin(again=again)
 
     def close(self) -> None: ...
 

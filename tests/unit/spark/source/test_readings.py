@@ -13,7 +13,6 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
 from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.protocol import Capabilities
 from tailrace_spark.source.readings import EVERY, of_readings
@@ -33,7 +32,7 @@ def test_tasks_write_each_reading_once(tmp_path: Path) -> None:
     """A topic may have a reading of its own, and rows of a snapshot have places that none had before."""
     stored, read = local(tmp_path), [piece("t.shop.plain"), piece("t.shop.other"), piece("t.shop.plain@snapshot")]
     for readings in ({}, {EVERY: "one"}, {EVERY: "one"}, {EVERY: "one", "t.shop.plain": "of it"}):
-        with closing(FilesSink(ReplayableFilesOutlet(stored.store, stored.settings))) as sink:
+        with closing(FilesSink(stored.outlet())) as sink:
             LogInTasks(of_readings(sink, readings)).write(read)
     topics = ["t.shop.plain", "t.shop.other"]
     expected = {(name, *place[1:]) for place in delivered_by(read[0]) for name in [

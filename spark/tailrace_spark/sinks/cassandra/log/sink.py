@@ -17,7 +17,6 @@ from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.definitions import merge_definitions
 from tailrace_spark.sinks.cassandra.cluster import RefusedError
-from tailrace_spark.sinks.cassandra.dead_letters import CassandraDeadLetters
 from tailrace_spark.sinks.cassandra.log.layout import (
     LogTable,
     add_statement,
@@ -38,13 +37,11 @@ from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, 
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener, WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import Capabilities, UnpreparedError, Watermark
 from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of
 
 _LOG: Final = logging.getLogger("tailrace_spark")
-
-LOG_DEAD_LETTERS: Final = "tailrace_log_dead_letters"
-"""Another table than that of a `cassandra` sink, which may set aside the same records for the same keyspace."""
 
 
 class LogStore(Store, Protocol):
@@ -67,22 +64,23 @@ class LogTablesSink(CassandraSink):
     Cassandra has no transactions over partitions: a batch that fails half-way was written in part, and all of it is
     written again. That is no harm: a row's key, values and write time follow from the mutation alone, whichever
     replica's copy it comes from. So existing rows are written as they were. What no log table can hold, or
-    the cluster refuses, goes to `tailrace_log_dead_letters` in the same keyspace, update by update.
+    the cluster refuses, goes to the dead letters, update by update.
 
     Tasks write the same rows. What a log table has follows from all definitions of its table, so plans tell tasks what
     the driver knows of each.
     """
 
     def __init__(
-        self, store: LogStore, prefix: str, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
+        self, store: LogStore, *, keyspace: str = "{keyspace}", ttl_seconds: int = 86_400,
         keep_dropped: bool = False, streamed: bool = True, lateness_ms: int = 30_000,
         clock: Callable[[], float] = time.monotonic, opener: Opener | None = None, makes_tables: bool = True,
+        letters: Letters = LOGGED,
     ) -> None:  # fmt: skip
-        """`prefix` is the topics', `keyspace` the log tables', `ttl_seconds` for how long rows stay (0: for ever).
+        """`keyspace` is the log tables', `ttl_seconds` for how long rows stay (0: for ever).
         `keep_dropped`: log tables keep the columns that their tables drop; `streamed`: data that nodes streamed and
         logged once more are written too. `lateness_ms` is as WatermarkedSink says.
         With an `opener` tasks write too; their own sinks make no tables."""
-        super().__init__(store, CassandraDeadLetters(store, prefix, self._keyspace_of, LOG_DEAD_LETTERS), opener)
+        super().__init__(store, letters, opener)
         self._store = store
         self._keyspace = keyspace
         self._ttl = ttl_seconds
@@ -92,7 +90,7 @@ class LogTablesSink(CassandraSink):
         self._watermarks = Watermarks(store)
         self._known: dict[str, tuple[int, Table]] = {}
         self._noted: dict[int, tuple[Table, int]] = {}
-        self._targets = Targets(self._prepare, LOG_DEAD_LETTERS, clock)
+        self._targets = Targets(self._prepare, clock)
         self._makes_tables = makes_tables
         self._texts: dict[str, tuple[int, str]] = {}
 
@@ -281,11 +279,11 @@ class LogTablesSink(CassandraSink):
 
 @dataclass(frozen=True, slots=True)
 class LogOpener:
-    """Makes the sink of a worker process. `name` is the sink's, `prefix` the topics'."""
+    """Makes the sink of a worker process. `name` is the sink's."""
 
     name: str
-    prefix: str
     settings: LogTablesSinkSettings = field(repr=False)
+    letters: Letters = LOGGED
 
     def open(self) -> LogTablesSink:
         """As Opener says."""
@@ -295,9 +293,10 @@ class LogOpener:
         """One by these settings; with an `opener` the driver's."""
         settings = self.settings
         return LogTablesSink(
-            store, self.prefix, keyspace=settings.keyspace, ttl_seconds=settings.ttl_seconds,
+            store, keyspace=settings.keyspace, ttl_seconds=settings.ttl_seconds,
             keep_dropped=settings.dropped_columns == "keep", streamed=settings.streamed == "write",
             lateness_ms=round(settings.lateness_seconds * 1000), opener=opener, makes_tables=makes_tables,
+            letters=self.letters,
         )  # fmt: skip
 
 

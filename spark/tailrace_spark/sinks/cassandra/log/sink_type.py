@@ -13,7 +13,7 @@ def _open(name: str, settings: LogTablesSinkSettings, around: Surroundings) -> R
     from tailrace_spark.sinks.cassandra.cluster import CassandraStore
     from tailrace_spark.sinks.cassandra.log.sink import LogOpener
 
-    opener = LogOpener(name, around.prefix, settings)
+    opener = LogOpener(name, settings, around.letters)
     return opener.sink(CassandraStore(settings, f"sink.{name}"), opener)
 
 

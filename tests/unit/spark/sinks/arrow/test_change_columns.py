@@ -116,7 +116,7 @@ def test_what_only_records_can_say_is_left() -> None:
     good = log.insert(key, row, 1, a=1)
     bad = replace(good, cells=(replace(good.cells[0], value=b"\x00"),))
     changes = delivered([good, log.update(key, row, 1, o={"x": True}), log.delete_range(key, row, row, 1), bad, good])
-    columns, left, ends = ChangeColumns(TABLE, 10, LARGE), list[Delivered](), Ends(lambda *_: 1, lambda *_: ())
+    columns, left, ends = ChangeColumns(TABLE, 10, LARGE), list[Delivered](), Ends(lambda *_: 1)
     assert fill(columns, changes, 0, ends, left) == 5
     assert columns.taken == [changes[3], changes[4]]
     assert left == changes[:3]
@@ -141,7 +141,7 @@ def test_columns_that_are_full_take_no_more() -> None:
     log = Log(TABLE)
     changes = delivered([log.insert((1, "x"), (at, "1"), 1, a=at) for at in range(5)])
     columns, left = ChangeColumns(TABLE, 3, LARGE), list[Delivered]()
-    assert fill(columns, changes, 1, Ends(lambda *_: 0, lambda *_: ()), left) == 4
+    assert fill(columns, changes, 1, Ends(lambda *_: 0), left) == 4
     assert columns.taken == changes[1:4]
     assert left == []
 
@@ -154,7 +154,7 @@ def test_large_values_end_a_group_sooner() -> None:
     varint = log.insert((1, "x"), (1, "1"), 5, e="1")
     odd = replace(varint, cells=(replace(varint.cells[0], value=bytes(60) + b"\x01"),))
     changes = delivered([odd, small, large, small])
-    ends = Ends(lambda *_: 0, lambda *_: ())
+    ends = Ends(lambda *_: 0)
     assert fill(columns, changes, 0, ends, left) == 3
     assert [one.change for one in columns.taken] == [small, large]
     assert columns.full

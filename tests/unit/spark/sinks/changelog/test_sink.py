@@ -45,7 +45,8 @@ class Outlet:
     def reach(self) -> None:
         """It is here."""
 
-    def begin(self) -> Batch:
+    def begin(self, *, again: bool = False) -> Batch:
+        assert not again
         return self.batch
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.console.outlet import ConsoleOutlet
 from tailrace_spark.sinks.protocol import Sink
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.change_log_contract import Crash
 
 
@@ -35,16 +36,14 @@ class Printed:
 
     def __init__(self) -> None:
         self._pipe = Pipe()
+        self.letters = MemoryLetters()
 
     def open(self, dies_after: int | None = None) -> Sink:
         self._pipe.left = dies_after
-        return ChangeLogSink(ConsoleOutlet(self._pipe, tables=False))
+        return ChangeLogSink(ConsoleOutlet(self._pipe, self.letters, tables=False))
 
     def _lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._pipe.getvalue().split("\n") if line]
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         return [line for line in self._lines() if "reason" not in line]
-
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        return [line for line in self._lines() if "reason" in line]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,21 +12,20 @@ from deltalake import DeltaTable
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import PATIENCE, DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableCurrent, ReplayableHistory
 from tailrace_spark.sinks.lake.history import HISTORY_LIMITS, HistoryLimits, LakeHistory
-from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
+from tailrace_spark.sinks.lake.history_task import LakeHistorySink
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
-from tailrace_spark.sinks.protocol import DeadLetterSink, Sink, SweepingSink
+from tailrace_spark.sinks.protocol import Sink, SweepingSink
 from tests import s3
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.in_tasks import InTasks, LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
@@ -87,6 +85,7 @@ class DeltaLake:
     def __init__(self, settings: DeltaSinkSettings, patience: Mapping[str, str] = PATIENCE) -> None:
         self.settings = settings
         self.store = DeltaStore(settings, patience)
+        self.letters = MemoryLetters()
 
     def opened(self, dies_after: int | None = None, *, revives: bool = False) -> LakeStore:
         """The store of another process, that writes."""
@@ -113,7 +112,7 @@ class DeltaStored(DeltaLake):
         self._limits = limits
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives), self._limits))
+        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives), self._limits, self.letters))
 
     def table(self, name: str) -> DeltaTable | None:
         """As anybody else opens it."""
@@ -131,20 +130,16 @@ class DeltaStored(DeltaLake):
         return set() if table is None else {str(part["day"]) for part in table.partitions()}
 
     def records(self) -> Sequence[Mapping[str, Any]]:
-        names = self._names or [name for name in self.store.names() if name != DEAD_LETTERS]
+        names = self._names or self.store.names()
         found = [(whose(self.store.open(name)), self.rows(name)) for name in names]
         return [record for table, rows in found if rows is not None for record in change_records(table, rows)]
-
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        rows = self.rows(DEAD_LETTERS)
-        return [] if rows is None else [{**row, "message": row["message"].hex()} for row in rows.to_pylist()]
 
 
 class DeltaInTasks(DeltaStored):
     """Histories that tasks write."""
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        return LogInTasks(LakeHistorySink(ReplayableHistory(self.opened(dies_after, revives=revives))))
+        return LogInTasks(LakeHistorySink(LakeHistory(self.opened(dies_after, revives=revives), letters=self.letters)))
 
 
 def whose(history: LakeTable | None) -> str:
@@ -196,6 +191,7 @@ class FollowedDelta(DeltaLake, Following):
             ring_delay=ring_delay,
             worth_a_part=self._worth_a_part,
             clock=clock or (lambda: 0),
+            letters=self.letters,
         )
 
     def table(self, of: Table) -> DeltaTable:
@@ -227,10 +223,6 @@ class FollowedDelta(DeltaLake, Following):
     def histories(self) -> DeltaStored:
         return DeltaStored(self.settings)
 
-    def dead_letters(self) -> int:
-        stored = self.store.open(DEAD_LETTERS)
-        return 0 if stored is None else stored.delta.to_pyarrow_dataset().count_rows()
-
 
 class DeltaCurrentInTasks(FollowedDelta):
     """Tables there that follow, written by tasks."""
@@ -244,31 +236,6 @@ class DeltaCurrentInTasks(FollowedDelta):
         revives: bool = False,
     ) -> SweepingSink:
         return InTasks(super().open(clock, ring_delay, dies_after=dies_after, revives=revives))
-
-
-class LetteredDelta(DeltaLake):
-    """Tables there of either mode, whose letters can be written again."""
-
-    exactly_once = True
-
-    def open(self, dies_after: int | None = None) -> DeadLetterSink:
-        store = self.opened(dies_after)
-        if self.settings.mode == "current":
-            return ReplayableCurrent(store, self.settings.buckets)
-        return ReplayableLogSink(ReplayableHistory(store))
-
-    def ids(self) -> Sequence[int]:
-        stored = self.store.open("shop.plain")
-        found = [] if stored is None else stored.delta.to_pyarrow_table().to_pylist()
-        return [one["key"]["id"] if self.settings.mode == "history" else one["id"] for one in found]
-
-    def set_format(self, number: int | None) -> None:
-        """In the commit that made the table."""
-        first = Path(self.settings.path, DEAD_LETTERS, "_delta_log", f"{0:020}.json")
-        actions = [json.loads(line) for line in first.read_text().splitlines()]
-        former = [action for action in actions if action.get("txn", {}).get("appId") != "tailrace/format"]
-        added = [] if number is None else [{"txn": {"appId": "tailrace/format", "version": number}}]
-        first.write_text("".join(json.dumps(action) + "\n" for action in [*former, *added]))
 
 
 def section(root: Path, **more: object) -> DeltaSinkSettings:

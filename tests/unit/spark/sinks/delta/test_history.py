@@ -274,17 +274,29 @@ def test_what_a_table_s_constraint_refuses_is_set_aside_when_the_batch_comes_aga
         assert sink.write([others.piece(*row(other, 50))]) == Summary(1, 1, 0)
     records = [one for one in stored.records() if one["table"] == "shop.plain"]
     assert changes_of(records, PLAIN) == delivered_by(first)
-    [letter] = stored.dead_letters()
-    assert "Invalid data found" in letter["reason"]
+    [letter] = stored.letters.all
+    assert "Invalid data found" in letter.reason
 
 
 @pytest.mark.promise("delta.written-by-spark")
 def test_a_history_that_spark_wrote_goes_on(tmp_path: Path) -> None:
     """Its first change comes again, with a second one: as an upgrade meets it whose checkpoint is older."""
     shutil.copytree(WRITTEN_BY_SPARK / "history", tmp_path, dirs_exist_ok=True)
-    stored, topic = DeltaStored(DeltaSinkSettings(path=str(tmp_path))), Topic()
+    stored, topic = DeltaStored(DeltaSinkSettings(path=str(tmp_path)), ["shop.plain"]), Topic()
     log = Log(PLAIN)
     pieces = [topic.piece(log.insert((1,), (), 1, v="a"), letters=1), topic.piece(log.insert((2,), (), 2, v="b"))]
     assert deliver(stored, *pieces).rows == 1
     assert [record["columns"] for record in stored.records()] == [{"v": "a"}, {"v": "b"}]
-    assert len(stored.dead_letters()) == 1
+    assert len(stored.letters.all) == 1
+
+
+@pytest.mark.promise("upgrade.later-records")
+def test_a_table_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    """By the number in the commit that made it."""
+    stored, topic = local(tmp_path), Topic()
+    deliver(stored, topic.piece(Log(PLAIN).insert((1,), (), 1, v="a")))
+    first = tmp_path / "shop.plain/_delta_log" / f"{0:020}.json"
+    assert first.read_text().count('"appId":"tailrace/format","version":1') == 1
+    first.write_text(first.read_text().replace('"tailrace/format","version":1', '"tailrace/format","version":2'))
+    with pytest.raises(SettingsError, match=r"newer Tailrace .*format 2; this one reads up to 1"):
+        deliver(stored, topic.piece(Log(PLAIN).insert((2,), (), 1, v="b")))

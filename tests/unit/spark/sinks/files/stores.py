@@ -20,14 +20,13 @@ from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.batch.delivery import RecordId
 from tailrace_spark.sinks.arrow.schema import PLACE, arrow_schema
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
-from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
 from tailrace_spark.sinks.files.formats import DEFINITION, json_records
-from tailrace_spark.sinks.files.names import LETTERS
 from tailrace_spark.sinks.files.outlet import FILE_LIMITS, FilesOutlet
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.protocol import Sink
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.in_tasks import LogInTasks
 
 _NEVER_CLOSED: Final[list[Any]] = []
@@ -161,13 +160,18 @@ class Stored:
     def __init__(self, settings: FilesSinkSettings, real: Any, root: str, *, local: bool) -> None:
         self.settings = settings
         self.limits = FILE_LIMITS
+        self.letters = MemoryLetters()
         self._real = real
         self._root = root
         self._local = local
         self.store = FileStore(real, root, local=local)
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        return ChangeLogSink(FilesOutlet(self.opened(dies_after, revives=revives), self.settings, self.limits))
+        return ChangeLogSink(self.outlet(dies_after, revives=revives))
+
+    def outlet(self, dies_after: int | None = None, *, revives: bool = False) -> FilesOutlet:
+        """That of a sink."""
+        return FilesOutlet(self.opened(dies_after, revives=revives), self.settings, self.limits, self.letters)
 
     def opened(self, dies_after: int | None = None, *, revives: bool = False) -> FileStore:
         """The store of another process."""
@@ -194,9 +198,6 @@ class Stored:
             changes += [(RecordId.from_json(record), forms.of(table).read(record)) for record in records]
         return sorted(changes, key=lambda change: change[0].key)
 
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        return [json.loads(line) for path in self.store.below(LETTERS) for line in self.store.read(path).splitlines()]
-
     def _read(self, path: str) -> tuple[Table | None, list[dict[str, Any]]]:
         with self.store.input(path) as file:
             if not path.endswith(".parquet"):
@@ -219,8 +220,7 @@ class StoredInTasks(Stored):
     """A root that tasks write."""
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        outlet = ReplayableFilesOutlet(self.opened(dies_after, revives=revives), self.settings)
-        return LogInTasks(FilesSink(outlet))
+        return LogInTasks(FilesSink(self.outlet(dies_after, revives=revives)))
 
 
 def local(root: Path, **more: object) -> Stored:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
+from tailrace_spark.batch.delivery import RecordId, Summary
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
 from tests.unit.spark.sinks.files.stores import Stored, local, names
@@ -36,12 +36,8 @@ def lines(*offsets: int) -> str:
     )
 
 
-def letters(*offsets: int) -> str:
-    return "".join(json.dumps(DeadLetter(RecordId(TOPIC, 0, offset), "no").to_json()) + "\n" for offset in offsets)
-
-
 def former(root: Path) -> Stored:
-    """Offsets 0 to 3 are packed, 4 and 5 committed, a dead letter of 4 replayed by the last; a crash left others."""
+    """Offsets 0 to 3 are packed, 4 and 5 committed; a crash left others."""
     stored = local(root, format="jsonl", compress=False)
     files = {
         name(1, pack="pack-"): lines(0, 1, 3), name(0): lines(0), name(1): lines(1, 3), name(2): lines(5),
@@ -50,24 +46,19 @@ def former(root: Path) -> Stored:
     }  # fmt: skip
     for path, text in files.items():
         write(root, path, text or lines(99))
-    for path, text in (("a", letters(2)), ("b", letters(4)), ("c", letters(8))):
-        write(root, f"_tailrace/dead-letters/{path}.jsonl", text)
 
     def commit(number: int, of: Mapping[str, object]) -> None:
-        value = {"format": 2, "whole": False, "files": [], "ends": {}, "dead_letters": None, **of}
+        value = {"format": 2, "whole": False, "files": [], "ends": {}, **of}
         write(root, f"_tailrace/commits/{number:020}.json", json.dumps(value))
 
     pack = {
         "format": 2, "first": 0, "last": 1, "files": [{"path": name(1, pack="pack-")}], "ends": {TOPIC: {"0": 4}},
-        "letters": [[0, "_tailrace/dead-letters/a.jsonl"]], "replayed": [],
     }  # fmt: skip
     for first, last, of in ((0, 1, pack), (0, 0, {**pack, "last": 0, "files": [{"path": name(0)}]})):
         write(root, f"_tailrace/packs/{first:020}-{last:020}-0123456789ab.json", json.dumps(of))
     commit(1, {"files": [{"path": name(1)}], "ends": {TOPIC: {"0": 4}}})
-    commit(
-        2, {"files": [{"path": name(2)}], "ends": {TOPIC: {"0": 6}}, "dead_letters": "_tailrace/dead-letters/b.jsonl"}
-    )
-    commit(3, {"files": [{"path": name(3)}], "replayed": [[TOPIC, 0, 4]]})
+    commit(2, {"files": [{"path": name(2)}], "ends": {TOPIC: {"0": 6}}})
+    commit(3, {"files": [{"path": name(3)}]})
     write(root, "_tailrace/writer.json", json.dumps({"format": 2, "writer": "0123456789ab"}))
     return stored
 
@@ -87,7 +78,6 @@ def test_what_counted_stays_and_the_stream_goes_on(tmp_path: Path) -> None:
         assert deliver(stored, *pieces[3:8]) == Summary(5, 2)
         offsets = [record["offset"] for record in stored.records()]
         assert offsets == [0, 1, 3, 4, 5, 6, 7, 99], f"died after {step} steps"
-        assert [letter["offset"] for letter in stored.dead_letters()] == [2]
         assert set(names(root)) == {
             name(1, pack="pack-"), name(2), name(3), f"{DAY}/own.jsonl", f"{DAY}/{TOPIC}-0-{6:020}-{7:020}.jsonl"
         }  # fmt: skip

@@ -19,9 +19,10 @@ from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table_json import table_from_json
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.sinks.changelog.days import day_of
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.files.formats import DEFINITION
 from tailrace_spark.sinks.files.names import FileName, source_of
 from tailrace_spark.sinks.files.outlet import FileLimits
@@ -146,7 +147,7 @@ def test_cut_off_at_any_step_a_batch_is_there_once_when_it_has_come_again(
             require_once(stores[1], delivered_by(before, *batch, more), delivered_by(before))
         wanted = delivered_by(before, *batch, more)
         require_once(stores[1], wanted, wanted)
-        assert len(stores[1].dead_letters()) == 3, f"died after {step} steps"
+        assert len(stores[1].letters.all) == 3, f"died after {step} steps"
         if not died:
             assert step > 10
             return
@@ -186,7 +187,7 @@ def test_a_step_that_fails_once_leaves_one_copy(tmp_path: Path) -> None:
                 failed = True
                 sink.write(batch)
         assert len(stored.records()) == 2, f"step {step} failed"
-        assert len(stored.dead_letters()) == 1
+        assert len(stored.letters.all) == 1
         assert len(names(tmp_path / str(step))) == 2
     assert not failed
 
@@ -254,13 +255,47 @@ def test_two_streams_cannot_write_below_one_root(tmp_path: Path) -> None:
     assert len(names(tmp_path)) == 2
 
 
+@pytest.mark.promise("sinks.dead-letters")
+def test_a_batch_that_has_what_was_written_again_takes_its_file_away(tmp_path: Path) -> None:
+    """As of a stream without its checkpoint; one that sets it aside again leaves the file, and another replay too."""
+    stored, topic = local(tmp_path), Topic()
+    piece = topic.piece(Log(PLAIN).insert((1,), (), 1, v="a"))
+    [change] = piece.changes
+    aside = Piece((), (DeadLetter(change.record_id, "why", change.message),))
+    for _ in range(2):
+        deliver(stored, aside)
+        with closing(ChangeLogSink(stored.outlet())) as sink:
+            assert sink.write_again([piece]) == Summary(1, 1)
+        assert len(stored.records()) == 1
+    deliver(stored, piece)
+    assert len(stored.records()) == len(names(tmp_path)) == 1
+    assert not names(tmp_path)[0].endswith("-replayed.parquet")
+
+
+@pytest.mark.promise("sinks.dead-letters")
+def test_a_replay_that_a_stream_overtakes_is_run_again(tmp_path: Path) -> None:
+    stored, topic = local(tmp_path), Topic()
+    pieces = [topic.piece(Log(PLAIN).insert((1,), (), number, v="a")) for number in range(2)]
+
+    def beside() -> Iterator[Piece]:
+        yield pieces[0]
+        deliver(stored, pieces[1])
+
+    with closing(ChangeLogSink(stored.outlet())) as sink:
+        with pytest.raises(ServiceError, match="run this again"):
+            sink.write_again(beside())
+        assert len(stored.records()) == 1
+        assert sink.write_again([pieces[0]]).rows == 1
+    assert [record["offset"] for record in stored.records()] == [0, 1]
+
+
 def test_what_a_later_version_wrote_is_refused(tmp_path: Path) -> None:
     stored = local(tmp_path)
     deliver(stored, Topic().piece(Log(PLAIN).insert((0,), (), 1, v="x")))
     stored.store.write("_tailrace/reach.json", b'{"format": 9}')
     with pytest.raises(SettingsError, match=r"newer Tailrace \(format 9; this one reads up to 1"):
         deliver(stored, Topic().piece(letters=1))
-    assert len(stored.dead_letters()) == 0
+    assert len(stored.letters.all) == 0
 
 
 def test_other_places_are_refused() -> None:

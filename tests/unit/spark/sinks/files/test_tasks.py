@@ -11,7 +11,6 @@ from pyarrow import fs
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.files.dead_letters import ReplayableFilesOutlet
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.sink import FilesSink, FilesTask
 from tailrace_spark.sinks.protocol import DriverOnlyError
@@ -31,7 +30,7 @@ def stored(tmp_path: Path) -> StoredInTasks:
 
 def sink_of(stored: StoredInTasks) -> FilesSink:
     """That of a driver of its own."""
-    return FilesSink(ReplayableFilesOutlet(stored.store, stored.settings))
+    return FilesSink(stored.outlet())
 
 
 def planned(sink: FilesSink, *pieces: Piece) -> FilesTask:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tailrace_common.backoff import Waits
-from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.protocol import Sink
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 
 PROMPT = Waits(0.001, 0.002)
 
 
 class Posted:
-    """What an endpoint has taken, and the file of dead letters."""
+    """What an endpoint has taken, and the dead letters."""
 
     exactly_once = False
 
-    def __init__(self, directory: Path, **settings: object) -> None:
+    def __init__(self, **settings: object) -> None:
         self.endpoint = Endpoint()
-        self.letters = directory / "letters.jsonl"
+        self.letters = MemoryLetters()
         given = {"batch_records": 3, "retry_seconds": 60, "breaker_failures": 1000, **settings}
         self.settings = HttpSinkSettings.model_validate({"url": self.endpoint.url, **given})
 
@@ -43,16 +41,9 @@ class Posted:
         more = {"retry_seconds": 0.003, "lanes": 1} if dies_after is not None else {}
         return self.sink(**more)
 
-    def sink(self, **more: object) -> StoredDeadLettersSink:
+    def sink(self, **more: object) -> Sink:
         settings = self.settings.model_copy(update=more)
-        sender = HttpSender("there", settings, waits=PROMPT)
-        letters = DeadLetterFile(self.letters)
-        return StoredDeadLettersSink(HttpOutlet(sender, settings, letters), letters)
+        return ChangeLogSink(HttpOutlet(HttpSender("there", settings, waits=PROMPT), settings, self.letters))
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         return list(self.endpoint.taken)
-
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        if not self.letters.exists():
-            return []
-        return [json.loads(line) for line in self.letters.read_text(encoding="utf-8").split("\n") if line]

@@ -21,10 +21,8 @@ from tailrace_common.secrets import origin
 from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
-from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
-from tailrace_spark.sinks.changelog.log_task import TaskLetters
+from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.sinks.changelog.log_task import TaskLogSink
 from tailrace_spark.sinks.http.breaker import Breaker, OpenError
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
@@ -32,6 +30,7 @@ from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.retry import retry_after
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
 from tests.unit.spark.sinks.half_configured import require_refused
@@ -45,24 +44,22 @@ _openings = count()
 
 
 @pytest.fixture
-def posted(tmp_path: Path) -> Iterator[Callable[..., Posted]]:
+def posted() -> Iterator[Callable[..., Posted]]:
     """Makes endpoints, and ends them."""
-    yield from _making(tmp_path, Posted)
+    yield from _making(Posted)
 
 
 @pytest.fixture
-def posted_by_tasks(tmp_path: Path) -> Iterator[Callable[..., Posted]]:
+def posted_by_tasks() -> Iterator[Callable[..., Posted]]:
     """As `posted`; tasks post there."""
-    yield from _making(tmp_path, PostedByTasks)
+    yield from _making(PostedByTasks)
 
 
-def _making(directory: Path, kind: type[Posted]) -> Iterator[Callable[..., Posted]]:
+def _making(kind: type[Posted]) -> Iterator[Callable[..., Posted]]:
     made: list[Posted] = []
 
     def new(**settings: object) -> Posted:
-        own = directory / str(len(made))
-        own.mkdir()
-        made.append(kind(own, **settings))
+        made.append(kind(**settings))
         return made[-1]
 
     yield new
@@ -75,7 +72,7 @@ class PromptOpener(HttpOpener):
     """Makes outlets that wait no longer between attempts than the tests' others."""
 
     def open(self) -> HttpOutlet:
-        return HttpOutlet(HttpSender(self.name, self.settings, waits=PROMPT), self.settings, TaskLetters())
+        return HttpOutlet(HttpSender(self.name, self.settings, waits=PROMPT), self.settings, self.letters)
 
 
 class PostedByTasks(Posted):
@@ -83,10 +80,8 @@ class PostedByTasks(Posted):
 
     def sink(self, **more: object) -> Any:
         settings = self.settings.model_copy(update=more)
-        letters = DeadLetterFile(self.letters)
-        outlet = HttpOutlet(HttpSender("there", settings, waits=PROMPT), settings, letters)
-        opener = PromptOpener(f"there {next(_openings)}", settings)
-        return LogInTasks(StoredDeadLettersSink(outlet, letters, opener=opener))
+        outlet = HttpOutlet(HttpSender("there", settings, waits=PROMPT), settings, self.letters)
+        return LogInTasks(TaskLogSink(outlet, opener=PromptOpener(f"there {next(_openings)}", settings, self.letters)))
 
 
 @pytest.mark.slow
@@ -185,7 +180,7 @@ def test_what_does_not_pass_holds_the_batch(posted: Callable[..., Posted]) -> No
     with pytest.raises(ServiceError, match=rf"^{origin(one.endpoint.url)}: HTTP 503: down$"):
         write(one, *changes(3))
     assert [record["offset"] for record in one.records()] == [0]
-    assert one.dead_letters() == []
+    assert one.letters.all == []
 
 
 def test_the_same_process_sends_again_only_what_was_not_answered(posted: Callable[..., Posted]) -> None:
@@ -214,10 +209,9 @@ def test_what_is_refused_goes_to_the_dead_letters(posted: Callable[..., Posted],
 
     one.endpoint.answer = answer
     assert write(one, *changes(16, keys=1)) == Summary(16, 15, 1)
-    [letter] = one.dead_letters()
-    assert (letter["offset"], letter["reason"]) == (5, f"HTTP {status}: w must not be 5")
-    assert letter["change"]["columns"] == {"w": 5}
-    assert letter["message"] == b"\x00message".hex()
+    [letter] = one.letters.all
+    assert (letter.record_id.offset, letter.reason) == (5, f"HTTP {status}: w must not be 5")
+    assert letter.message == b"\x00message"
     require_order(one.records())
     assert {record["offset"] for record in one.records()} == {*range(16)} - {5}
 
@@ -240,22 +234,6 @@ def test_a_truncation_waits_for_all_lanes_and_they_for_it(posted: Callable[..., 
     write(one, *changes(20, keys=20), truncation, *changes(20, keys=20))
     assert seen == [7]  # those of its partition, which are sent by several lanes
     assert one.endpoint.taken[7]["op"] == "truncate"
-
-
-def test_refusals_are_kept_once(posted: Callable[..., Posted]) -> None:
-    """By the place, over restarts; a line that a crash has cut is mended."""
-    one = posted()
-    one.endpoint.answer = lambda _: (400, {}, b"no")
-    piece = Topic().piece(*changes(2), letters=1)
-    for _ in range(2):
-        with closing(one.sink()) as sink:
-            assert sink.write([piece]) == Summary(2, 0, 3)
-    assert len(one.dead_letters()) == 3
-    text = one.letters.read_bytes()
-    one.letters.write_bytes(text[:-5])
-    with closing(one.sink()) as sink:
-        sink.write([piece])
-    assert len(one.dead_letters()) == 3
 
 
 def test_statuses_that_are_waited_out(posted: Callable[..., Posted]) -> None:
@@ -407,12 +385,13 @@ def test_a_section_opens_a_sink(tmp_path: Path, posted: Callable[..., Posted], m
     path = tmp_path / "t.toml"
     path.write_text(f'[sink.x]\ntype = "http"\nurl = "{one.endpoint.url}?a=hunter2"\nsigning_key_file = "key"\n')
     settings = load_settings(path, {})
-    sink = open_sink("x", settings.sink["x"], "p")
+    letters = MemoryLetters()
+    sink = open_sink("x", settings.sink["x"], "p", letters=letters)
     sink.reach()
     sink.write([Topic().piece(*changes(1), letters=1)])
     sink.close()
     assert one.endpoint.requests[0].signed_by(b"hunter2")
-    assert len((tmp_path / "tailrace-dead-letters-x.jsonl").read_text().splitlines()) == 1
+    assert len(letters.all) == 1
     assert settings.sink["x"].location == origin(one.endpoint.url)
     assert "hunter2" not in repr(settings.sink["x"])
 
@@ -424,12 +403,6 @@ def test_an_endpoint_that_is_not_there_is_told_at_the_start() -> None:
         pytest.raises(ServiceError, match=r"127\.0\.0\.1:1 \(connection refused\)"),
     ):
         sender.reach(settings.url)
-
-
-def test_dead_letters_that_cannot_be_kept_hold_the_batch(tmp_path: Path) -> None:
-    letters = DeadLetterFile(tmp_path / "none" / "x.jsonl")
-    with pytest.raises(ServiceError, match=r"dead letters cannot be written to .*No such file"):
-        letters.put([DeadLetter(RecordId("t", 0, 1), "no")])
 
 
 @pytest.mark.promise("sinks.half-configured")
@@ -493,4 +466,4 @@ def test_a_key_that_names_another_directory_is_set_aside(posted: Callable[..., P
     with closing(one.sink()) as sink:
         assert sink.write([Topic("t.shop.orders").piece(*rows)]) == Summary(4, 2, 2)
     assert {request.path for request in one.endpoint.requests} == {"/changes/DE/x", "/changes/.../x"}
-    assert {"a step of the path" in letter["reason"] for letter in one.dead_letters()} == {True}
+    assert {"a step of the path" in letter.reason for letter in one.letters.all} == {True}

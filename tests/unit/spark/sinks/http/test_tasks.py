@@ -1,4 +1,4 @@
-"""Tasks of the HTTP sink beside each other: what readers see of two attempts and of late ones, dead letters."""
+"""Tasks of the HTTP sink beside each other: what readers see of two attempts and of late ones."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tailrace_common.backoff import Waits
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
-from tailrace_spark.sinks.changelog.log_task import LogTask, TaskLetters
+from tailrace_spark.sinks.changelog.log_task import LogTask
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
@@ -42,7 +39,7 @@ class Worker(HttpOpener):
 
     def open(self) -> HttpOutlet:
         sender = HttpSender(self.name, self.settings, waits=Waits(0.001, 0.002))
-        return HttpOutlet(sender, self.settings, TaskLetters())
+        return HttpOutlet(sender, self.settings, self.letters)
 
 
 @pytest.fixture
@@ -70,7 +67,7 @@ def task_at(endpoint: Endpoint, number: int = 0, **settings: object) -> LogTask:
     """The task of a batch in a worker process of its own."""
     given = {"url": endpoint.url, "batch_records": 2, "lanes": 2, "retry_seconds": 0.02, "breaker_failures": 1000}
     section = HttpSinkSettings.model_validate({**given, **settings})
-    return LogTask(Worker("there", section, next(_workers)), TaskBatch("s", number, {PARTITION: 1 << 40}))
+    return LogTask(Worker("there", section, number=next(_workers)), TaskBatch("s", number, {PARTITION: 1 << 40}))
 
 
 def offsets(endpoint: Endpoint) -> list[int]:
@@ -117,39 +114,6 @@ def test_a_worker_does_not_post_again_what_was_answered_of_its_batch(endpoint: E
     refused = len(endpoint.requests)
     assert task.write(PARTITION, [piece]).summary == Summary(10, 10)
     assert [change["offset"] for request in endpoint.requests[refused:] for change in request.changes] == [6, 7, 8, 9]
-
-
-def sink_in(directory: Path, task: LogTask) -> StoredDeadLettersSink:
-    opener: Any = task.opener
-    letters = DeadLetterFile(directory / "letters.jsonl")
-    return StoredDeadLettersSink(HttpOutlet(HttpSender("there", opener.settings), opener.settings, letters), letters)
-
-
-@pytest.mark.promise("tasks.letters")
-def test_the_driver_puts_into_the_file_what_tasks_set_aside(endpoint: Endpoint, tmp_path: Path) -> None:
-    """Once, though the batch comes again; a task has no file."""
-    endpoint.answer = lambda request: (422, {}, b"no") if 3 in {one["offset"] for one in request.changes} else TAKEN
-    task = task_at(endpoint)
-    with closing(sink_in(tmp_path, task)) as sink:
-        piece = records(0, 5)
-        for _ in range(2):
-            result = attempt(task, PARTITION, [piece])
-            assert result is not None
-            assert sink.commit(task.batch, [result]) == Summary(5, 4, 1)
-        letters = sink.dead_letters(None, 10)
-    parts = [(letter.record_id.offset, letter.reason, letter.message) for letter in letters]
-    assert parts == [(3, "HTTP 422: no", b"\0message")]
-
-
-@pytest.mark.promise("tasks.letters")
-def test_more_dead_letters_than_a_result_may_have_are_the_drivers() -> None:
-    letters = TaskLetters(largest=1_000)
-    change = records(0, 1).changes[0]
-    some = [DeadLetter(change.record_id, "x" * 400)]
-    letters.put(some)
-    assert letters.letters == tuple(some)
-    with pytest.raises(DriverOnlyError, match="3 dead letters of one partition"):
-        letters.put(some * 3)
 
 
 @pytest.mark.promise("tasks.truncations-of-logs")

@@ -1,13 +1,12 @@
-"""HTTP with `transactions`: a request has mutations whole, and so has the file of dead letters."""
+"""HTTP with `transactions`: a request has mutations whole, and so have dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace_common.settings import Settings, settings_from
@@ -22,18 +21,15 @@ from tests.unit.spark.sinks.transactions_contract import (
     batch,
     marks_of,
     mutation,
-    numbers,
     records_of,
     require_whole,
     topics,
 )
 
-_numbers = numbers()
-
 
 @pytest.fixture
-def posted(tmp_path: Path) -> Iterator[Posted]:
-    made = Posted(tmp_path, transactions=True, batch_records=3, lanes=2)
+def posted() -> Iterator[Posted]:
+    made = Posted(transactions=True, batch_records=3, lanes=2)
     yield made
     made.endpoint.close()
 
@@ -46,13 +42,9 @@ def refuses(request: Request) -> Answer:
 @pytest.mark.slow
 @pytest.mark.promise("transactions.together")
 @given(topics(poison=True), st.integers(0, 40), st.integers(1, 6))
-@settings(max_examples=examples(16), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_requests_and_dead_letters_have_mutations_whole(
-    tmp_path: Path, log: Sequence[Delivered], end: int, size: int
-) -> None:
-    directory = tmp_path / str(next(_numbers))
-    directory.mkdir()
-    posted = Posted(directory, transactions=True, batch_records=size, lanes=2)
+@settings(max_examples=examples(16))
+def test_requests_and_dead_letters_have_mutations_whole(log: Sequence[Delivered], end: int, size: int) -> None:
+    posted = Posted(transactions=True, batch_records=size, lanes=2)
     marks = marks_of(log)
     bad = {
         marks[one.record_id.offset].id for one in log if any(cell.value == b"\0\0\0\x0d" for cell in one.change.cells)
@@ -66,7 +58,7 @@ def test_requests_and_dead_letters_have_mutations_whole(
         for request in posted.endpoint.requests:
             require_whole(request.changes, marks)
         taken = {record["offset"] for record in posted.records()}
-        letters = {record["offset"] for record in posted.dead_letters()}
+        letters = {letter.record_id.offset for letter in posted.letters.all}
     finally:
         posted.endpoint.close()
     assert letters == {offset for offset, mark in marks.items() if mark.id in bad}
@@ -86,15 +78,16 @@ def test_what_is_replayed_comes_alone_and_unmarked(posted: Posted) -> None:
     with closing(posted.sink()) as sink:
         assert sink.write(batch(log, 0, 2)).dead_letters == 2
         posted.endpoint.answer = lambda _: TAKEN
-        letters = sink.dead_letters(None, 10)
-        sink.replay(letters, [Piece(tuple(log))])
+        again = sink.capabilities.again
+        assert again is not None
+        again.write_again([Piece(tuple(log))])
     assert ["transaction" in record for record in posted.records()] == [False, False]
 
 
-def test_without_the_setting_changes_have_no_transaction(tmp_path: Path) -> None:
+def test_without_the_setting_changes_have_no_transaction() -> None:
     endpoint = Endpoint()
     try:
-        section = {"type": "http", "url": endpoint.url, "dead_letters": str(tmp_path / "letters")}
+        section = {"type": "http", "url": endpoint.url}
         given_settings = Settings.model_validate({"sink": {"x": section, "y": {**section, "transactions": True}}})
         for name, expected in (("x", False), ("y", True)):
             with closing(sink_of(given_settings, name)) as sink:

@@ -8,20 +8,19 @@ from typing import Any, Final, cast
 from pyiceberg.table import Table as PyIcebergTable
 
 from tailrace_schemas.table import Table
-from tailrace_spark.sinks.changelog.replayable import ReplayableLogSink
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.files import read_rows
 from tailrace_spark.sinks.iceberg.maintenance import Maintenance
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableCurrent, ReplayableHistory
 from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_table import DEAD_LETTERS
+from tailrace_spark.sinks.lake.history_task import LakeHistorySink
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
-from tailrace_spark.sinks.protocol import DeadLetterSink, Sink, SweepingSink
+from tailrace_spark.sinks.protocol import Sink, SweepingSink
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.delta.stores import Dying, Following, whose
 from tests.unit.spark.sinks.in_tasks import InTasks, LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
@@ -37,6 +36,7 @@ class Lake:
         self.settings = settings
         self.store = IcebergStore(settings)
         self.maintenance = Maintenance(self.store)
+        self.letters = MemoryLetters()
 
     def opened(self, dies_after: int | None = None, *, revives: bool = False) -> LakeStore:
         """The store of another process."""
@@ -56,10 +56,6 @@ class Lake:
             return None
         return read_rows(opened.iceberg)
 
-    def dead_letter_rows(self) -> Sequence[Mapping[str, Any]]:
-        rows = self.rows_of(DEAD_LETTERS)
-        return [] if rows is None else rows.to_pylist()
-
 
 class IcebergHistory(Lake):
     """Histories there."""
@@ -67,7 +63,7 @@ class IcebergHistory(Lake):
     exactly_once = True
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives)))
+        return ChangeLogSink(LakeHistory(self.opened(dies_after, revives=revives), letters=self.letters))
 
     def rows(self, name: str) -> Any:
         """All rows in the order of their places; None where there is no such table."""
@@ -79,19 +75,15 @@ class IcebergHistory(Lake):
         return {str(row["partition"]["day"]) for row in self.table(name).inspect.partitions().to_pylist()}
 
     def records(self) -> Sequence[Mapping[str, Any]]:
-        names = [name for name in self.store.names() if name != DEAD_LETTERS]
-        found = [(whose(self.store.open(name)), self.rows(name)) for name in names]
+        found = [(whose(self.store.open(name)), self.rows(name)) for name in self.store.names()]
         return [record for table, rows in found for record in change_records(table, rows)]
-
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        return [{**row, "message": row["message"].hex()} for row in self.dead_letter_rows()]
 
 
 class IcebergInTasks(IcebergHistory):
     """Histories that tasks write."""
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        return LogInTasks(LakeHistorySink(ReplayableHistory(self.opened(dies_after, revives=revives))))
+        return LogInTasks(LakeHistorySink(LakeHistory(self.opened(dies_after, revives=revives), letters=self.letters)))
 
 
 class FollowedIceberg(Lake, Following):
@@ -108,7 +100,8 @@ class FollowedIceberg(Lake, Following):
         revives: bool = False,
     ) -> SweepingSink:
         store = self.opened(dies_after, revives=revives)
-        return LakeCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=clock or (lambda: 0))
+        time = clock or (lambda: 0)
+        return LakeCurrent(store, self.settings.buckets, ring_delay=ring_delay, clock=time, letters=self.letters)
 
     def rows(self, of: Table, *columns: str) -> list[Row]:
         found = self.rows_of(self.name(of))
@@ -137,9 +130,6 @@ class FollowedIceberg(Lake, Following):
     def histories(self) -> IcebergHistory:
         return IcebergHistory(self.settings)
 
-    def dead_letters(self) -> int:
-        return len(self.dead_letter_rows())
-
 
 class IcebergCurrentInTasks(FollowedIceberg):
     """Tables there that follow, written by tasks."""
@@ -153,29 +143,3 @@ class IcebergCurrentInTasks(FollowedIceberg):
         revives: bool = False,
     ) -> SweepingSink:
         return InTasks(super().open(clock, ring_delay, dies_after=dies_after, revives=revives))
-
-
-class LetteredIceberg(Lake):
-    """Tables there of either mode, whose letters can be written again."""
-
-    exactly_once = True
-
-    def open(self, dies_after: int | None = None) -> DeadLetterSink:
-        store = self.opened(dies_after)
-        if self.settings.mode == "current":
-            return ReplayableCurrent(store, self.settings.buckets)
-        return ReplayableLogSink(ReplayableHistory(store))
-
-    def ids(self) -> Sequence[int]:
-        rows = self.rows_of("shop.plain")
-        found = [] if rows is None else rows.to_pylist()
-        return [one["key"]["id"] if self.settings.mode == "history" else one["id"] for one in found]
-
-    def set_format(self, number: int | None) -> None:
-        table = self.store.catalog.load(*self.store.split(DEAD_LETTERS))
-        assert table is not None
-        with table.transaction() as transaction:
-            if number is None:
-                transaction.remove_properties("tailrace/format")
-            else:
-                transaction.set_properties({"tailrace/format": str(number)})

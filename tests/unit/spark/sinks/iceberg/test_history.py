@@ -34,9 +34,8 @@ from tests.unit.spark.sinks.change_log_contract import (
     delivered_by,
 )
 from tests.unit.spark.sinks.half_configured import require_refused
-from tests.unit.spark.sinks.iceberg.stores import NARROW, IcebergHistory, IcebergInTasks, LetteredIceberg
+from tests.unit.spark.sinks.iceberg.stores import NARROW, IcebergHistory, IcebergInTasks
 from tests.unit.spark.sinks.lake.history_contract import LakeHistoryContract, two_at_a_time
-from tests.unit.spark.sinks.letters_contract import LettersContract
 
 Stores = Callable[..., IcebergHistory]
 
@@ -86,23 +85,6 @@ class TestIcebergHistoryInTasks(LakeHistoryContract):
         return lambda: IcebergInTasks(IcebergSinkSettings(path=str(tmp_path / str(next(numbers)))))
 
 
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mode", ["history", "current"])
-class TestIcebergLetters(LettersContract):
-    sink = "iceberg"
-
-    @pytest.fixture
-    def stores(self, tmp_path: Path, mode: str) -> Callable[[], LetteredIceberg]:
-        numbers = count()
-
-        def new() -> LetteredIceberg:
-            section = {"path": str(tmp_path / str(next(numbers))), "mode": mode, "buckets": 2}
-            return LetteredIceberg(IcebergSinkSettings.model_validate(section))
-
-        return new
-
-
 @pytest.mark.slow
 @pytest.mark.promise("iceberg.once")
 def test_a_history_has_each_change_once(local: Stores) -> None:
@@ -116,7 +98,7 @@ def test_a_history_has_each_change_once(local: Stores) -> None:
         assert deliver(stored, *batch).rows == 0
     again = [piece for batch in batches(Topic()) for piece in batch]
     assert changes_of(stored.records(), PLAIN).keys() == delivered_by(*again).keys()
-    assert len(stored.dead_letters()) == sum(len(piece.dead_letters) for piece in again)
+    assert len(stored.letters.all) == sum(len(piece.dead_letters) for piece in again)
 
 
 @pytest.mark.slow
@@ -249,12 +231,12 @@ def test_a_directory_without_a_catalog_is_refused_until_its_tables_are_registere
         with pytest.raises(SettingsError, match=r"does not know.* run `tailrace iceberg register`"):
             refused()
     assert stored.store.names() == []
-    assert stored.store.hinted() == ["shop.plain", "tailrace.dead-letters"]
+    assert stored.store.hinted() == ["shop.plain"]
     for name in stored.store.hinted():
         assert str(stored.maintenance.register(name)["metadata"]).endswith("/metadata/v12.metadata.json")
     stored.store.reach()
     assert deliver(stored, *pieces).rows == 1
-    assert len(stored.records()) == len(stored.dead_letters()) == 2
+    assert len(stored.records()) == 2
 
 
 def _as_a_directory_alone(stored: IcebergHistory) -> None:

@@ -18,7 +18,7 @@ from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedPartition
+from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedRows
 from tailrace_spark.sinks.lake.fast_rows import Buckets, bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
@@ -91,8 +91,8 @@ def shown(followed: Followed) -> set[object]:
     return {value for _, value in followed.rows(PLAIN, "id", "v")}
 
 
-def staged(result: PartitionResult) -> StagedPartition:
-    assert isinstance(result.detail, StagedPartition)
+def staged(result: PartitionResult) -> tuple[StagedRows, ...]:
+    assert isinstance(result.detail, tuple)
     return result.detail
 
 
@@ -106,7 +106,7 @@ def test_a_task_replaces_files_of_its_own_buckets_alone(followed: Followed) -> N
     assert entry.buckets == Buckets(6)
     results = written(planned(sink), inserted("b", 2))
     for result in results:
-        [rows] = staged(result).tables
+        [rows] = staged(result)
         own = {result.partition[1] * 2, result.partition[1] * 2 + 1}
         for files in (rows.state, rows.visible):
             assert {int(path.split("bucket=")[1].split("/")[0]) for path in files.replaced} == own

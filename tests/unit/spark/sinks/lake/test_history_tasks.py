@@ -15,8 +15,8 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.lake.dead_letters import LakeHistorySink, ReplayableHistory
-from tailrace_spark.sinks.lake.history_task import HistoryTask
+from tailrace_spark.sinks.lake.history import LakeHistory
+from tailrace_spark.sinks.lake.history_task import HistoryTask, LakeHistorySink
 from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
@@ -47,7 +47,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
 
 def sink_of(stored: Stored) -> LakeHistorySink:
     """That of a driver of its own."""
-    return LakeHistorySink(ReplayableHistory(stored.opened()))
+    return LakeHistorySink(LakeHistory(stored.opened(), letters=stored.letters))
 
 
 def planned(sink: LakeHistorySink, number: int = 0, *, of: Sequence[Any] = (PLAIN,)) -> HistoryTask:
@@ -93,38 +93,29 @@ def test_nothing_is_seen_before_the_commit_and_a_driver_that_dies_there_leaves_n
     piece = topic.piece(*(LOG.insert((number,), (), 1, v="x") for number in range(9)), letters=1)
     results = written(planned(sink), piece)
     assert len(results) == 3
-    assert (stored.records(), stored.dead_letters()) == ([], [])
+    assert stored.records() == []
     restarted = sink_of(stored)
     task = planned(restarted)
     assert restarted.commit(_batch(0), written(task, piece)) == Summary(9, 9, 1)
     with pytest.raises(ServiceError, match="another writer came first"):
         sink.commit(_batch(0), results)
     assert changes_of(stored.records(), PLAIN) == delivered_by(piece)
-    assert len(stored.dead_letters()) == 1
+    assert len(stored.letters.all) == 1
     assert sum(result.summary.rows for result in written(planned(restarted, 1), piece)) == 0
 
 
-@pytest.mark.slow
-@pytest.mark.promise("tasks.attempts")
-def test_a_batch_of_which_one_table_is_committed_comes_again_for_the_others(stored: Stored) -> None:
-    """The driver died between two tables' commits."""
+@pytest.mark.promise("sinks.dead-letters")
+def test_what_is_written_again_is_there_once(stored: Stored) -> None:
+    """Behind what tasks have written, and before what comes; a replay that was cut off writes it once more."""
     sink, topic = sink_of(stored), Topic()
-    piece = topic.piece(*(LOG.insert((number,), (), 1, v="x") for number in range(3)), letters=1)
-    results = written(planned(sink), piece)
-    only_letters = [
-        PartitionResult(
-            result.partition,
-            result.summary,
-            tuple(staged for staged in result.detail if staged.name == "tailrace.dead-letters"),  # type: ignore[attr-defined] # a tuple of StagedTable
-        )
-        for result in results
-    ]
-    sink.commit(_batch(0), only_letters)
-    assert (len(stored.records()), len(stored.dead_letters())) == (0, 1)
-    restarted = sink_of(stored)
-    restarted.commit(_batch(0), written(planned(restarted), piece))
-    assert changes_of(stored.records(), PLAIN) == delivered_by(piece)
-    assert len(stored.dead_letters()) == 1
+    first, second = rows(0, 3, 6, topic=topic), rows(9, 12, topic=topic)
+    aside = Piece(first.changes[1:2])
+    sink.commit(_batch(0), written(planned(sink), Piece((first.changes[0], first.changes[2]))))
+    for _ in range(2):
+        assert sink_of(stored).write_again([aside]) == Summary(1, 0 if _ else 1)
+    sink.commit(_batch(1), written(planned(sink, 1), second))
+    assert changes_of(stored.records(), PLAIN) == delivered_by(first, second)
+    assert len(stored.records()) == 5
 
 
 @pytest.mark.slow

@@ -18,9 +18,10 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_table import CurrentTable
-from tailrace_spark.sinks.lake.dead_letters import ReplayableCurrent
 from tailrace_spark.sinks.lake.store import LakeStore, Number
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tests.support.expiry import SECOND, Time, expiring
+from tests.support.letters import MemoryLetters
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import piece
@@ -48,14 +49,19 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], LakeS
 
 
 @pytest.fixture
-def sink(stores: Stores, time: Time) -> Iterator[LakeCurrent]:
-    opened = opened_at(stores, time)
+def letters() -> MemoryLetters:
+    return MemoryLetters()
+
+
+@pytest.fixture
+def sink(stores: Stores, time: Time, letters: MemoryLetters) -> Iterator[LakeCurrent]:
+    opened = opened_at(stores, time, letters)
     yield opened
     opened.close()
 
 
-def opened_at(stores: Stores, time: Time) -> LakeCurrent:
-    return LakeCurrent(stores(), 2, merge_horizon=HORIZON, sweep_seconds=SWEEP, clock=time)
+def opened_at(stores: Stores, time: Time, letters: Letters = LOGGED) -> LakeCurrent:
+    return LakeCurrent(stores(), 2, merge_horizon=HORIZON, sweep_seconds=SWEEP, clock=time, letters=letters)
 
 
 def at(seconds: int) -> int:
@@ -149,7 +155,7 @@ def test_a_purge_that_dies_between_its_commits_heals(stores: Stores, time: Time)
 
 @pytest.mark.slow
 def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
-    stores: Stores, time: Time, sink: LakeCurrent
+    stores: Stores, time: Time, sink: LakeCurrent, letters: MemoryLetters
 ) -> None:
     log, other = Log(PLAIN), Log(WIDE)
     sink.write([piece([log.delete((2,), (), at(5)), log.insert((1,), (), at(6), v="a")])])
@@ -161,7 +167,7 @@ def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
     batch = [piece([late, newer, read, snapshot, other.insert((1,), (1,), at(0), v="other")])]
     assert sink.write(batch) == Summary(4, 4, 1)
     assert [row[0] for row in visible(stores, "plain", "id")] == [1, 3, 4, 5]
-    [letter] = ReplayableCurrent(stores(), 2).dead_letters(None, 10)
+    [letter] = letters.all
     assert str(at(5)) in letter.reason
     assert "merge_horizon" in letter.reason
     again = opened_at(stores, time)  # in another process too

@@ -15,6 +15,7 @@ from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.protocol import SweepingSink
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
 
@@ -31,13 +32,15 @@ class _Indexes:
         self.prefix = f"s{next(_numbers)}"
         self.settings = OpensearchSinkSettings.model_validate(
             {"url": through or url, "index": self.prefix + ".{keyspace}.{table}", "shards": 1, "replicas": 0,
-             "dead_letters": f"{self.prefix}-letters", "retry_seconds": 5, **settings}
+             "retry_seconds": 5, **settings}
         )  # fmt: skip
+        self.letters = MemoryLetters()
 
     def sink(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> OpensearchSink:
         """A new one."""
         client = SearchClient("search", self.settings, waits=PROMPT)
-        return OpensearchSink(client, self.settings, ring_delay=ring_delay, clock=clock or (lambda: 0))
+        time = clock or (lambda: 0)
+        return OpensearchSink(client, self.settings, ring_delay=ring_delay, clock=time, letters=self.letters)
 
     @property
     def version(self) -> str:
@@ -89,16 +92,6 @@ class _Indexes:
         body = {"size": 10_000, "seq_no_primary_term": True, "stored_fields": ["__tailrace.state"], "_source": True}
         found = self.call("POST", f"/{self.prefix}*/_search", body)["hits"]["hits"]
         return sorted(json.dumps({**hit, "_score": None}, sort_keys=True) for hit in found)
-
-    def dead_letters(self) -> int:
-        return len(self.letters())
-
-    def letters(self) -> list[dict[str, Any]]:
-        """What was set aside, at most ten thousand documents; none where there is no index for it."""
-        name = self.settings.dead_letters
-        self.call("POST", f"/{name}/_refresh?ignore_unavailable=true")
-        found = self.call("POST", f"/{name}/_search?ignore_unavailable=true", {"size": 10_000})
-        return [hit["_source"] for hit in found["hits"]["hits"]]
 
 
 class Searched(_Indexes):

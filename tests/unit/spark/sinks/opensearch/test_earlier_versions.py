@@ -105,4 +105,4 @@ def test_a_table_of_a_later_version_ends_the_stream(searched: Searched) -> None:
             with pytest.raises(SettingsError, match="later version"):
                 work()
     assert searched.rows(PLAIN, "id") == [(1,)]
-    assert not searched.call("GET", f"/_cat/indices/{searched.settings.dead_letters}*?format=json")
+    assert searched.letters.all == []

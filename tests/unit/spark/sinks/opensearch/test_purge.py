@@ -126,7 +126,7 @@ def test_what_is_as_old_as_what_was_forgotten_is_set_aside(proxy: SearchProxy) -
         unconcerned = other.insert((1,), (1,), at(0), v="other")
         assert write(another, late, newer, read, snapshot, unconcerned) == Summary(4, 4, 1)
         assert searched.rows(PLAIN, "id") == [(1,), (3,), (4,), (5,), (7,)]
-        [letter] = sink.dead_letters(None, 9)
+        [letter] = searched.letters.all
         assert str(at(5)) in letter.reason
         assert "merge_horizon" in letter.reason
         assert write(sink, log.delete((1,), (), at(4))) == Summary(0, 0, 1)

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import Summary
 from tests import java_sources, opensearch
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
@@ -54,25 +54,9 @@ def test_what_the_server_refuses_is_a_dead_letter_and_all_else_goes_on(searched:
     assert done == Summary(3, 3, 1)
     assert searched.rows(of, "id") == [(0,), (1,), (3,)]
     assert searched.rows(PLAIN, "id") == [(1,)]
-    searched.call("POST", f"/{searched.settings.dead_letters}/_refresh")
-    [letter] = searched.call("GET", f"/{searched.settings.dead_letters}/_search")["hits"]["hits"]
-    assert "nested" in letter["_source"]["reason"]
-    assert letter["_source"]["topic"] == "t.ks.t"
-
-
-@pytest.mark.long
-def test_dead_letters_go_into_an_index_that_is_there_already(searched: Searched) -> None:
-    """Each place in Kafka once, with its bytes."""
-    searched.call("PUT", f"/{searched.settings.dead_letters}")
-    letter = DeadLetter(RecordId("t", 1, 2, b"\xab" * 8), "no change", b"\0bytes")
-    for _ in range(2):
-        with closing(searched.open()) as sink:
-            assert sink.write([Piece((), (letter,))]) == Summary(0, 0, 1)
-    assert searched.dead_letters() == 1
-    [kept] = searched.call("GET", f"/{searched.settings.dead_letters}/_search")["hits"]["hits"]
-    assert kept["_source"] == {
-        "topic": "t", "partition": 1, "offset": 2, "schema": "ab" * 8, "reason": "no change", "message": "AGJ5dGVz",
-    }  # fmt: skip
+    [letter] = searched.letters.all
+    assert "nested" in letter.reason
+    assert letter.record_id.topic == "t.ks.t"
 
 
 @pytest.mark.promise("opensearch.busy")

@@ -64,7 +64,6 @@ def settings(**given: object) -> OpensearchSinkSettings:
         ({"index": "{keyspaces}.{table}"}, "index may contain {keyspace} and {table}, and no other braces"),
         ({"index": "Shop.{table}"}, "index must be in lower case"),
         ({"index": "_{table}"}, "index must be in lower case, without"),
-        ({"dead_letters": "a,b"}, "dead_letters must be in lower case, without"),
         ({"bulk_documents": 20_000}, "bulk_documents"),
     ],
 )

@@ -235,8 +235,8 @@ def test_a_column_that_goes_while_a_late_attempt_writes_stays_gone(proxy: Search
     assert searched.search(PLAIN) == [{"_id": str(key), "id": key, "w": key} for key in range(3)]
 
 
-@pytest.mark.promise("tasks.letters")
-def test_what_the_server_refuses_is_a_letter_of_the_drivers(proxy: SearchProxy) -> None:
+@pytest.mark.promise("sinks.dead-letters")
+def test_what_the_server_refuses_is_a_letter(proxy: SearchProxy) -> None:
     """A document, and a table whose index the server does not make; once each, though the batch comes again."""
     of = table({"id": "int"}, regular={"m": "map<text, int>"}, keyspace="shop", name="maps", table_id=UUID(int=8))
     strange = table({"id": "int"}, regular={"v": "text"}, keyspace="shop", name="strange", table_id=UUID(int=9))
@@ -254,11 +254,11 @@ def test_what_the_server_refuses_is_a_letter_of_the_drivers(proxy: SearchProxy) 
         for _ in range(2):
             assert LogInTasks(sink).write([proper, large, refused]).dead_letters == 2
         proxy.answer = lambda _: "pass"
-        reasons = {letter.record_id: letter.reason for letter in sink.dead_letters(None, 9)}
+        reasons = {letter.record_id: letter.reason for letter in searched.letters.all}
         assert reasons.keys() == {large.changes[0].record_id, refused.changes[0].record_id}
         assert "nested" in reasons[large.changes[0].record_id]
         assert "analyzer" in reasons[refused.changes[0].record_id]
-        assert sink.replay(sink.dead_letters(None, 9), [refused]).changes == 1
+        assert sink.write([refused]).changes == 1
     assert searched.rows(of, "id") == [(0,), (1,)]
     assert searched.rows(PLAIN, "id") == [(1,)]
     assert searched.rows(strange, "id") == [(3,)]

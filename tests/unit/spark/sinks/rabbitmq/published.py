@@ -6,18 +6,17 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
+from tailrace_spark.sinks.changelog.log_task import TaskLogSink
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener, RabbitmqOutlet
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tests import rabbitmq
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, once, place_of
 from tests.unit.spark.sinks.in_tasks import LogInTasks
@@ -33,13 +32,11 @@ class Published:
 
     exactly_once = False
 
-    def __init__(
-        self, directory: Path, server: rabbitmq.Rabbitmq, *, by_tasks: bool = False, **settings: object
-    ) -> None:
+    def __init__(self, server: rabbitmq.Rabbitmq, *, by_tasks: bool = False, **settings: object) -> None:
         """`by_tasks`: each Kafka partition is published by a task; each opening's workers are new."""
         self._by_tasks = by_tasks
         self.server = server
-        self.letters = directory / "letters.jsonl"
+        self.letters = MemoryLetters()
         self._had: dict[str, list[dict[str, Any]]] = {}
         self._proxies: list[FrameProxy] = []
         given = {"exchange": f"e{next(_numbers)}", "username": rabbitmq.USER, "password": rabbitmq.PASSWORD, **settings}
@@ -52,9 +49,8 @@ class Published:
     def sink(self, **more: object) -> Any:
         settings = self.settings.model_copy(update=more)
         client = RabbitmqClient("there", settings)
-        letters = DeadLetterFile(self.letters)
-        opener = RabbitmqOpener(f"there {next(_openings)}", settings)
-        sink = StoredDeadLettersSink(RabbitmqOutlet(client, settings, letters), letters, opener=opener)
+        opener = RabbitmqOpener(f"there {next(_openings)}", settings, self.letters)
+        sink = TaskLogSink(RabbitmqOutlet(client, settings, self.letters), opener=opener)
         return LogInTasks(sink) if self._by_tasks else sink
 
     def behind(self, dies_after: int | None = None, **more: object) -> tuple[FrameProxy, Any]:
@@ -92,11 +88,6 @@ class Published:
         for queue in firsts if truncations else left:
             found += queue
         return found
-
-    def dead_letters(self) -> Sequence[Mapping[str, Any]]:
-        if not self.letters.exists():
-            return []
-        return [json.loads(line) for line in self.letters.read_text(encoding="utf-8").split("\n") if line]
 
     def own(
         self, kind: str = "x-consistent-hash", arguments: Mapping[str, object] | None = None, *, bind: bool = True

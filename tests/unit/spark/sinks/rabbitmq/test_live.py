@@ -342,7 +342,7 @@ def test_a_change_that_its_images_make_too_large_comes_without_them(
 ) -> None:
     one = published(queues=1, images=f"sqlite:///{tmp_path}/images.db", largest_message=2500)
     piece = Topic().piece(LOG.insert((1,), (), 1, v="a"), LOG.insert((1,), (), 2, v="x" * 1000))
-    with closing(open_sink("x", one.settings.model_copy(update={"dead_letters": one.letters}), "p")) as sink:
+    with closing(open_sink("x", one.settings, "p")) as sink:
         assert sink.write([piece]) == Summary(2, 2, 0)
     small, large = one.records()
     assert small["images"][0]["after"] == {"v": "a"}
@@ -355,7 +355,7 @@ def test_the_pages_examples_run(
 ) -> None:
     one = published(exchange="tailrace.changes")
     given = {"username": rabbitmq.USER, "password": rabbitmq.PASSWORD}
-    write_by_page("rabbitmq", tmp_path, url=one.server.url, dead_letters=tmp_path / "refused.jsonl", **given)
+    write_by_page("rabbitmq", tmp_path, url=one.server.url, **given)
     moved = example("rabbitmq").replace("tailrace.changes.0", "{queue}")
     for queue in one.settings.queue_names:
         exec(moved.replace("{queue}", queue), {"host": "127.0.0.1", "port": one.server.port, **given})  # noqa: S102

@@ -1,4 +1,4 @@
-"""Tasks of the RabbitMQ sink: two attempts at once, a broker that dies within one, dead letters, secrets."""
+"""Tasks of the RabbitMQ sink: two attempts at once, a broker that dies within one, secrets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pytest
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.sinks.changelog.dead_letter_file import DeadLetterFile
-from tailrace_spark.sinks.changelog.file_dead_letters import StoredDeadLettersSink
 from tailrace_spark.sinks.changelog.log_task import LogTask
 from tailrace_spark.sinks.protocol import DriverOnlyError
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
@@ -94,25 +92,6 @@ def test_a_broker_that_dies_within_a_task_loses_nothing(published: Callable[...,
 
 @with_broker
 @pytest.mark.long
-@pytest.mark.promise("tasks.letters")
-def test_the_driver_puts_into_the_file_what_tasks_set_aside(published: Callable[..., Published]) -> None:
-    store = published(queues=1, largest_message=1024)
-    change = LOG.insert((1,), (), 1, v="x" * 2000)
-    piece = Piece((Delivered(RecordId(*PARTITION, 3, bytes(8)), change, STREAM, message=b"\0message"),))
-    task = task_of(store.settings)
-    letters = DeadLetterFile(store.letters)
-    with closing(StoredDeadLettersSink(task.opener.open(), letters)) as sink:
-        for _ in range(2):
-            result = attempt(task, PARTITION, [piece])
-            assert result is not None
-            assert sink.commit(task.batch, [result]) == Summary(1, 0, 1)
-        [letter] = sink.dead_letters(None, 10)
-    assert (letter.record_id.offset, letter.message) == (3, b"\0message")
-    assert "more than the sink's largest_message" in letter.reason
-
-
-@with_broker
-@pytest.mark.long
 @pytest.mark.promise("tasks.truncations-of-logs")
 def test_a_truncation_is_the_drivers(published: Callable[..., Published]) -> None:
     """What is behind it waits for it."""
@@ -124,10 +103,8 @@ def test_a_truncation_is_the_drivers(published: Callable[..., Published]) -> Non
     assert {*offsets(store)} <= {0, 1, 2, 3}
 
 
-def test_a_task_shows_no_secret(tmp_path: Path) -> None:
-    settings = RabbitmqSinkSettings.model_validate(
-        {"url": "amqp://127.0.0.1:1", "password": "sesame", "dead_letters": tmp_path / "letters.jsonl"}
-    )
+def test_a_task_shows_no_secret() -> None:
+    settings = RabbitmqSinkSettings.model_validate({"url": "amqp://127.0.0.1:1", "password": "sesame"})
     with closing(open_sink("there", settings, "t")) as sink:
         tasks = sink.capabilities.tasks
         assert tasks is not None

@@ -11,6 +11,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import pgbouncer
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.spark.sinks.merging_contract import MergingContract, Row, by_repr
@@ -22,9 +23,13 @@ class InDatabase:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.letters = MemoryLetters()
 
     def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> SweepingSink:
-        return SqlSink(self._database.url, ring_delay=ring_delay, clock=clock or (lambda: 0))
+        return self.sink(self._database.url, clock, ring_delay)
+
+    def sink(self, url: str, clock: Callable[[], float] | None, ring_delay: float) -> SqlSink:
+        return SqlSink(url, ring_delay=ring_delay, clock=clock or (lambda: 0), letters=self.letters)
 
     def _view(self, of: Table) -> str:
         rows = self._database.select("SELECT table_id, name FROM tailrace_tables")
@@ -40,10 +45,6 @@ class InDatabase:
     def everything(self) -> object:
         return self._database.everything()
 
-    def dead_letters(self) -> int:
-        [(number,)] = self._database.select("SELECT count(*) FROM tailrace_dead_letters")
-        return int(number)
-
 
 class BehindPooler(InDatabase):
     """The same, written through a pooler that has fewer connections than there are clients."""
@@ -53,7 +54,7 @@ class BehindPooler(InDatabase):
         self._pooled_url = pooled_url
 
     def open(self, clock: Callable[[], float] | None = None, ring_delay: float = 0.0) -> SweepingSink:
-        return SqlSink(self._pooled_url, ring_delay=ring_delay, clock=clock or (lambda: 0))
+        return self.sink(self._pooled_url, clock, ring_delay)
 
 
 class WrittenInTasks(InDatabase):

@@ -92,7 +92,6 @@ def test_a_writer_with_a_successor_changes_nothing_any_more(
     before = database.everything()
     attempts: list[Callable[[], object]] = [
         lambda: first.write(pieces),
-        lambda: first.replay((), pieces),
         first.sweep,
         lambda: first.keep_progress(SinkProgress("before reset", 0, {})),
         lambda: first.amend(PLAIN, {}, {}),

@@ -12,6 +12,7 @@ from tailrace_schemas.change import Op, Origin
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.support.expiry import SECOND, Time, expiring
+from tests.support.letters import MemoryLetters
 from tests.support.shop import PLAIN
 from tests.support.shop import WIDE as WITH_PLAINS_ID
 from tests.unit.spark.cassandra import Log, source
@@ -28,8 +29,13 @@ def time() -> Time:
 
 
 @pytest.fixture
-def sink(database: Database, time: Time) -> Iterator[SqlSink]:
-    opened = SqlSink(database.url, merge_horizon=HORIZON, clock=time)
+def letters() -> MemoryLetters:
+    return MemoryLetters()
+
+
+@pytest.fixture
+def sink(database: Database, time: Time, letters: MemoryLetters) -> Iterator[SqlSink]:
+    opened = SqlSink(database.url, merge_horizon=HORIZON, clock=time, letters=letters)
     yield opened
     opened.close()
 
@@ -97,7 +103,7 @@ def test_what_came_late_is_kept_as_long(database: Database, time: Time, sink: Sq
 
 
 def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
-    database: Database, time: Time, sink: SqlSink
+    database: Database, time: Time, sink: SqlSink, letters: MemoryLetters
 ) -> None:
     log, other = Log(PLAIN), Log(WIDE)
     sink.write([piece([log.delete((2,), (), at(5)), log.insert((1,), (), at(6), v="a")])])
@@ -109,9 +115,9 @@ def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
     batch = [piece([late, newer, read, snapshot, other.insert((1,), (1,), at(0), v="other")])]
     assert sink.write(batch) == Summary(4, 4, 1)
     assert database.select("SELECT id FROM shop_plain") == [(1,), (3,), (4,), (5,)]
-    [(reason,)] = database.select("SELECT reason FROM tailrace_dead_letters")
-    assert str(at(5)) in reason
-    assert "merge_horizon" in reason
+    [letter] = letters.all
+    assert str(at(5)) in letter.reason
+    assert "merge_horizon" in letter.reason
     again = SqlSink(database.url, merge_horizon=HORIZON, clock=time)  # of another process it holds as well
     assert again.write([piece([log.delete((1,), (), at(4))])]) == Summary(0, 0, 1)
     again.close()

@@ -21,6 +21,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.sinks.sql.names import SUFFIXES
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.properties import examples
+from tests.support.letters import MemoryLetters
 from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import assignments
@@ -423,7 +424,8 @@ def test_a_table_made_again_gets_another_name_where_that_is_wanted(database: Dat
 def test_what_cannot_be_merged_is_set_aside_and_the_rest_goes_on(database: Database) -> None:
     log = Log(PLAIN)
     truncation = Change(op=Op.TRUNCATE, table=PLAIN, token=0, key=None)
-    sink = SqlSink(database.url)
+    letters = MemoryLetters()
+    sink = SqlSink(database.url, letters=letters)
     poison = DeadLetter(RecordId("t.shop.plain", 2, 7, b"\xab" * 8), "a message starts with 0000", b"\0\0bytes")
     changes = piece([log.insert((1,), (), 1, v="a"), truncation, log.insert((2,), (), 1, v="b")]).changes
     changes = tuple(replace(one, message=b"value %d" % at) for at, one in enumerate(changes))
@@ -432,23 +434,10 @@ def test_what_cannot_be_merged_is_set_aside_and_the_rest_goes_on(database: Datab
     assert sink.write([batch]) == Summary(2, 0, 2)
     sink.close()
     assert database.select("SELECT id FROM shop_plain") == [(1,), (2,)]
-    letters = database.select('SELECT topic, "partition", "offset", schema_id, reason FROM tailrace_dead_letters')
-    assert len(letters) == 2
-    assert ("t.shop.plain", 2, 7, "ab" * 8, "a message starts with 0000") in letters
-    assert {"truncation" in letter[4] or "0000" in letter[4] for letter in letters} == {True}
-    values = {bytes(value) for (value,) in database.select("SELECT value FROM tailrace_dead_letters")}
-    assert values == {b"\0\0bytes", b"value 1"}
-
-
-def test_dead_letters_of_before_are_widened(database: Database) -> None:
-    write(database, Log(PLAIN).insert((1,), (), 1, v="a"))
-    with database.engine.begin() as connection:
-        connection.exec_driver_sql("ALTER TABLE tailrace_dead_letters DROP COLUMN value")
-    sink = SqlSink(database.url)
-    sink.write([Piece((), (DeadLetter(RecordId("t", 0, 0), "why", b"bytes"),))])
-    sink.close()
-    [(value,)] = database.select("SELECT value FROM tailrace_dead_letters")
-    assert bytes(value) == b"bytes"
+    assert len(letters.all) == 2
+    assert poison in letters.all
+    assert {"truncation" in letter.reason or "0000" in letter.reason for letter in letters.all} == {True}
+    assert {letter.message for letter in letters.all} == {b"\0\0bytes", b"value 1"}
 
 
 def test_a_value_that_postgresql_refuses_is_set_aside(database: Database) -> None:
@@ -502,12 +491,12 @@ def test_tables_named_like_those_of_another(database: Database, names: tuple[str
 
 
 def test_tables_named_like_those_of_the_sink_itself(database: Database) -> None:
-    names = ("tailrace_tables", "tailrace_dead_letters", "sqlite_stat1")
+    names = ("tailrace_tables", "tailrace_streams", "sqlite_stat1")
     for number, name in enumerate(names):
         write(database, Log(named(number, name)).insert((1,), (), 1, v=name), table="{table}")
     views = {view for (view,) in database.select("SELECT name FROM tailrace_tables")}
     kept = "_sqlite_stat1" if database.dialect == "sqlite" else "sqlite_stat1"
-    assert views == {"tailrace_tables_2", "tailrace_dead_letters_2", kept}
+    assert views == {"tailrace_tables_2", "tailrace_streams_2", kept}
 
 
 def why_held(database: Database) -> str:

@@ -47,4 +47,3 @@ def test_a_row_that_another_writer_puts_meanwhile_is_merged(database: Database) 
         second.close()
     assert found == [Summary(1, 1)]
     assert database.select("SELECT * FROM shop_plain WHERE id = 1") == [(1, "b", 1)]
-    assert database.select("SELECT reason FROM tailrace_dead_letters") == []

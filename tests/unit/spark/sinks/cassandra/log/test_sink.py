@@ -15,6 +15,7 @@ from tailrace_spark.sinks.cassandra.cluster import Batch
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.protocol import Watermark
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.cluster import (
     LOG,
@@ -30,13 +31,13 @@ from tests.unit.tables import table
 
 
 def test_it_is_a_sink_of_whole_updates() -> None:
-    sink = LogTablesSink(Cluster(), "t")
+    sink = LogTablesSink(Cluster())
     assert sink.capabilities.whole_updates is sink
 
 
 def test_the_log_table_is_made_and_written() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     first = [LOG.insert((1,), (number,), 5, v="x") for number in range(3)]
     assert sink.write([piece(first, [LOG.delete((1,), (1,), 6)])]) == Summary(4, 4, 0)
     rows = cluster.rows["shop.orders_scylla_cdc_log"]
@@ -46,7 +47,7 @@ def test_the_log_table_is_made_and_written() -> None:
     before = dict(rows)
     again = piece(first, [LOG.delete((1,), (1,), 6)])
     assert sink.write([again]) == Summary(4, 4, 0)
-    assert LogTablesSink(cluster, "t").write([again, again]) == Summary(8, 8, 0)
+    assert LogTablesSink(cluster).write([again, again]) == Summary(8, 8, 0)
     assert cluster.rows["shop.orders_scylla_cdc_log"] == before
     assert len(cluster.statements) == 2, "the log, and the table of watermarks"
 
@@ -54,7 +55,7 @@ def test_the_log_table_is_made_and_written() -> None:
 def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
     """A reader never finds a column without the one that says of its deletion."""
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
     before = len(cluster.statements)
     sink.announce([(9, WIDER)])
@@ -72,14 +73,14 @@ def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
 @pytest.mark.promise("log-tables.columns")
 def test_the_log_table_is_there_before_the_first_change() -> None:
     cluster = Cluster()
-    LogTablesSink(cluster, "t").announce([(3, ORDERS)])
+    LogTablesSink(cluster).announce([(3, ORDERS)])
     assert list(cluster.tables[ORDERS_LOG])[:3] == ["cdc$stream_id", "cdc$time", "cdc$batch_seq_no"]
     assert cluster.rows.get(ORDERS_LOG) is None
 
 
 def test_tables_of_a_keyspace_that_does_not_exist_hold_up_no_others() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     elsewhere = table({"id": "int"}, keyspace="gone", name="orders")
     with pytest.raises(ServiceError, match=r"gone.orders_scylla_cdc_log: no such keyspace; the keyspace must exist"):
         sink.announce([(2, elsewhere), (3, ORDERS)])
@@ -92,7 +93,7 @@ def test_tables_of_a_keyspace_that_does_not_exist_hold_up_no_others() -> None:
 @pytest.mark.promise("log-tables.columns")
 def test_a_dropped_column_goes_from_the_log_and_older_changes_leave_it_out() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     sink.announce([(1, ORDERS), (2, WIDER)])
     sink.write([piece([Log(WIDER).insert((1,), (1,), 6)])])
     sink.announce([(3, NARROWED)])
@@ -105,12 +106,11 @@ def test_a_dropped_column_goes_from_the_log_and_older_changes_leave_it_out() -> 
     assert not {"m", "cdc$deleted_m"} & cluster.tables[ORDERS_LOG].keys()
     assert [row.get("v") for row in cluster.rows[ORDERS_LOG].values()] == [None, b"x", b"x"]
     assert len(cluster.rows[ORDERS_LOG]) == 3
-    assert "shop.tailrace_log_dead_letters" not in cluster.tables
 
 
 def test_a_dropped_column_stays_where_it_is_to_be_kept() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t", keep_dropped=True)
+    sink = LogTablesSink(cluster, keep_dropped=True)
     sink.announce([(1, ORDERS), (2, WIDER), (3, NARROWED)])
     sink.write([piece([Log(WIDER).insert((1,), (1,), 6, v="x")])])
     assert {"m", "cdc$deleted_m", "cdc$deleted_elements_m"} <= cluster.tables[ORDERS_LOG].keys()
@@ -119,7 +119,7 @@ def test_a_dropped_column_stays_where_it_is_to_be_kept() -> None:
 
 def test_a_column_that_comes_back_is_added_again() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     sink.announce([(1, WIDER), (2, NARROWED)])
     assert "m" not in cluster.tables[ORDERS_LOG]
     again = replace(WIDER, dropped=NARROWED.dropped)
@@ -129,20 +129,20 @@ def test_a_column_that_comes_back_is_added_again() -> None:
 
 def test_only_columns_of_our_own_log_tables_are_dropped() -> None:
     cluster = Cluster()
-    LogTablesSink(cluster, "t").announce([(1, WIDER)])
+    LogTablesSink(cluster).announce([(1, WIDER)])
     cluster.comments[ORDERS_LOG] = "made by its owner"
     cluster.tables[ORDERS_LOG]["note"] = "text"
-    LogTablesSink(cluster, "t").announce([(2, NARROWED)])
+    LogTablesSink(cluster).announce([(2, NARROWED)])
     assert {"m", "note"} <= cluster.tables[ORDERS_LOG].keys()
     cluster.comments[ORDERS_LOG] = "CDC log for shop.orders"
-    LogTablesSink(cluster, "t").announce([(2, NARROWED)])
+    LogTablesSink(cluster).announce([(2, NARROWED)])
     assert "m" not in cluster.tables[ORDERS_LOG]
     assert "note" in cluster.tables[ORDERS_LOG]
 
 
 def test_a_key_column_that_was_renamed_is_written_under_its_newest_name() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
     [number] = ORDERS.clustering
     renamed = replace(ORDERS, clustering=(replace(number, name="number"),))
@@ -171,7 +171,7 @@ def test_of_many_updates_the_refused_ones_are_found_by_halves() -> None:
 
     cluster = Counting(refuses=b"refused")
     updates = [[LOG.insert((1,), (number,), number, v="refused" if number == 40 else "x")] for number in range(64)]
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     sink.announce([(1, ORDERS)])
     before = cluster.writes
     assert sink.write([piece(*updates)]) == Summary(
@@ -185,34 +185,35 @@ def test_of_many_updates_the_refused_ones_are_found_by_halves() -> None:
 def test_two_tables_never_share_a_log() -> None:
     cluster = Cluster(keyspaces=frozenset({"all"}))
     other = Log(replace(ORDERS, keyspace="store", id=UUID(int=8)))
-    sink = LogTablesSink(cluster, "t", keyspace="all")
+    letters = MemoryLetters()
+    sink = LogTablesSink(cluster, keyspace="all", letters=letters)
     found = sink.write([piece([LOG.insert((1,), (1,), 5, v="x")], [other.insert((1,), (2,), 6, v="x")])])
     assert found == Summary(1, 1, 1)
-    [letter] = cluster.rows["all.tailrace_log_dead_letters"].values()
-    assert b"all.orders_scylla_cdc_log is the log of shop.orders, so not of store.orders" in letter["reason"]
+    [letter] = letters.all
+    assert "all.orders_scylla_cdc_log is the log of shop.orders, so not of store.orders" in letter.reason
 
 
 def test_a_table_made_again_without_a_column_sets_aside_what_its_log_has_no_place_for() -> None:
-    cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    cluster, letters = Cluster(), MemoryLetters()
+    sink = LogTablesSink(cluster, letters=letters)
     anew = replace(ORDERS, id=UUID(int=9), regular=())
     sink.announce([(1, ORDERS), (2, anew)])
     assert sink.write([piece([LOG.insert((1,), (1,), 5, v="x")], [Log(anew).insert((1,), (2,), 6)])]) == Summary(
         1, 1, 1
     )
-    [letter] = cluster.rows["shop.tailrace_log_dead_letters"].values()
-    assert b"was dropped and made again, and its log has no column v any more" in letter["reason"]
+    [letter] = letters.all
+    assert "was dropped and made again, and its log has no column v any more" in letter.reason
 
 
 def test_another_keyspace_and_a_user_type_that_has_grown() -> None:
     cluster = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": {"street": "text"}})
     typed = Log(table({"id": "int"}, regular={"u": "addr"}, keyspace="shop", name="people"))
-    LogTablesSink(cluster, "t", keyspace="{keyspace}_log").write([piece([typed.insert((1,), (), 5)])])
+    LogTablesSink(cluster, keyspace="{keyspace}_log").write([piece([typed.insert((1,), (), 5)])])
     assert list(cluster.types["shop_log.addr"]) == ["street", "zip", "tags"]
     assert [*cluster.logs()] == ["shop_log.people_scylla_cdc_log"]
     for other in ({"road": "text"}, {"street": "int"}):
         older = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": dict(other)})
-        sink = LogTablesSink(older, "t", keyspace="{keyspace}_log")
+        sink = LogTablesSink(older, keyspace="{keyspace}_log")
         assert sink.write([piece([typed.insert((1,), (), 5)])]) == Summary(dead_letters=1)
         assert older.types == {"shop_log.addr": other}, "values have their fields by place, as bytes"
 
@@ -223,7 +224,7 @@ def test_the_longest_names_have_a_keyspace_and_logs_that_cassandra_takes() -> No
     keyspace = keyspace_name("{keyspace}_log", LONG_NAMES[0].keyspace)
     assert len(keyspace) == 48
     cluster = Cluster(keyspaces=frozenset({keyspace}))
-    sink = LogTablesSink(cluster, "t", keyspace="{keyspace}_log")
+    sink = LogTablesSink(cluster, keyspace="{keyspace}_log")
     assert sink.write([piece([Log(of).insert((1,), (), 5)]) for of in LONG_NAMES]) == Summary(2, 2, 0)
     assert len(cluster.logs()) == 2
     assert max(len(name) for log in cluster.logs() for name in log.split(".")) == 48
@@ -231,7 +232,7 @@ def test_the_longest_names_have_a_keyspace_and_logs_that_cassandra_takes() -> No
 
 def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
     cluster = Cluster(keyspaces=frozenset())
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     batch = [piece([LOG.insert((1,), (1,), 5, v="x")])]
     with pytest.raises(ServiceError, match="orders_scylla_cdc_log: no such keyspace; the keyspace must exist"):
         sink.write(batch)
@@ -246,33 +247,32 @@ def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
 
 @pytest.mark.promise("log-tables.set-aside")
 def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
-    cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    cluster, letters = Cluster(), MemoryLetters()
+    sink = LogTablesSink(cluster, letters=letters)
     sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
     anew = Log(table({"id": "int"}, {"n": "int"}, regular={"v": "bigint"}, keyspace="shop", name="orders"))
     other = Log(table({"id": "int"}, keyspace="shop", name="others"))
     found = sink.write([piece([anew.insert((1,), (1,), 6, v=7)], [other.insert((1,), (), 6)])])
     assert found == Summary(1, 1, 1)
-    [letter] = cluster.rows["shop.tailrace_log_dead_letters"].values()
-    assert b"column v is text there, and bigint is to be written" in letter["reason"]
-    assert letter["schema_id"] == b"schema-1".hex().encode()
+    [letter] = letters.all
+    assert "column v is text there, and bigint is to be written" in letter.reason
+    assert letter.record_id.schema_id == b"schema-1"
 
 
 @pytest.mark.promise("log-tables.set-aside")
 def test_what_the_cluster_refuses_is_set_aside_update_by_update() -> None:
-    cluster = Cluster(refuses=b"huge")
+    cluster, letters = Cluster(refuses=b"huge"), MemoryLetters()
     mutations = [[LOG.insert((1,), (n,), n, v="huge" if n == 2 else "x")] for n in range(1, 5)]
     letter = DeadLetter(RecordId("t.shop.orders", 1, 77), "no Avro")
-    found = LogTablesSink(cluster, "t").write([piece(*mutations, letters=[letter])])
+    found = LogTablesSink(cluster, letters=letters).write([piece(*mutations, letters=[letter])])
     assert found == Summary(3, 3, 2)
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
-    reasons = [row["reason"] for row in cluster.rows["shop.tailrace_log_dead_letters"].values()]
-    assert reasons == [b"no Avro", b"Cassandra refuses it: too large"]
+    assert [letter.reason for letter in letters.all] == ["Cassandra refuses it: too large", "no Avro"]
 
 
 def test_a_log_table_that_somebody_dropped_is_made_anew() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
     del cluster.tables["shop.orders_scylla_cdc_log"], cluster.rows["shop.orders_scylla_cdc_log"]
     assert sink.write([piece([LOG.insert((1,), (2,), 6, v="x")], [LOG.delete((1,), (2,), 7)])]) == Summary(2, 2, 0)
@@ -286,7 +286,7 @@ def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: bo
     again = LOG.insert((1,), (1,), 5, v="x")
     assert again.source is not None
     again = replace(again, source=replace(again.source, flags=STREAMED))
-    sink = LogTablesSink(cluster, "t", streamed=streamed)
+    sink = LogTablesSink(cluster, streamed=streamed)
     assert sink.write([piece([again], [LOG.insert((1,), (2,), 6, v="x")])]).rows == rows
     assert len(cluster.rows[ORDERS_LOG]) == rows
 
@@ -294,7 +294,7 @@ def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: bo
 @pytest.mark.promise("log-tables.watermark")
 def test_readers_are_told_how_far_a_log_is_complete() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t", lateness_ms=5_000)
+    sink = LogTablesSink(cluster, lateness_ms=5_000)
     assert sink.capabilities.watermarks is sink
     assert sink.lateness_ms == 5_000
     sink.announce([(1, ORDERS)])
@@ -305,18 +305,18 @@ def test_readers_are_told_how_far_a_log_is_complete() -> None:
     sink.complete([Watermark(ORDERS, 900, "host a")])
     assert len(cluster.batches) == before, "nothing has changed"
     # Another run of the stream, which knows less at first: readers have gone on by what was said.
-    LogTablesSink(cluster, "t").complete([Watermark(ORDERS, None, "host a"), Watermark(ORDERS, 800, "host b")])
+    LogTablesSink(cluster).complete([Watermark(ORDERS, None, "host a"), Watermark(ORDERS, 800, "host b")])
     assert cluster.watermarks() == {"orders_scylla_cdc_log": (900, "host b")}
 
 
 @pytest.mark.promise("log-tables.watermark")
 def test_a_log_that_is_made_again_is_complete_up_to_nowhere() -> None:
     cluster = Cluster()
-    sink = LogTablesSink(cluster, "t")
+    sink = LogTablesSink(cluster)
     sink.announce([(1, ORDERS)])
     sink.complete([Watermark(ORDERS, 900, "host a")])
     del cluster.tables[ORDERS_LOG], cluster.comments[ORDERS_LOG]
-    again = LogTablesSink(cluster, "t")
+    again = LogTablesSink(cluster)
     again.announce([(1, ORDERS)])
     assert cluster.watermarks() == {}
     again.complete([Watermark(ORDERS, 300, "host a")])
@@ -327,14 +327,14 @@ def test_tables_without_a_log_have_no_watermark() -> None:
     cluster = Cluster()
     gone, counters = (table({"id": "int"}, keyspace=keyspace, name="x") for keyspace in ("gone", "shop"))
     counters = replace(counters, flags=frozenset({"counter"}))
-    LogTablesSink(cluster, "t").complete([Watermark(gone, 1), Watermark(counters, 1), Watermark(ORDERS, 7)])
+    LogTablesSink(cluster).complete([Watermark(gone, 1), Watermark(counters, 1), Watermark(ORDERS, 7)])
     assert cluster.watermarks() == {"orders_scylla_cdc_log": (7, "")}
 
 
 def test_batches_are_of_one_stream_and_small() -> None:
     cluster = Cluster()
     many = [LOG.insert((1,), (number,), 5, v="x" * 3_000) for number in range(100)]
-    LogTablesSink(cluster, "t").write([piece(many)])
+    LogTablesSink(cluster).write([piece(many)])
     batches = [batch for batch in cluster.batches if batch.statement.startswith("INSERT")]
     assert sum(len(batch.rows) for batch in batches) == 100
     assert max(len(batch.rows) for batch in batches) <= 32

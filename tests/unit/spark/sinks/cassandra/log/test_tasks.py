@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
 from tailrace_spark.batch.task_batch import TaskBatch
@@ -16,14 +17,15 @@ from tailrace_spark.sinks.cassandra.cluster import CassandraStore
 from tailrace_spark.sinks.cassandra.log.sink import LogOpener, LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
 from tailrace_spark.sinks.cassandra.task import CassandraTask
+from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.tasks.updates import UpdateReading
+from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.cluster import LOG, NARROWED, ORDERS, ORDERS_LOG, WIDER, Cluster, piece
 from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt
 
 PARTITION: KafkaPartition = ("t.shop.orders", 0)
-LETTERS = "shop.tailrace_log_dead_letters"
 _clusters: dict[int, Cluster] = {}
 _numbers = count()
 
@@ -47,10 +49,11 @@ class Worker:
 
     cluster: int
     number: int
+    letters: Letters
 
     def open(self) -> LogTablesSink:
         store: Any = _ForWorkers(_clusters[self.cluster])
-        return LogTablesSink(store, "t", makes_tables=False)
+        return LogTablesSink(store, makes_tables=False, letters=self.letters)
 
 
 @pytest.fixture
@@ -58,11 +61,11 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-def driver_of(cluster: Cluster) -> LogTablesSink:
+def driver_of(cluster: Cluster, letters: Letters = LOGGED) -> LogTablesSink:
     """A driver's sink, whose tasks run in a worker of their own."""
     number = next(_numbers)
     _clusters[number] = cluster
-    return LogTablesSink(cluster, "t", opener=Worker(number, next(_numbers)))
+    return LogTablesSink(cluster, opener=Worker(number, next(_numbers), letters), letters=letters)
 
 
 def planned(sink: LogTablesSink) -> CassandraTask:
@@ -76,7 +79,7 @@ def elsewhere(task: CassandraTask) -> CassandraTask:
 
 
 def test_a_sink_without_an_opener_has_no_tasks() -> None:
-    assert LogTablesSink(Cluster(), "t").capabilities.tasks is None
+    assert LogTablesSink(Cluster()).capabilities.tasks is None
     sink = driver_of(Cluster())
     assert sink.capabilities.tasks is sink
     assert sink.capabilities.whole_updates is sink
@@ -90,7 +93,7 @@ def test_tasks_and_the_driver_write_the_same_rows(cluster: Cluster) -> None:
         piece([Log(WIDER).insert((1,), (1,), 7, v="y"), Log(WIDER).insert((1,), (2,), 7)]),
     ]
     of_driver = Cluster()
-    expected = LogTablesSink(of_driver, "t").write(pieces)
+    expected = LogTablesSink(of_driver).write(pieces)
     tasks = LogInTasks(driver_of(cluster))
     for _ in range(2):
         assert tasks.write(pieces) == expected
@@ -129,23 +132,20 @@ def test_tasks_go_by_all_definitions_that_the_driver_knows(cluster: Cluster) -> 
     assert cluster.statements == statements
 
 
-@pytest.mark.promise("tasks.letters")
-def test_dead_letters_are_put_by_the_driver(cluster: Cluster) -> None:
+@pytest.mark.promise("sinks.dead-letters")
+@pytest.mark.parametrize("by_tasks", [False, True])
+def test_letters_are_kept_before_their_batch_counts(cluster: Cluster, by_tasks: bool) -> None:
     """Those of records, and of what the cluster refuses."""
-    sink, cluster.refuses = driver_of(cluster), b"refused"
+    letters = MemoryLetters()
+    sink, cluster.refuses = driver_of(cluster, letters), b"refused"
     record = DeadLetter(RecordId("t.shop.orders", 0, 90, b""), "no change", b"bytes")
-    batch = piece([LOG.insert((1,), (1,), 5, v="x")], [LOG.insert((1,), (2,), 5, v="refused")], letters=[record])
-    sink.announce([(1, ORDERS)])
-    result = attempt(planned(sink), PARTITION, [batch])
-    assert result is not None
-    assert LETTERS not in cluster.tables
-    assert sink.commit(TaskBatch("s", 0, {}), [result]) == Summary(
-        1, 1, 2, refused={"shop.orders": "Cassandra refuses it: too large"}
-    )
-    assert sorted(row["reason"] for row in cluster.rows[LETTERS].values()) == [
-        b"Cassandra refuses it: too large",
-        b"no change",
-    ]
+    batch = [piece([LOG.insert((1,), (1,), 5, v="x")], [LOG.insert((1,), (2,), 5, v="refused")], letters=[record])]
+    written = LogInTasks(sink) if by_tasks else sink
+    with letters.shut(), pytest.raises(ServiceError, match="Kafka does not answer"):
+        written.write(batch)
+    why = "Cassandra refuses it: too large"
+    assert written.write(batch) == Summary(1, 1, 2, refused={"shop.orders": why})
+    assert sorted(letter.reason for letter in letters.all) == [why, "no change"]
 
 
 @pytest.mark.promise("tasks.attempts")
@@ -171,7 +171,7 @@ def test_an_attempt_in_the_middle_of_another_leaves_the_rows_of_one(cluster: Clu
 def test_tasks_show_no_secret() -> None:
     """Neither the sink's own, nor Kafka's, by which the rest of updates is read."""
     section = LogTablesSinkSettings.model_validate({"contact_points": ["h"], "username": "u", "password": "sesame"})
-    opener = LogOpener("log", "t", section)
+    opener = LogOpener("log", section)
     task = planned(opener.sink(CassandraStore(section, "sink.log"), opener))
     reading = UpdateReading(LogTablesSink.write_times, {"sasl.password": "sesame"})
     copied: tuple[CassandraTask, UpdateReading] = pickle.loads(pickle.dumps((task, reading)))  # noqa: S301 - our own
