@@ -28,15 +28,26 @@ LIST = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:list"
 
 # What pyspark lacks to read Kafka and Avro, by its patch release; pyproject.toml has the range of these. Avro's jar and
 # that of tokens cannot be had of each patch: those here are of the same or of an earlier minor version.
-_WITH_ALL_PATCHES = (
+_WITH_4_1 = (
     "org.apache.spark:spark-avro_2.13:4.1.1",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
 SPARK: dict[str, tuple[str, ...]] = {
-    patch: (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{patch}", *_WITH_ALL_PATCHES)
-    for patch in ("4.1.0", "4.1.1", "4.1.2", "4.1.3")
+    patch: (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{patch}", *others)
+    for patch, others in {
+        "4.1.0": _WITH_4_1,
+        "4.1.1": _WITH_4_1,
+        "4.1.2": _WITH_4_1,
+        "4.1.3": _WITH_4_1,
+        "4.2.0": (
+            "org.apache.spark:spark-avro_2.13:4.2.0",
+            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.2.0",
+            "org.apache.kafka:kafka-clients:3.9.2",
+            "org.apache.commons:commons-pool2:2.13.1",
+        ),
+    }.items()
 }
 
 # Set -> coordinates, and whether Maven adds what they depend on at run time.

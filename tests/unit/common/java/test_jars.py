@@ -19,7 +19,7 @@ from tailrace_schemas.errors import SettingsError
 from tests import jars as test_jars
 from tests.unit.common.java.repository_server import RepositoryServer, jar_of, serving
 
-PATCHES = ("4.1.0", "4.1.1", "4.1.2", "4.1.3")
+PATCHES = ("4.1.0", "4.1.1", "4.1.2", "4.1.3", "4.2.0")
 CONTENT = bytes(range(256)) * 4000  # more than one chunk
 
 
@@ -93,7 +93,7 @@ def test_each_patch_of_spark_in_the_range_has_jars_and_others_are_named() -> Non
     with pytest.raises(SettingsError, match=r"^pyspark 4\.1\.9 is installed, .* locked for 4\.1\.0, 4\.1\.1"):
         spark_set(names, "4.1.9")
     text = (Path(__file__).parents[4] / "pyproject.toml").read_text("utf-8")
-    assert f'"pyspark>={PATCHES[0]},<4.1.{len(PATCHES)}"' in text
+    assert f'"pyspark>={PATCHES[0]},<4.2.1,!=4.1.4"' in text
 
 
 def test_fetch_gives_verified_files_in_order_and_asks_for_each_once(server: RepositoryServer, tmp_path: Path) -> None:
