@@ -18,7 +18,7 @@ import tailrace_server.meta.subscriptions
 from tailrace.cli.main import run
 from tailrace_server.meta.leases import Leases
 from tailrace_server.meta.subscriptions import Subscriptions
-from tailrace_server.worker.run import StreamRun
+from tailrace_server.worker.keeping import Keeper
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges
 from tests.integration.dying import Death, die
 from tests.support.waiting import until
@@ -115,8 +115,8 @@ def _prepare() -> None:
     leases.positions = death.within(Step.BEGINNING, leases.positions)
     leases.save = death.then(Step.SAVED, death.within(Step.SAVING, leases.save))
     leases.save_snapshots = death.then(Step.NOTED, death.within(Step.NOTING, leases.save_snapshots))
-    streams: Any = StreamRun
-    streams._wrote = death.first(Step.COMMITTED, streams._wrote)
+    keepers: Any = Keeper
+    keepers.wrote = death.first(Step.COMMITTED, keepers.wrote)
     merges: Any = PieceMerges
     merges.merge = death.then(Step.WRITING, merges.merge, bool)
     subscriptions: Any = Subscriptions
