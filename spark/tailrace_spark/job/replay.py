@@ -16,6 +16,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.sinks.letters import LetterBox
 from tailrace_spark.sinks.protocol import Sink, UpdateSink
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
+from tailrace_spark.streams.assign import SNAPSHOT_MARK
 from tailrace_spark.streams.lookup import StreamTable
 
 LETTERS_PER_BATCH: Final = 500
@@ -142,7 +143,15 @@ def _update_of(delivered: Delivered) -> object:
 
 
 def _with_bytes(letters: Sequence[DeadLetter], fetch: Fetch) -> list[DeadLetter]:
-    return [letter if letter.message else replace(letter, message=fetch(letter.record_id) or b"") for letter in letters]
+    return [
+        letter if letter.message else replace(letter, message=fetch(_in_kafka(letter.record_id)) or b"")
+        for letter in letters
+    ]
+
+
+def _in_kafka(record_id: RecordId) -> RecordId:
+    """The place in Kafka of a record that a later reading has under a place of its own (source.readings)."""
+    return replace(record_id, topic=record_id.topic.partition(SNAPSHOT_MARK)[0])
 
 
 def _letter_batches(box: LetterBox, per_batch: int = LETTERS_PER_BATCH) -> Iterator[Sequence[DeadLetter]]:

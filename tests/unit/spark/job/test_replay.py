@@ -116,6 +116,14 @@ def test_one_without_its_bytes_is_read_from_its_topic_as_long_as_that_has_it(tmp
     assert (place.rows(), place.waiting()) == ([0], [1])
 
 
+@pytest.mark.promise("sinks.dead-letters")
+def test_one_of_a_later_reading_is_read_from_its_topic_too(tmp_path: Path) -> None:
+    place_of_reading = replace(LETTERS[0].record_id, topic=f"{TOPIC}@5f0c9d1e2a3b")
+    place = Place(f"sqlite:///{tmp_path / 'sink.db'}", [replace(LETTERS[0], record_id=place_of_reading, message=b"")])
+    assert place.replay(fetch={LETTERS[0].record_id: LETTERS[0].message}.get) == [ReplayCounts(taken=1)]
+    assert place.rows() == [0]
+
+
 class Dying(MemoryLetters):
     """Where a command dies that has written letters and has yet to remove them."""
 
