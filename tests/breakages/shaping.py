@@ -9,7 +9,6 @@ from tests.breakages.mutations import constant, drop, give, replace, unwrap
 
 KNOWN: Final = "unit/spark/shaping/test_change_filters.py"
 FILTERED: Final = "integration/test_filters.py"
-SINK_LETTERS: Final = "integration/test_sink_letters.py"
 
 ROWS: Final = "unit/spark/sinks/sql/test_row_filters.py"
 LAKE_ROWS: Final = "unit/spark/sinks/lake/test_row_filters.py"
@@ -101,13 +100,6 @@ BREAKAGES: Final = {
             "test_it_waits_for_topics_and_the_first_generation",
             "no valid generation is published yet",
         ),
-        needs=Needs.KAFKA,
-    ),
-    "letters-go-though-they-were-set-aside-again": breakage(
-        "a dead letter stays until it is written again",
-        "tailrace_spark.sinks.letters:LetterReader.remove",
-        drop("self._read_on()"),
-        Red(SINK_LETTERS, "test_what_was_put_again_since_it_was_listed_stays", "assert"),
         needs=Needs.KAFKA,
     ),
     "a-letter-without-bytes-is-left": breakage(
