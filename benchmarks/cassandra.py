@@ -30,6 +30,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests.integration.agents import cql, create_keyspace
 from tests.unit.spark.cassandra import Log
 
@@ -71,7 +72,7 @@ def _round(node: LocalCassandra, keyspace: str, changes: int) -> Iterator[tuple[
     with cql(node) as session:
         create_keyspace(session, keyspace)
     with closing(_opened(node, "cassandra", keyspace)) as sink:
-        sink.write([])
+        write_here(sink, [])
         yield "tables: new rows", _timed(sink, inserted)
         yield "tables: the same again", _timed(sink, inserted)
         yield "tables: rows that are there, changed", _timed(sink, updated)
@@ -89,7 +90,7 @@ def _opened(node: LocalCassandra, kind: str, keyspace: str) -> Sink:
 
 def _timed(sink: Sink, changes: Sequence[Change]) -> Cost:
     batches = [_pieces(changes[start : start + BATCH], start) for start in range(0, len(changes), BATCH)]
-    return _cost(lambda: [sink.write(batch) for batch in batches])
+    return _cost(lambda: [write_here(sink, batch) for batch in batches])
 
 
 def _pieces(changes: Sequence[Change], first: int) -> list[Piece]:

@@ -29,8 +29,9 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_task import LakeHistorySink
+from tailrace_spark.sinks.lake.history_shares import history_sink
 from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.in_tasks import LogInTasks
 
@@ -72,7 +73,7 @@ def _round(root: Path, changes: int) -> Iterator[tuple[str, Cost]]:
     with closing(ChangeLogSink(LakeHistory(history))) as sink:
         yield "history: each change a row", _timed(sink, inserted)
     tasks = DeltaStore(DeltaSinkSettings(path=str(root / "by tasks")))
-    with closing(LakeHistorySink(LakeHistory(tasks))) as in_tasks:
+    with closing(history_sink(LakeHistory(tasks))) as in_tasks:
         yield f"history by {PARTITIONS} tasks, one after another", _timed(LogInTasks(in_tasks), inserted, PARTITIONS)
     yield "bare deltalake appends the history's rows", _appended(root / "bare", str(root / "history/shop.orders"))
     current = DeltaStore(DeltaSinkSettings(path=str(root / "current"), mode="current"))
@@ -114,7 +115,7 @@ def _timed(sink: Sink, changes: Sequence[Change], partitions: int = 1) -> Cost:
         for at, change in enumerate(changes)
     ]
     batches = [_pieces(delivered[at : at + BATCH]) for at in range(0, len(delivered), BATCH)]
-    return _cost(lambda: [sink.write(batch) for batch in batches])
+    return _cost(lambda: [write_here(sink, batch) for batch in batches])
 
 
 def _pieces(delivered: Sequence[Delivered]) -> list[Piece]:

@@ -28,6 +28,7 @@ from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
+from tailrace_spark.sinks.writing import write_here
 from tests.opensearch import OpenSearch
 from tests.unit.spark.cassandra import Log
 
@@ -88,7 +89,7 @@ def _send(client: httpx2.Client, prefix: str, bodies: Sequence[bytes]) -> None:
 def _timed(sink: OpensearchSink, changes: Sequence[Change]) -> tuple[float, float]:
     delivered = [Delivered(RecordId("t", 0, at, b"12345678"), change, STREAM) for at, change in enumerate(changes)]
     batches = [_pieces(delivered[at : at + BATCH]) for at in range(0, len(delivered), BATCH)]
-    return _seconds(lambda: [sink.write(batch) for batch in batches])
+    return _seconds(lambda: [write_here(sink, batch) for batch in batches])
 
 
 def _seconds(run: Callable[[], object]) -> tuple[float, float]:

@@ -32,6 +32,7 @@ from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests import java_sources, mariadb, opensearch, postgres, rabbitmq, s3
 from tests.integration.agents import cql, create_keyspace
 from tests.unit.spark.cassandra import Log
@@ -231,7 +232,7 @@ def _rates(target: Target, servers: Servers, seconds: float) -> Iterator[Rate | 
     opened = partial(open_sink, "bench", settings.sink["bench"], "t")
     with contextlib.redirect_stdout(io.StringIO()), closing(opened()) as sink:
         sink.reach()
-        sink.write(pieces([insert_of(log, 0, WRITTEN)]))  # what is made for a table is there
+        write_here(sink, pieces([insert_of(log, 0, WRITTEN)]))  # what is made for a table is there
         rate = _rate(sink, inserted(), seconds)
         yield rate
         there = rate.done
@@ -243,7 +244,7 @@ def _rate(sink: Sink, batches: Iterable[list[Piece]], seconds: float) -> Rate:
     done, passed, own = 0, 0.0, 0.0
     for batch in batches:
         began = time.perf_counter(), time.process_time()
-        sink.write(batch)
+        write_here(sink, batch)
         passed += time.perf_counter() - began[0]
         own += time.process_time() - began[1]
         done += sum(len(piece.changes) for piece in batch)

@@ -23,6 +23,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.calendar import timestamp_text
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.postgres import new_database
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -66,7 +67,7 @@ def _round(changes: int) -> Iterator[tuple[str, Cost]]:
     log = Log(ORDERS)
     yield "plain COPY of the same rows", _plain(url, changes)
     sink = SqlSink(url)
-    sink.write([Piece((_delivered(log.insert(("nobody",), (0,), WRITTEN), 0),))])  # the tables are there already
+    write_here(sink, [Piece((_delivered(log.insert(("nobody",), (0,), WRITTEN), 0),))])  # the tables are there already
     inserted = [insert_of(log, n, WRITTEN + n) for n in range(changes)]
     yield "new rows: the fast path", _timed(sink, inserted)
     yield "the same again: nothing changes", _timed(sink, inserted)
@@ -98,7 +99,7 @@ def values_of(number: int) -> dict[str, object]:
 def _timed(sink: SqlSink, changes: Sequence[Change]) -> Cost:
     delivered = [_delivered(change, offset) for offset, change in enumerate(changes)]
     batches = [_pieces(delivered[at : at + BATCH]) for at in range(0, len(delivered), BATCH)]
-    return _cost(lambda: [sink.write(batch) for batch in batches])
+    return _cost(lambda: [write_here(sink, batch) for batch in batches])
 
 
 def _pieces(delivered: Sequence[Delivered]) -> list[Piece]:

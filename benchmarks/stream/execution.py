@@ -44,7 +44,7 @@ from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_task import LakeHistorySink
+from tailrace_spark.sinks.lake.history_shares import history_sink
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
@@ -57,8 +57,8 @@ _SINKS: Final[Mapping[str, Callable[[str], Sink]]] = {
     "postgresql": lambda _: SqlSink(new_database()),
     "cassandra": lambda _: _copy("cassandra"),
     "log-tables": lambda _: _copy("log-tables"),
-    "delta": lambda path: LakeHistorySink(LakeHistory(DeltaStore(DeltaSinkSettings(path=path)))),
-    "iceberg": lambda path: LakeHistorySink(LakeHistory(IcebergStore(IcebergSinkSettings(path=path)))),
+    "delta": lambda path: history_sink(LakeHistory(DeltaStore(DeltaSinkSettings(path=path)))),
+    "iceberg": lambda path: history_sink(LakeHistory(IcebergStore(IcebergSinkSettings(path=path)))),
     "files": lambda path: FilesSink(_files(FilesSinkSettings(path=path))),
 }
 _TICKS: Final = os.sysconf("SC_CLK_TCK")

@@ -21,16 +21,18 @@ from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities, Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
+from tests.support.here_sink import HereSink
 
 _WARM_SECONDS: Final = 900.0
 
 
-class NoSink:
+class NoSink(HereSink):
     """Takes everything and keeps nothing."""
 
     capabilities = Capabilities()
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def take(self, pieces: Iterable[Piece]) -> Summary:
         summary = Summary()
         for piece in pieces:
             summary += Summary(len(piece.changes), 0, len(piece.dead_letters))
@@ -70,7 +72,7 @@ class Latency:
     p99: float
 
 
-class Timed:
+class Timed(HereSink):
     """A sink that notes when what it was given was committed."""
 
     def __init__(self, sink: Sink) -> None:
@@ -79,7 +81,7 @@ class Timed:
         """When each was committed, and written."""
         self.began = 0.0
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def take(self, pieces: Iterable[Piece]) -> Summary:
         """As the sink that it stands for."""
         written: list[int] = []
 
@@ -88,7 +90,7 @@ class Timed:
                 written.extend(one.change.marker.written for one in piece.changes if one.change.marker)
                 yield piece
 
-        summary = self._sink.write(passed())
+        summary = write_here(self._sink, passed())
         now = time.time()
         self.rows += [(now, at / 1e6) for at in written]
         return summary

@@ -88,7 +88,7 @@ BREAKAGES: Final = {
     ),
     "tasks-files-are-committed-on-another-state": breakage(
         "two attempts of Spark at a task leave the rows of one",
-        "tailrace_spark.sinks.lake.current_plans:CurrentPlans._opened",
+        "tailrace_spark.sinks.lake.current_shares:CurrentShares._opened",
         drop("table.version_of(BATCH) != batch"),
         Red(CURRENT_TASKS, "test_two_attempts_at_a_partition_come_out_as_one[delta]", "not its any more"),
     ),
@@ -103,13 +103,13 @@ BREAKAGES: Final = {
     ),
     "new-tables-have-the-buckets-of-the-setting": breakage(
         "a task replaces files of its own Kafka partition's keys alone",
-        "tailrace_spark.sinks.lake.current_plans:CurrentPlans._prepare",
+        "tailrace_spark.sinks.lake.current_shares:CurrentShares._prepare",
         unwrap("_multiple(...)", "self._buckets"),
-        Red(CURRENT_TASKS, "test_a_task_replaces_files_of_its_own_buckets_alone[delta]", "DriverOnlyError"),
+        Red(CURRENT_TASKS, "test_a_task_replaces_files_of_its_own_buckets_alone[delta]", "HereOnlyError"),
     ),
     "tasks-go-on-where-the-state-is-ahead": breakage(
         "a table is healed after a crash between any two commits",
-        "tailrace_spark.sinks.lake.current_task:_Staging.require_prepared",
+        "tailrace_spark.sinks.lake.current_writer:_Staging.require_prepared",
         drop("noted == followed.state.batch"),
         Red(
             CURRENT_TASKS,

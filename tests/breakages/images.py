@@ -44,7 +44,7 @@ BREAKAGES: Final = {
     ),
     "a-task-makes-images-after-a-newer-plan": breakage(
         "tasks of an earlier plan make no more images",
-        "tailrace_spark.sinks.images.planning:ImagingTask.imaged",
+        "tailrace_spark.sinks.images.planning:ShareImages.imaged",
         replace("self.fence.require", "print"),
         Red(
             "unit/spark/sinks/images/test_tasks.py",

@@ -57,7 +57,7 @@ BREAKAGES: Final = {
     ),
     "tasks-write-at-the-places-of-kafka": breakage(
         "what a reset reads is written by sinks that keep each change, by tasks too",
-        "tailrace_spark.source.readings:_ReadingTask.write",
+        "tailrace_spark.source.readings:_ReadingWriter.write",
         unwrap("_moved(pieces, self.readings)", "pieces"),
         Red("unit/spark/source/test_readings.py", "test_tasks_write_each_reading_once", "== "),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.breakages.breakage import Needs, Red, breakage
-from tests.breakages.mutations import argument, constant, drop, replace, unwrap
+from tests.breakages.mutations import argument, constant, drop, replace
 
 CASSANDRA_TASKS: Final = "integration/test_cassandra_tasks.py"
 FENCING: Final = "unit/spark/sinks/sql/test_fencing.py"
@@ -48,11 +48,12 @@ BREAKAGES: Final = {
         constant("token - 1 > self._tried", False),
         Red(SQL_TASKS, "test_of_two_drivers_the_one_that_planned_first_ends[postgresql]", "DID NOT RAISE"),
     ),
-    "tasks-truncate-their-partition": breakage(
-        "merging sinks read as SELECT, by tasks too",
-        "tailrace_spark.sinks.sql.task:_Worker.write",
-        unwrap("without_truncations(pieces)", "pieces"),
+    "executors-write-truncations": breakage(
+        "no share of a batch has a truncation, which is of the keys of all",
+        "tailrace_spark.tasks.attempt:without_truncations",
+        constant("Op.TRUNCATE", None),
         Red(SQL_TASKS, "test_a_truncation_that_a_task_meets_is_the_drivers[postgresql]", "DID NOT RAISE"),
+        Red("unit/spark/tasks/test_partition_writer.py", "test_a_truncation_is_of_the_keys_of_all_shares"),
     ),
     "copies-from-behind-a-truncation-are-left-out": breakage(
         "rows are the same though tasks decode one copy of a change alone",
@@ -73,27 +74,21 @@ BREAKAGES: Final = {
     ),
     "a-kafka-driver-leaves-transactions-of-tasks-open": breakage(
         "a driver's batch comes after the tasks of those before",
-        "tailrace_spark.sinks.kafka.tasks:PlanningKafkaOutlet.fence",
+        "tailrace_spark.sinks.kafka.shares:KafkaShares.fence",
         argument("threads.map(...)", 0, "str"),
         Red(KAFKA_TASKS, "test_the_driver_takes_over_from_tasks_that_still_write", "DID NOT RAISE"),
         needs=Needs.KAFKA,
     ),
-    "tasks-write-truncations-to-logs": breakage(
-        "no task writes a truncation to a log",
-        "tailrace_spark.sinks.without_truncations:without_truncations",
-        constant("Op.TRUNCATE", None),
-        Red("unit/spark/sinks/http/test_tasks.py", "test_a_truncation_is_the_drivers", "DID NOT RAISE"),
-    ),
     "a-late-cassandra-task-writes-into-a-table-made-again": breakage(
         "a late task writes nothing into another table of the same name",
-        "tailrace_spark.sinks.cassandra.task:_looked_at",
-        constant("piece.changes", ()),
+        "tailrace_spark.sinks.cassandra.sink_base:CassandraSink.apply",
+        constant("self._shares", False),
         Red(CASSANDRA_TASKS, "test_a_late_attempt_writes_nothing_into_a_table_that_was_made_again"),
         needs=Needs.NODE,
     ),
     "cassandra-tasks-make-tables": breakage(
         "tables and columns are the driver's to make",
-        "tailrace_spark.sinks.cassandra.task:WorkerStore.define",
+        "tailrace_spark.sinks.cassandra.sink_base:WorkerStore.define",
         replace("raise UnpreparedError(statement)", "super().define(statement)"),
         Red(CASSANDRA_TASKS, "test_tables_and_their_columns_are_the_drivers", "DID NOT RAISE"),
         needs=Needs.NODE,
@@ -116,14 +111,14 @@ BREAKAGES: Final = {
     ),
     "tasks-letters-of-a-search-sink-are-lost": breakage(
         "tasks lose no dead letter",
-        "tailrace_spark.sinks.opensearch.task:_Worker.write",
-        drop("task.letters.put(...)"),
+        "tailrace_spark.sinks.opensearch.pieces:PieceWriter._piece",
+        drop("self._letters.put(...)"),
         Red(SEARCH_TASKS, "test_what_the_server_refuses_is_a_letter"),
     ),
     "tasks-of-log-tables-know-only-their-own-definitions": breakage(
         "rows of log tables follow from all definitions of their table, by tasks too",
         "tailrace_spark.sinks.cassandra.log.sink:LogTablesSink.begin",
-        constant("task.definitions != self._texts", False),
+        constant("plan.definitions != self._texts", False),
         Red("unit/spark/sinks/cassandra/log/test_tasks.py", "test_tasks_go_by_all_definitions_that_the_driver_knows"),
     ),
     "a-task-writes-a-part-of-an-update": breakage(

@@ -14,8 +14,10 @@ from typing import Any
 import tailrace_spark.cli.stream
 import tailrace_spark.job.checkpoint_files
 from tailrace.cli.main import run
+from tailrace_spark.batch.micro_batch import WHOLE, MicroBatch
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.generation_log import BatchGenerations
+from tailrace_spark.sinks.protocol import BatchWrite, Definitions, HereWriter
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.tasks.job import TaskRunner
@@ -46,16 +48,22 @@ def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
 
     def opened(*arguments: Any, **more: Any) -> Any:
         sink = call(*arguments, **more)
-        kind = type(sink)
-        committed = death.then(Step.COMMITTED, kind.write, lambda summary: summary.changes)
-        kind.write = death.first(Step.WRITING, committed)
-        if (tasks := sink.capabilities.tasks) is not None:
-            planner: Any = type(tasks)
-            planner.plan = death.then(Step.PLANNED, planner.plan, bool)
-            planner.commit = death.then(Step.COMMITTED, planner.commit, lambda summary: summary.changes)
+        kind, batch_write = type(sink), type(sink).batch_write
+        kind.batch_write = lambda sink, batch: _dying(batch_write(sink, batch), batch)
         return sink
 
     return opened
+
+
+def _dying(plan: BatchWrite, batch: MicroBatch) -> BatchWrite:
+    """The writing of a batch, in which the process may end."""
+
+    def here(definitions: Definitions) -> HereWriter:
+        write = death.first(Step.WRITING, plan.writer(definitions).write)
+        return HereWriter(lambda pieces: write(WHOLE, pieces).summary)
+
+    commit = death.then(Step.COMMITTED, plan.commit, lambda summary: summary.changes)
+    return BatchWrite(here if batch.here else death.then(Step.PLANNED, plan.writer, bool), commit, plan.abort)
 
 
 class DyingOs:

@@ -16,6 +16,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
+from tailrace_spark.sinks.writing import write_here
 from tests import java_sources, opensearch, rabbitmq
 from tests.held import jar_version, package
 from tests.integration.cassandra_targets import LogTable, OtherKeyspace
@@ -89,7 +90,7 @@ class Logged:
         delivered = tuple(Delivered(RecordId(*place_of(record)), form.read(record)) for record in records)
         with closing(Downstream(url)) as database:
             with closing(database.open(time.time)) as sink:
-                sink.write([Piece(delivered)])
+                write_here(sink, [Piece(delivered)])
                 sink.sweep()
             return database.rows(table)
 

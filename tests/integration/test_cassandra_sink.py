@@ -30,6 +30,7 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import ReachableSink, SweepingSink
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests.corpus.kinds import Kinds
 from tests.held import Record, hold
 from tests.integration.agents import (
@@ -99,7 +100,7 @@ class _Unswept:
     """A sink in which the node itself lets expire what expires."""
 
     def __init__(self, sink: ReachableSink) -> None:
-        self.write, self.close = sink.write, sink.close
+        self.batch_write, self.close = sink.batch_write, sink.close
         self.capabilities = sink.capabilities
 
     def sweep(self) -> int:
@@ -326,11 +327,11 @@ def test_what_cql_cannot_say_is_set_aside_and_said(cassandra: LocalCassandra, ke
     with cql(cassandra) as session, closing(opened(cassandra, lists="refuse", letters=letters)) as sink:
         sink.reach()
         with pytest.raises(ServiceError, match="the keyspace must exist"):
-            sink.write([piece])
+            write_here(sink, [piece])
         create_keyspace(session, copy)
         session.execute(f"CREATE TABLE {copy}.other (k int PRIMARY KEY, v int)")
         session.execute(f"CREATE TABLE {copy}.keyed (k int, c int, PRIMARY KEY (k, c))")
-        assert sink.write([piece]) == Summary(changes=1, rows=1, dead_letters=6)
+        assert write_here(sink, [piece]) == Summary(changes=1, rows=1, dead_letters=6)
         reasons = sorted((topic.rpartition(".")[2], reason) for topic, reason in letters.told())
         for (name, reason), words in zip(
             reasons,
@@ -392,7 +393,7 @@ def test_a_table_that_cannot_be_followed_there_holds_up_no_other(
         create_keyspace(session, copy)
         for statement in there:
             session.execute(statement.replace("{k}", copy))
-        assert sink.write([piece]) == Summary(changes=1, rows=1, dead_letters=1)
+        assert write_here(sink, [piece]) == Summary(changes=1, rows=1, dead_letters=1)
         [letter] = letters.all
         assert letter.record_id.topic == f"t.{keyspace}.t"
         assert words in letter.reason
@@ -420,7 +421,7 @@ def test_a_change_that_the_cluster_takes_in_no_request_is_set_aside(
     sized = opened(cassandra, letters=letters, largest_mutation_kibibytes=2_400)
     with cql(cassandra) as session, closing(sized) as sink:
         create_keyspace(session, copy)
-        assert sink.write([piece]) == Summary(changes=2, rows=2, dead_letters=3)
+        assert write_here(sink, [piece]) == Summary(changes=2, rows=2, dead_letters=3)
         large, wide, larger = letters.all
         assert [letter.record_id.offset for letter in letters.all] == [1, 2, 3]
         assert "2560016 bytes are more than largest_mutation_kibibytes, 2400" in larger.reason
@@ -447,7 +448,7 @@ def test_small_changes_go_together_and_the_node_neither_warns_of_them_nor_refuse
     with cql(cassandra) as session, closing(opened(cassandra)) as sink:
         create_keyspace(session, copy)
         caplog.clear()
-        assert sink.write([piece]) == Summary(changes=len(changes), rows=len(changes))
+        assert write_here(sink, [piece]) == Summary(changes=len(changes), rows=len(changes))
         assert [record.getMessage() for record in caplog.records if "warning" in record.getMessage().lower()] == []
         for name in ("wide", "sets"):
             assert len(session.execute(f"SELECT k FROM {copy}.{name}").all()) == 100
@@ -467,7 +468,7 @@ def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_nam
         own = Log(table({"k": "int"}, keyspace=keyspace_name, table_id=row.id))
         piece = Piece((Delivered(RecordId("t.x", 0, 0), own.insert((1,), (), 10)),))
         with pytest.raises(SettingsError, match="is the source's own table"):
-            sink.write([piece])
+            write_here(sink, [piece])
 
 
 @pytest.mark.promise("cassandra.select")

@@ -24,12 +24,13 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
-from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
+from tailrace_spark.sinks.cassandra.sink_base import CassandraWriter
 from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink, TablesOpener
-from tailrace_spark.sinks.cassandra.task import CassandraTask
 from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.writing import write_here
 from tests.corpus.recording import select_bytes
 from tests.held import Record, hold
 from tests.integration.agents import cql, create_keyspace
@@ -39,7 +40,7 @@ from tests.integration.letters import letters_in
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.hostile import TYPES, extremes
-from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt, interrupted
+from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt, interrupted, planned_by
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Copy:
         opener = self.opener()
         return opener.sink(CassandraStore(opener.settings, "sink.copy"), opener)
 
-    def task(self, task: CassandraTask) -> CassandraTask:
+    def task(self, task: CassandraWriter) -> CassandraWriter:
         """The same in a worker process of its own."""
         return replace(task, opener=self.opener())
 
@@ -124,8 +125,8 @@ def piece_of(*changes: Change, begin: int = 0) -> Piece:
     )
 
 
-def planned(sink: CassandraTablesSink, *tables: Table) -> CassandraTask:
-    return sink.plan(TaskBatch("s", 0, {PARTITION: 1 << 40}), list(enumerate(tables)))
+def planned(sink: CassandraTablesSink, *tables: Table) -> CassandraWriter:
+    return planned_by(CassandraWriter, sink, MicroBatch("s", 0, {PARTITION: 1 << 40}), list(enumerate(tables)))
 
 
 @pytest.mark.promise("tasks.attempts")
@@ -141,7 +142,7 @@ def test_two_attempts_at_once_and_a_late_one_leave_the_rows_of_one(copy: Copy) -
             for batch in (first, [later]):
                 result = attempt(copy.task(task), PARTITION, batch)
                 assert result is not None
-                sink.commit(TaskBatch("s", 0, {}), [result])
+                sink.batch_write(MicroBatch("s", 0, {})).commit([result])
             assert end().summary == Summary(40, 40)
     assert copy.rows() == [(key, -key, 11) if key % 2 else (key, key, 10) for key in range(40) if key != 38]
 
@@ -208,7 +209,7 @@ def test_what_the_cluster_refuses_is_told_to_tasks(copy: Copy) -> None:
     )
     with closing(copy.sink()) as sink:
         tasks = LogInTasks(sink)
-        assert tasks.write([piece]) == tasks.write([piece])
+        assert write_here(tasks, [piece]) == write_here(tasks, [piece])
         reasons = {letter.record_id.topic.rpartition(".")[2]: letter.reason for letter in copy.letters.all}
         assert reasons.keys() == {"strange", "listed"}
         assert "Cassandra refuses to make or widen it" in reasons["strange"]
@@ -223,7 +224,7 @@ def test_two_drivers_at_once_widen_one_table(copy: Copy) -> None:
     def run(definition: Table) -> None:
         with closing(copy.sink()) as sink:
             for key in range(20):
-                LogInTasks(sink).write([piece_of(Log(definition).insert((key,), (), 10, v=key))])
+                write_here(LogInTasks(sink), [piece_of(Log(definition).insert((key,), (), 10, v=key))])
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(run, definitions))
@@ -234,7 +235,7 @@ def test_a_cluster_that_is_gone_is_a_fault_of_the_store(copy: Copy) -> None:
     opener = copy.opener()
     nowhere = replace(opener, settings=opener.settings.model_copy(update={"port": 1}))
     with pytest.raises(ServiceError, match="Cassandra at"):
-        CassandraTask(nowhere, {}).write(PARTITION, [piece_of(Log(copy.table()).insert((1,), (), 10, v=1))])
+        CassandraWriter(nowhere, {}).write(PARTITION, [piece_of(Log(copy.table()).insert((1,), (), 10, v=1))])
 
 
 @pytest.mark.promise("sinks.extreme-values")
@@ -247,7 +248,7 @@ def test_values_at_the_ends_of_all_types_go_out(copy: Copy, *, by_tasks: bool) -
     refused = [change for change in changes if _has_no_bytes(change.cells[0])]
     with closing(copy.sink()) as sink:
         target = LogInTasks(sink) if by_tasks else sink
-        summary = target.write([piece_of(*changes)])
+        summary = write_here(target, [piece_of(*changes)])
         accepted = len(changes) - len(refused)
         assert replace(summary, refused={}) == Summary(accepted, accepted, len(refused))
         assert [changes[letter.record_id.offset] for letter in copy.letters.all] == refused

@@ -16,6 +16,7 @@ from tailrace_schemas.change import Change
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.kafka.outlet import KafkaOutlet, KafkaTarget
+from tailrace_spark.sinks.writing import write_here
 from tests import postgres
 from tests.services.connect import LocalConnect, port_of
 from tests.support.waiting import until
@@ -98,7 +99,7 @@ def test_debeziums_jdbc_sink_follows_the_source(kafka: LocalKafka, prefix: str, 
     def write(*changes: Change) -> None:
         images = ImageStore(f"sqlite:///{tmp_path}/images.db")
         with closing(ChangeLogSink(KafkaOutlet({"bootstrap.servers": kafka.bootstrap}, target), images)) as sink:
-            assert sink.write([topic.piece(*changes)]).dead_letters == 0
+            assert write_here(sink, [topic.piece(*changes)]).dead_letters == 0
 
     write(
         LOG.insert(("ann",), (1,), 10, amount=5, price="1.10", since=1_700_000_000_123, day=19_000, photo=b"\x00\xff"),

@@ -18,13 +18,12 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Generation
-from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities
 from tests.integration.feed import Feed
 from tests.integration.queries import status_of
 from tests.support.waiting import until
@@ -65,21 +64,14 @@ class Recording:
     def __init__(self, *, by_tasks: bool) -> None:
         self.batches: list[list[Assigned]] = []
         self.dies = False
-        self.capabilities = Capabilities(tasks=self if by_tasks else None)
+        self.capabilities = Capabilities(executors=by_tasks)
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        return self._keep(assigned(pieces))
-
-    def fence(self, stream: str) -> None:
-        """Tasks write nothing: their results are the batch."""
-
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> RecordingTask:
-        del batch, definitions
-        return RecordingTask()
-
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
         del batch
-        details: list[Any] = [result.detail for result in results]
+        return BatchWrite(lambda _: RecordingWriter(), self._commit)
+
+    def _commit(self, messages: Sequence[CommitMessage]) -> Summary:
+        details: list[Any] = [message.detail for message in messages]
         return self._keep(tuple(change for detail in details for change in detail))
 
     def _keep(self, changes: Sequence[Assigned]) -> Summary:
@@ -98,12 +90,12 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class RecordingTask:
-    """Brings the streams of a Kafka partition's changes to the driver."""
+class RecordingWriter:
+    """Brings the streams of a share's changes to the driver."""
 
-    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
         changes = assigned(pieces)
-        return PartitionResult(partition, Summary(changes=len(changes)), changes)
+        return CommitMessage(share, Summary(changes=len(changes)), changes)
 
 
 class Load:

@@ -24,6 +24,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import sink_of
+from tailrace_spark.sinks.writing import write_here
 from tests.integration.letters import letters_in
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Topic
@@ -98,7 +99,7 @@ def test_another_reader_reads_what_was_written_as_the_table_changes(
             third.insert((3,), (), 30, a=entry, u=U),
             third.delete((1,), (), 40),
         ]
-        assert sink.write([log.piece(one) for one in changes]) == Summary(changes=4, rows=4)
+        assert write_here(sink, [log.piece(one) for one in changes]) == Summary(changes=4, rows=4)
     assert client.get_versions(f"{name}-value") == [1, 2, 3]
     assert client.get_versions(f"{name}-key") == [1]
     found = sorted(read(client, kafka, name), key=lambda one: one[1]["written"])
@@ -132,7 +133,7 @@ def headers_of(kafka: LocalKafka, topic: str) -> dict[str, bytes]:
 @pytest.mark.long
 def test_cloudevents_attributes_are_headers(kafka: LocalKafka, registry: LocalRegistry, prefix: str) -> None:
     with closing(opened(kafka, registry.url, prefix, cloudevents="binary")) as sink:
-        sink.write([Topic().piece(Log(versions()[0]).insert((1,), (), 1_760_000_000_000_000))])
+        write_here(sink, [Topic().piece(Log(versions()[0]).insert((1,), (), 1_760_000_000_000_000))])
     found = headers_of(kafka, f"{prefix}-out.t")
     assert {name: value.decode() for name, value in found.items()} == {
         "ce_specversion": "1.0",
@@ -156,15 +157,15 @@ def test_a_table_that_the_registry_refuses_is_set_aside_and_the_others_go_on(
     after = table({"k": "int"}, regular={"v": "text"}, keyspace="shop", name="t", table_id=UUID(int=2))
     other = replace(before, name="other")
     with closing(opened(kafka, registry.url, prefix)) as sink:
-        assert sink.write([topic.piece(Log(before).insert((1,), (), 1, v=1))]).dead_letters == 0
+        assert write_here(sink, [topic.piece(Log(before).insert((1,), (), 1, v=1))]).dead_letters == 0
         changed, beside = Log(after).insert((2,), (), 2, v="two"), Log(other).insert((3,), (), 3, v=3)
-        assert sink.write([topic.piece(changed, beside)]) == Summary(changes=2, rows=1, dead_letters=1)
+        assert write_here(sink, [topic.piece(changed, beside)]) == Summary(changes=2, rows=1, dead_letters=1)
         [letter] = letters_in(kafka, prefix)
         assert f"breaks the rule of subject {subject}, which is BACKWARD" in letter.reason
         assert letter.message == b"\x00message"
         client.set_config(subject, ServerConfig(compatibility=ConfigCompatibilityLevel.NONE))
         again = Log(after).insert((4,), (), 4, v="four")
-        assert sink.write([topic.piece(again)]) == Summary(changes=1, rows=1)
+        assert write_here(sink, [topic.piece(again)]) == Summary(changes=1, rows=1)
     assert [value["columns"]["v"] for _, value in read(client, kafka, f"{prefix}-out.t")] == [1, "four"]
     assert [key["k"] for key, _ in read(client, kafka, f"{prefix}-out.other")] == [3]
 
@@ -172,7 +173,7 @@ def test_a_table_that_the_registry_refuses_is_set_aside_and_the_others_go_on(
 @pytest.mark.long
 def test_who_registers_by_hand_is_told_what_is_missing(kafka: LocalKafka, registry: LocalRegistry, prefix: str) -> None:
     with closing(opened(kafka, registry.url, prefix, register_schemas=False)) as sink:
-        assert sink.write([Topic().piece(Log(versions()[0]).insert((1,), (), 1))]).dead_letters == 1
+        assert write_here(sink, [Topic().piece(Log(versions()[0]).insert((1,), (), 1))]).dead_letters == 1
     [letter] = letters_in(kafka, prefix)
     assert f"subject {prefix}-out.t-value lacks the table's schema" in letter.reason
     assert "sink.out.register_schemas is false" in letter.reason
@@ -189,9 +190,9 @@ def test_a_registry_that_does_not_answer_holds_the_batch(
         with pytest.raises(ServiceError, match=f"the schema registry at {nobody}"):
             sink.reach()
         with pytest.raises(ServiceError, match=r"connect to the schema registry at .*fix \[sink.out.registry\]"):
-            sink.write([piece])
+            write_here(sink, [piece])
     with closing(opened(kafka, registry.url, prefix)) as sink:
-        assert sink.write([piece]) == Summary(changes=1, rows=1)
+        assert write_here(sink, [piece]) == Summary(changes=1, rows=1)
     assert len(read(client, kafka, f"{prefix}-out.t")) == 1
 
 
@@ -207,9 +208,9 @@ def test_debeziums_events_as_avro(
     with closing(
         opened(kafka, registry.url, prefix, format="debezium", images=f"sqlite:///{tmp_path}/images.db")
     ) as sink:
-        sink.write([topic.piece(Log(first).insert((1,), (), 10, b="one", u=U, m={"s": 1_700_000_000_000}))])
-        sink.write([topic.piece(Log(second).update((1,), (), 20, b="two", zz={"s": 1}))])
-        sink.write([topic.piece(Log(second).delete((1,), (), 30))])
+        write_here(sink, [topic.piece(Log(first).insert((1,), (), 10, b="one", u=U, m={"s": 1_700_000_000_000}))])
+        write_here(sink, [topic.piece(Log(second).update((1,), (), 20, b="two", zz={"s": 1}))])
+        write_here(sink, [topic.piece(Log(second).delete((1,), (), 30))])
     found = read(client, kafka, name)
     assert [key for key, _ in found] == [{"k": 1}] * 4
     assert [value and value["op"] for _, value in found] == ["c", "u", "d", None]

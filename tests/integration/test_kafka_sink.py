@@ -27,6 +27,7 @@ from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, 
 from tailrace_spark.sinks.registry import open_sink, sink_of
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.table_faults import TableRefusedError
+from tailrace_spark.sinks.writing import write_here
 from tests.held import jar_version
 from tests.integration.letters import letters_in
 from tests.integration.topics import Dying, Topics
@@ -64,7 +65,7 @@ def test_a_batch_and_how_far_it_is_are_one_transaction(topics: Topics) -> None:
     assert deliver(topics, *first) == Summary(changes=7, rows=7)
     for step in (4, 13, 14):
         with closing(topics.open(step)) as sink, pytest.raises(Crash):
-            sink.write(second)
+            write_here(sink, second)
         assert len(topics.records()) == (7 if step < 14 else 7 + 9), f"died after {step} steps"
     assert deliver(topics, *first, *second, *third) == Summary(changes=7 + 9 + 3, rows=3)
     assert [one["op"] for one in topics.records()].count("delete") == 3
@@ -80,9 +81,9 @@ def test_a_table_whose_topic_kafka_cannot_have_is_set_aside_and_the_others_go_ou
     plain, others = Topic(), Topic("t.shop.taken")
     first = plain.piece(Log(PLAIN).insert((1,), (), 1, v="a"))
     with closing(topics.open()) as sink:
-        done = sink.write([others.piece(Log(taken).insert((1,), (), 1, v="b")), first])
+        done = write_here(sink, [others.piece(Log(taken).insert((1,), (), 1, v="b")), first])
         assert done == Summary(changes=2, rows=1, dead_letters=1)
-        assert sink.write([plain.piece(Log(PLAIN).insert((2,), (), 1, v="c"))]).rows == 1
+        assert write_here(sink, [plain.piece(Log(PLAIN).insert((2,), (), 1, v="c"))]).rows == 1
     assert sorted(one["key"]["id"] for one in topics.records()) == [1, 2]
     [letter] = topics.letters.all
     assert "-out.taken cannot be created" in letter.reason
@@ -91,10 +92,10 @@ def test_a_table_whose_topic_kafka_cannot_have_is_set_aside_and_the_others_go_ou
 def test_of_two_streams_for_one_sink_the_older_ends(topics: Topics) -> None:
     first, second, _ = batches(Topic())
     with closing(topics.open()) as older:
-        older.write(first)
+        write_here(older, first)
         deliver(topics, *second)
         with pytest.raises(FencedError, match="another stream writes for sink copy"):
-            older.write(second)
+            write_here(older, second)
     assert len(topics.records()) == 7 + 9
 
 
@@ -122,7 +123,7 @@ def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -
     changes = [log.insert((n,), (), 1_760_000_000_000_000 + n, v="a" * (2_000 if n == 4 else 1)) for n in range(6)]
     with closing(sink_of(settings, "out")) as sink:
         sink.reach()
-        assert sink.write([topic.piece(*changes, truncation)]) == Summary(changes=7, rows=6, dead_letters=1)
+        assert write_here(sink, [topic.piece(*changes, truncation)]) == Summary(changes=7, rows=6, dead_letters=1)
     config = settings.kafka.reveal()
     with TopicReader(config, f"{prefix}-out.shop.plain", beginning=True) as reader:
         found = list(reader.read_to_end())
@@ -161,7 +162,7 @@ def test_values_of_keys_name_topics(kafka: LocalKafka, prefix: str, by_tasks: bo
     letters = MemoryLetters()
     with closing(open_sink("out", settings.sink["out"], prefix, kafka=config, letters=letters)) as opened:
         sink = LogInTasks(opened) if by_tasks else opened
-        rows = [sink.write([piece]).rows for piece in (first, wipe, last, first)]
+        rows = [write_here(sink, [piece]).rows for piece in (first, wipe, last, first)]
     assert rows == [2, 2, 1, 0]
     by_topic: dict[str, list[tuple[str, int]]] = {}
     for name in sorted(TopicMaker(config).partitions()):
@@ -207,12 +208,12 @@ def test_debeziums_events_end_in_the_rows_of_the_source(kafka: LocalKafka, prefi
         return ChangeLogSink(KafkaOutlet(config, target, dying), images)
 
     with closing(opened()) as sink:
-        sink.write(first)
+        write_here(sink, first)
     for step in (1, 5, 14):
         with closing(opened(step)) as sink, pytest.raises(Crash):
-            sink.write(second)
+            write_here(sink, second)
     with closing(opened()) as sink:
-        sink.write([*second, *third])
+        write_here(sink, [*second, *third])
     with TopicReader(config, f"{prefix}-out.plain", beginning=True) as reader:
         found = sorted(reader.read_to_end(), key=lambda one: (one[0], one[1].offset))
     rows: dict[bytes, Any] = {}
@@ -234,7 +235,7 @@ def test_debeziums_events_end_in_the_rows_of_the_source(kafka: LocalKafka, prefi
         else:
             rows[record.key] = event["after"]
     with closing(SqlSink(f"sqlite:///{tmp_path}/wanted.db")) as sql:
-        sql.write([Piece(piece.changes) for batch in (first, second, third) for piece in batch])
+        write_here(sql, [Piece(piece.changes) for batch in (first, second, third) for piece in batch])
     engine = sa.create_engine(f"sqlite:///{tmp_path}/wanted.db")
     with engine.connect() as connection:
         wanted = [dict(row) for row in connection.exec_driver_sql("SELECT * FROM shop_plain").mappings()]
@@ -267,7 +268,7 @@ def test_images_that_make_a_record_too_large_are_left_out(kafka: LocalKafka, pre
     log = Log(PLAIN)
     changes = [log.insert((1,), (), 1, v="a" * 800), log.update((1,), (), 2, w=1), log.delete((1,), (), 3)]
     with closing(ChangeLogSink(KafkaOutlet(config, target), ImageStore(f"sqlite:///{tmp_path}/i.db"))) as sink:
-        assert sink.write([Topic().piece(*changes)]) == Summary(changes=3, rows=3)
+        assert write_here(sink, [Topic().piece(*changes)]) == Summary(changes=3, rows=3)
     with TopicReader(config, f"{prefix}-out.plain", beginning=True) as reader:
         found = [json.loads(record.value or b"") for _, record in reader.read_to_end()]
     assert [one["images"] is None for one in found] == [True, True, False]
@@ -286,9 +287,9 @@ def test_what_expired_has_its_events_before_those_of_the_next_change(
     expiring = replace(expiring, cells=(replace(expiring.cells[0], ttl=60, expires=1_060),))
     store = ImageStore(f"sqlite:///{tmp_path}/i.db", clock=lambda: clock[0])
     with closing(ChangeLogSink(KafkaOutlet(config, target), store)) as sink:
-        sink.write([topic.piece(expiring)])
+        write_here(sink, [topic.piece(expiring)])
         clock[0] = 1_060
-        assert sink.write([topic.piece(log.insert((2,), (), 2))]) == Summary(changes=1, rows=3)
+        assert write_here(sink, [topic.piece(log.insert((2,), (), 2))]) == Summary(changes=1, rows=3)
     with TopicReader(config, f"{prefix}-out.plain", beginning=True) as reader:
         found = [record for _, record in reader.read_to_end()]
     told = [

@@ -14,17 +14,18 @@ from tailrace.local import LocalKafka
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import FencedError
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.sinks.kafka.outlet import Config, KafkaTarget, transactions
+from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
+from tailrace_spark.sinks.kafka.outlet import Config, KafkaOutlet, KafkaTarget, transactions
 from tailrace_spark.sinks.kafka.settings import KafkaSinkSettings
-from tailrace_spark.sinks.kafka.tasks import (
-    KafkaLogSink,
-    KafkaTask,
-    KafkaTaskOutlet,
-    PlanningKafkaOutlet,
+from tailrace_spark.sinks.kafka.shares import (
+    KafkaShares,
+    KafkaWriter,
     SupersededError,
+    WorkerKafkaOutlet,
 )
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests.held import jar_version
 from tests.integration.topics import Dying, Topics
 from tests.support.letters import MemoryLetters
@@ -38,7 +39,7 @@ from tests.unit.spark.sinks.change_log_contract import (
     delivered_by,
     require_order,
 )
-from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt, interrupted
+from tests.unit.spark.sinks.in_tasks import FENCING, LogInTasks, attempt, interrupted, planned_by
 
 LOG = Log(PLAIN)
 PARTITION = ("t.shop.plain", 0)
@@ -55,12 +56,12 @@ class Worker:
     number: int
     letters: MemoryLetters
 
-    def open(self) -> KafkaTaskOutlet:
+    def open(self) -> WorkerKafkaOutlet:
         def dying(config: Config, target: KafkaTarget) -> Any:
             real = transactions(config, target)
             return real if self.dies_after is None else Dying(real, self.dies_after)
 
-        return KafkaTaskOutlet(dict(self.config), self.target, dying, letters=self.letters)
+        return WorkerKafkaOutlet(dict(self.config), self.target, dying, letters=self.letters)
 
 
 class TopicsByTasks(Topics):
@@ -69,10 +70,10 @@ class TopicsByTasks(Topics):
     def open(self, dies_after: int | None = None) -> Any:
         return LogInTasks(self.sink(dies_after))
 
-    def sink(self, dies_after: int | None = None) -> KafkaLogSink:
+    def sink(self, dies_after: int | None = None) -> ChangeLogSink:
         worker = Worker(tuple(self.config.items()), self.target, dies_after, next(_workers), self.letters)
-        outlet = PlanningKafkaOutlet(self.config, self.target, letters=self.letters)
-        return KafkaLogSink(outlet, opener=worker)
+        outlet = KafkaOutlet(self.config, self.target, letters=self.letters)
+        return ChangeLogSink(outlet, shares=KafkaShares(outlet, worker))
 
 
 @pytest.mark.long
@@ -102,8 +103,8 @@ def records(begin: int, end: int) -> Piece:
     return Piece(piece.changes[begin:])
 
 
-def planned(sink: KafkaLogSink, number: int = 0) -> KafkaTask:
-    return sink.plan(TaskBatch("s", number, {PARTITION: 1 << 40}), [])
+def planned(sink: ChangeLogSink, number: int = 0) -> KafkaWriter:
+    return planned_by(KafkaWriter, sink, MicroBatch("s", number, {PARTITION: 1 << 40}))
 
 
 def once_and_in_order(topics: Topics, *pieces: Piece) -> None:
@@ -152,8 +153,7 @@ def test_the_driver_takes_over_from_tasks_that_still_write(topics: TopicsByTasks
     with closing(topics.sink()) as dead, closing(topics.sink()) as sink:
         task = planned(dead)
         with interrupted(task, PARTITION, Piece(whole.changes[:10]), then=Piece(whole.changes[10:])) as end:
-            sink.fence("s")
-            assert sink.write([whole]) == Summary(20, 20)
+            assert write_here(sink, [whole], FENCING) == Summary(20, 20)
             with pytest.raises(FencedError, match="newer plan"):
                 end()
         with pytest.raises(FencedError):
@@ -170,10 +170,9 @@ def test_driver_and_tasks_take_turns(topics: TopicsByTasks) -> None:
         former: list[Piece] = []
         for number, pieces in enumerate((*batches(topic), *batches(topic))):
             if number % 2:
-                sink.fence("s")
-                done = sink.write([*former, *pieces])
+                done = write_here(sink, [*former, *pieces], FENCING)
             else:
-                done = in_tasks.write([*former, *pieces])
+                done = write_here(in_tasks, [*former, *pieces])
             assert done.rows == sum(len(piece.changes) for piece in pieces)
             former = list(pieces)
             all_pieces += pieces
@@ -196,7 +195,5 @@ def test_a_task_shows_no_secret(kafka: LocalKafka) -> None:
         {"kafka": {"bootstrap.servers": kafka.bootstrap, "sasl.password": "sesame"}}
     )
     with closing(open_sink("there", settings, "t")) as sink:
-        tasks = sink.capabilities.tasks
-        assert isinstance(tasks, KafkaLogSink)
-        task = tasks.plan(TaskBatch("s", 0, {}), [])
+        task = sink.batch_write(MicroBatch("s", 0, {})).writer([])
     assert "sesame" not in repr(task) + str(task)

@@ -26,6 +26,7 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.sinks.letters import LetterReader
 from tailrace_spark.sinks.registry import sink_of
+from tailrace_spark.sinks.writing import write_here
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.letters import letters_in, topic_of
@@ -34,7 +35,7 @@ from tests.postgres import new_database
 from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.files.stores import local
-from tests.unit.spark.sinks.in_tasks import shares_of, write_shares
+from tests.unit.spark.sinks.in_tasks import LogInTasks
 from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, Room
 from tests.unit.tables import table
 
@@ -243,12 +244,7 @@ def test_the_command_replays_into_every_kind_of_sink(
         ]
         for name in settings.sink:
             with closing(sink_of(settings, name)) as sink:
-                tasks = sink.capabilities.tasks
-                assert tasks is not None
-                if by_tasks:
-                    write_shares(tasks, pieces, shares_of(pieces))
-                else:
-                    sink.write(pieces)
+                write_here(LogInTasks(sink) if by_tasks else sink, pieces)
         feed.add(PLAIN)
         for name in settings.sink:
             listed = letters("list", name, place=tmp_path)

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from tailrace.local.ports import free_port
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests import mariadb
 from tests.services.certificates import Authority
 from tests.unit.spark.cassandra import Log
@@ -116,7 +117,7 @@ def test_tls_and_a_password(secured: Callable[[Path], Any], tmp_path: Path) -> N
     with folder(authority) as directory, secured(directory) as url:
         good = f"{url}{directory / 'ca.pem'}"
         sink = SqlSink(good)
-        assert sink.write([piece([change])]).rows == 1
+        assert write_here(sink, [piece([change])]).rows == 1
         sink.close()
         wrong = good.replace(quote(PASSWORD, safe=""), "hunter3")
         for bad, why in ((f"{url}{stranger}", "certificate"), (wrong, "writer")):
@@ -131,7 +132,7 @@ def test_no_part_of_a_password_is_in_what_is_said() -> None:
     for scheme in ("postgresql", "mysql"):
         sink = SqlSink(f"{scheme}://writer:{quote(PASSWORD, safe='')}@127.0.0.1:1/shop")
         with pytest.raises(ServiceError) as raised:
-            sink.write([piece([Log(PEOPLE).insert((1,), (), 1, name="Ann")])])
+            write_here(sink, [piece([Log(PEOPLE).insert((1,), (), 1, name="Ann")])])
         shown = f"{raised.value} {raised.value!r} {sink!r} {sink._engine!r} {sink._engine.url}"
         assert "hunter2" not in shown
         assert sa.make_url(sink._engine.url).password == PASSWORD

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,13 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.letters import LetterTopic
+from tailrace_spark.sinks.protocol import BatchWrite
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
 from tests.integration.feed import GENERATION_AT, Feed
@@ -250,13 +251,14 @@ def test_a_running_stream_takes_a_definition_that_is_announced_again_for_the_new
 class Crashing(SqlSink):
     """Dies when its batch is committed and the checkpoint is not."""
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        super().write(pieces)
-        raise RuntimeError("killed between the sink's commit and the checkpoint")
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        plan = super().batch_write(batch)
 
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        super().commit(batch, results)
-        raise RuntimeError("killed between the sink's commit and the checkpoint")
+        def commit(messages: Sequence[CommitMessage]) -> Summary:
+            plan.commit(messages)
+            raise RuntimeError("killed between the sink's commit and the checkpoint")
+
+        return replace(plan, commit=commit)
 
 
 @pytest.mark.spine

@@ -23,6 +23,7 @@ from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities
 from tests.integration.feed import Feed
+from tests.support.here_sink import HereSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
 
@@ -34,7 +35,7 @@ IN_2099 = 4_070_908_800_000_000
 HOUR = 3_600
 
 
-class Kept:
+class Kept(HereSink):
     """A sink that keeps what it was given: ids of rows, and how many records were none."""
 
     capabilities = Capabilities()
@@ -43,7 +44,7 @@ class Kept:
         self.ids: list[int] = []
         self.letters = 0
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def take(self, pieces: Iterable[Piece]) -> Summary:
         for piece in pieces:
             self.ids += [int.from_bytes(one.change.key or b"") for one in piece.changes]
             self.letters += len(piece.dead_letters)

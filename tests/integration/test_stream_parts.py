@@ -14,12 +14,14 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, RecordKey, Summary
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import Capabilities, Sink
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess
+from tests.support.here_sink import HereSink
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
 from tests.unit.tables import table
@@ -56,7 +58,7 @@ def follow(spark: SparkSession, settings: Settings, sink: Sink) -> list[Progress
     return [batch for batch in batches if batch.records]
 
 
-class Parts:
+class Parts(HereSink):
     """A sink that notes what it is given: the places of each part, and its bytes. It dies at the part `dies_at`."""
 
     @property
@@ -68,7 +70,7 @@ class Parts:
         self.sizes: list[int] = []
         self._dies_at = dies_at
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def take(self, pieces: Iterable[Piece]) -> Summary:
         changes = [delivered for piece in pieces for delivered in piece.changes]
         if len(self.parts) == self._dies_at:
             raise RuntimeError("killed between two parts")
@@ -145,11 +147,11 @@ class Crashing(SqlSink):
 
     written = 0
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
         self.written += 1
         if self.written == 5:
             raise RuntimeError("killed between two parts")
-        return super().write(pieces)
+        return super().batch_write(batch)
 
 
 @pytest.mark.promise("stream.parts")

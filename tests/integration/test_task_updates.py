@@ -17,7 +17,7 @@ from tailrace_schemas.streams import build_generation
 from tailrace_schemas.tokens import partition
 from tailrace_spark.batch.delivery import Delivered, Piece
 from tailrace_spark.sinks.cassandra.log.rows import write_times
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.updates import PartitionUpdates, UpdateReading
 from tests.integration.feed import Feed
@@ -95,5 +95,5 @@ def test_what_is_not_in_kafka_yet_is_left_to_the_driver(kafka: LocalKafka, prefi
     topic = published(kafka, prefix, feed, [*whole("a", 0, 1), change("a", 1, 0, 3), change("a", 1, 1, 3)])
     assert topic.told(0, 1) == [("a", 0, (0,))]
     for begin in range(2):
-        with pytest.raises(DriverOnlyError, match="the rest of a mutation is not in Kafka yet"):
+        with pytest.raises(HereOnlyError, match="the rest of a mutation is not in Kafka yet"):
             topic.told(begin, 2)

@@ -20,6 +20,7 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import SweepingSink
+from tailrace_spark.sinks.writing import write_here
 from tests.corpus.corpus import logged_in
 from tests.oracle.comparison import Answer, Difference, Followed, differences
 
@@ -108,7 +109,7 @@ def deliver(sink: SweepingSink, changes: Iterable[Change], random: Random, clock
     batches = list(cut(shuffled, random, 400))
     step = (until - clock.now) / (len(batches) + 1)
     for batch in batches:
-        sink.write([Piece(tuple(piece)) for piece in cut(batch, random, 150)])
+        write_here(sink, [Piece(tuple(piece)) for piece in cut(batch, random, 150)])
         clock.now += step
     clock.now = until
     sink.sweep()

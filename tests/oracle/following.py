@@ -19,6 +19,8 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import Capabilities, SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
+from tests.support.here_sink import HereSink
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -30,17 +32,17 @@ Sections = Mapping[str, Mapping[str, object]]
 _TRIGGER: Final = "0.2 seconds"
 
 
-class Both:
+class Both(HereSink):
     """Writes every micro-batch into several sinks, one after the other: they are in step but for a crash."""
 
     def __init__(self, sinks: Iterable[SweepingSink]) -> None:
         self._sinks = tuple(sinks)
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def take(self, pieces: Iterable[Piece]) -> Summary:
         """What the last one said of it."""
         kept, summary = list(pieces), Summary()
         for sink in self._sinks:
-            summary = sink.write(kept)
+            summary = write_here(sink, kept)
         return summary
 
     def sweep(self) -> int:
@@ -86,10 +88,10 @@ class _Crashing(Both):
         super().__init__(sinks)
         self.crash = threading.Event()
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def take(self, pieces: Iterable[Piece]) -> Summary:
         kept, summary = list(pieces), Summary()
         for sink in self._sinks:
-            summary = sink.write(kept)
+            summary = write_here(sink, kept)
             if self.crash.is_set() and kept:
                 raise RuntimeError("killed behind a commit of a sink")
         return summary

@@ -20,6 +20,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.writing import write_here
 from tests.oracle.comparison import Difference, Downstream
 from tests.oracle.direct import Recorded, cut, replay
 from tests.unit.spark.sinks.change_log_contract import Crash, Outside, as_read, once
@@ -65,9 +66,9 @@ def _deliver(opened: Callable[..., Sink], placed: Sequence[Delivered], random: R
             if random.random() < _DIES:
                 sink.close()
                 with closing(opened(random.randrange(_STEPS))) as dying, suppress(Crash, ServiceError):
-                    dying.write(pieces)
+                    write_here(dying, pieces)
                 sink = opened()
             for _ in range(1 + (random.random() < _AGAIN)):
-                sink.write(pieces)
+                write_here(sink, pieces)
     finally:
         sink.close()

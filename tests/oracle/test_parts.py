@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from tailrace_schemas.cql.types import parse_type
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.breakages.breakage import Breakage
 from tests.breakages.run import ROOT
 from tests.oracle.bugs import BUGS
@@ -121,7 +122,7 @@ def test_a_database_is_read_through_its_views(tmp_path: Path) -> None:
     database, log = Downstream(url), Log(PLAIN)
     assert database.rows(PLAIN) == []
     sink = SqlSink(url)
-    sink.write([piece([log.insert((1,), ("a",), 1, v={"=": None, 1: None, 2: None}), log.static((1,), 1, s=5)])])
+    write_here(sink, [piece([log.insert((1,), ("a",), 1, v={"=": None, 1: None, 2: None}), log.static((1,), 1, s=5)])])
     expected = Answer(PLAIN, ((1, "a", 5, None),))
     assert [one.words for one in differences([expected], database)] == []
     with sa.create_engine(url).begin() as connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Final
 
@@ -13,14 +13,15 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
 from tailrace_schemas.tokens import token
-from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.comparison.rows import repair_of
 from tailrace_spark.comparison.source import SourceRow, TableSource, source_rows
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings, keyspace_name
-from tailrace_spark.sinks.protocol import Capabilities, ReachableSink, StoredVisible
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, ReachableSink, StoredVisible
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.snapshot.publication import survey
 from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.snapshot.session import ClusterView
@@ -40,9 +41,9 @@ class CopiedTables:
         self._settings = settings
         self._limits = limits
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
         """As Sink says: the sink's own."""
-        return self._sink.write(pieces)
+        return self._sink.batch_write(batch)
 
     def close(self) -> None:
         """The sink is closed by who opened it."""
@@ -68,7 +69,7 @@ class CopiedTables:
             for row in self._rows(table, {key for key, _ in removals})
             if row.row_key in removals
         ]
-        self._sink.write([repair_of(table, changes)])
+        write_here(self._sink, [repair_of(table, changes)])
 
     def _rows(self, table: Table, keys: Collection[bytes] | None) -> Iterator[SourceRow]:
         """The rows there of these partitions, None: of all; none where there is no such table."""

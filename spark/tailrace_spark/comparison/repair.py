@@ -13,6 +13,7 @@ from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.protocol import StoredVisible
+from tailrace_spark.sinks.writing import write_here
 
 _AT_ONCE: Final = 1_000
 
@@ -50,7 +51,7 @@ def _write(
     now: int,
 ) -> None:
     sink = comparison.target.sink
-    sink.write([repair_of(compared.table, (row.change for row in batch))])
+    write_here(sink, [repair_of(compared.table, (row.change for row in batch))])
     removals = {row.row_key: _removal(row.state, stored[row.row_key], now) for row in batch if row.row_key in stored}
     clusterings: dict[RowKey, Clustering] = {row.row_key: row.change.clustering or () for row in batch}
     sink.amend(compared.table, removals, clusterings)

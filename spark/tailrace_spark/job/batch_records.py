@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_common.tracing.spans import TRACEPARENT
+from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.job.counts import ends_of
@@ -46,7 +47,7 @@ class BatchRecords:
         self._sink = sink
         self._shape = shape
         self._schemas = schemas
-        self._read_back = read_back
+        self.read_back = read_back
         self.part_bytes = part_bytes(spark, settings)
 
     def collect(self, heads: DataFrame, table: StreamTable, limit: int) -> Any:
@@ -66,12 +67,12 @@ class BatchRecords:
                 assigned = assigned.append_column(name, records.column(name))
         return assigned
 
-    def refresh_schemas(self) -> None:
-        """Read `.schemas` to its end: decoding reads on only for an id that it lacks, not for one announced again.
-
-        Raises ServiceError where Kafka does not answer.
+    def schemas_now(self) -> dict[bytes, SchemaEntry]:
+        """All of `.schemas`, read to its end: decoding reads on only for an id that it lacks, not for one announced
+        again. Raises ServiceError where Kafka does not answer.
         """
         self._schemas.refresh()
+        return dict(self._schemas)
 
     def parts(self, records: Any) -> list[Any]:
         """Collected records in parts of at most `part_bytes`."""
@@ -102,7 +103,7 @@ class BatchRecords:
 
     def _completed(self, read: Callable[[], Iterable[Piece]]) -> Callable[[], Iterable[Piece]]:
         """With what the log leaves open."""
-        read_back = self._read_back()
+        read_back = self.read_back()
         return read if read_back is None else lambda: read_back.added(read())
 
     def _with_values(self, part: Any) -> Any:

@@ -14,22 +14,23 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.micro_batch import partition_counts
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.counts import marks_of
 from tailrace_spark.job.endings import StoppedError
 from tailrace_spark.job.execution import ExecutionChoice
-from tailrace_spark.job.executor_batches import ExecutorBatches, MissingPackagesError
+from tailrace_spark.job.executor_shares import ExecutorShares
 from tailrace_spark.job.generation_log import BatchGenerations
 from tailrace_spark.job.loss_policy import LossPolicy
 from tailrace_spark.job.offsets import Plan
 from tailrace_spark.job.progress import Progress, TableProgress
 from tailrace_spark.job.retry import SINK, Blockage, Retry
+from tailrace_spark.job.runner import Runner
 from tailrace_spark.job.sink_check import SinkCheck
-from tailrace_spark.job.task_loop import SharedKeysError
 from tailrace_spark.job.topic_watch import TopicWatch
 from tailrace_spark.shaping import Shape
-from tailrace_spark.sinks.protocol import DriverOnlyError, Sink
 from tailrace_spark.streams.lookup import StreamTable
+from tailrace_spark.tasks.job import TaskRunner
 from tailrace_spark.tasks.record_counts import tables_of, traces_of
 
 log = logging.getLogger("tailrace_spark")
@@ -41,12 +42,12 @@ class BatchWriter:
     """Writes batches into one sink, and blocks on each until it is written.
 
     `sink_lock` is held while the sink is used. `sink_check` is there for sinks that keep the stream's progress,
-    `executors` for those whose batches tasks can write; `choice` says when they do.
+    `tasks` for those whose batches executors can write; `choice` says when they do.
     """
 
     def __init__(
         self,
-        sink: Sink,
+        runner: Runner,
         sink_lock: threading.Lock,
         records: BatchRecords,
         generations: BatchGenerations,
@@ -55,14 +56,14 @@ class BatchWriter:
         watch: TopicWatch,
         losses: LossPolicy,
         sink_check: SinkCheck | None,
-        executors: ExecutorBatches | None,
+        tasks: TaskRunner | None,
         choice: ExecutionChoice,
         retry: Retry,
         stop: threading.Event,
         on_parts: Callable[[int, int], None] | None = None,
     ) -> None:
         """`on_parts` hears of each batch that the driver writes, by its number, in how many parts it will come."""
-        self._sink = sink
+        self._runner = runner
         self._sink_lock = sink_lock
         self._records = records
         self._generations = generations
@@ -70,7 +71,7 @@ class BatchWriter:
         self._watch = watch
         self._losses = losses
         self._sink_check = sink_check
-        self._executors = executors
+        self._tasks = tasks
         self._choice = choice
         self._retry = retry
         self._stop = stop
@@ -103,23 +104,23 @@ class BatchWriter:
     def _on_executors(
         self, blocked: Blockage, frame: DataFrame, plan: Plan | None, table: StreamTable
     ) -> Progress | None:
-        """The outcome of a batch that tasks have written; None of one that the driver has to write."""
-        executors = self._executors
-        if executors is None:
+        """The outcome of a batch that executors have written; None of one that is to be written here."""
+        tasks = self._tasks
+        if tasks is None or plan is None:
             return None
-        if plan is None or self._choice.choose(plan.size) == "driver":
-            self._retry.until_done(blocked, SINK, lambda: self._alone(executors.fence))
+
+        def shares() -> ExecutorShares:
+            schemas = self._retry.until_done(blocked, "schemas", self._records.schemas_now)
+            counts = partition_counts(plan.end)
+            return ExecutorShares(tasks, frame, table, schemas, counts, self._records.read_back())
+
+        def until_done(attempt: Callable[[], T]) -> T:
+            return self._retry.until_done(blocked, SINK, lambda: self._alone(attempt))
+
+        done = self._runner.on_executors(blocked.batch, plan.size, plan.end, shares, self._choice, until_done)
+        if done is None:
             return None
-        self._retry.until_done(blocked, "schemas", self._records.refresh_schemas)
-        write = partial(executors.write, frame, blocked.batch, plan.end, table)
-        try:
-            summary, counts = self._retry.until_done(blocked, SINK, lambda: self._alone(write))
-        except (SharedKeysError, DriverOnlyError, MissingPackagesError) as error:
-            if isinstance(error, MissingPackagesError):
-                self._choice.keep_to_driver(str(error))
-            log.info("batch %d is written by the driver: %s", blocked.batch, error)
-            self._retry.until_done(blocked, SINK, lambda: self._alone(executors.fence))
-            return None
+        summary, counts = done
         return Progress(
             batch=blocked.batch,
             records=counts.records,
@@ -134,7 +135,7 @@ class BatchWriter:
     def _on_driver(self, blocked: Blockage, frame: DataFrame, limit: int, table: StreamTable) -> Progress:
         records = self._records.collect(frame, table, limit)
         if records.num_rows:
-            self._retry.until_done(blocked, "schemas", self._records.refresh_schemas)
+            self._retry.until_done(blocked, "schemas", self._records.schemas_now)
         summary = self._in_parts(blocked, records, table)
         return Progress(
             batch=blocked.batch,
@@ -166,11 +167,12 @@ class BatchWriter:
             if index and self._stop.is_set():
                 raise StoppedError("between two parts of a batch")
             pieces_of = self._records.pieces(records_of_part, table)
-            summary += self._retry.until_done(blocked, SINK, partial(self._into_sink, pieces_of))
+            write = partial(self._here, blocked.batch, pieces_of)
+            summary += self._retry.until_done(blocked, SINK, partial(self._alone, write))
         return summary
 
-    def _into_sink(self, pieces_of: Callable[[], Iterable[Piece]]) -> Summary:
-        return self._alone(lambda: self._sink.write(pieces_of()))
+    def _here(self, batch: int, pieces_of: Callable[[], Iterable[Piece]]) -> Summary:
+        return self._runner.here(batch, pieces_of())
 
     def _alone(self, use_sink: Callable[[], T]) -> T:
         """The result of a call that is made while no other thread uses the sink."""

@@ -61,9 +61,9 @@ class ExecutionChoice:
         log.info("batches are written by the %s from now on: this one has up to %d records", execution, records)
 
 
-def execution_choice(setting: Literal["auto", "driver", "executors"], *, tasks: bool) -> ExecutionChoice:
-    """The choice that the sink leaves of stream.execution; `tasks`: whether they can write it. Raises SettingsError."""
-    if tasks or setting == "driver":
+def execution_choice(setting: Literal["auto", "driver", "executors"], *, executors: bool) -> ExecutionChoice:
+    """What a sink that `executors` can write, or cannot, leaves of stream.execution. Raises SettingsError."""
+    if executors or setting == "driver":
         return ExecutionChoice(setting)
     if setting == "executors":
         raise SettingsError(

@@ -23,6 +23,7 @@ from tailrace_spark.job.handover import Handover
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets
 from tailrace_spark.job.progress import Progress
+from tailrace_spark.job.runner import Runner
 from tailrace_spark.job.seats import Seat, SharedPart
 from tailrace_spark.job.sharing import advanced, without_read
 from tailrace_spark.job.sink_check import NothingPlanned, SinkCheck
@@ -94,6 +95,7 @@ class Member:
         self._taken = 0.0
         self._summary = Summary()
         self._shape = shape_of(settings.stream, sink)
+        self._runner = Runner(self._sink, lambda: claim)
         self._check: SinkCheck | None = None
         stops = settings.stream.fail_on_data_loss
         if (progress := sink.capabilities.progress) is not None:
@@ -157,20 +159,18 @@ class Member:
             claimed.claim(self._claim)
         if self._check is not None:
             self._check.begin()
-        if (tasks := self._sink.capabilities.tasks) is not None:
-            tasks.fence(self._claim)
         self._begun = True
 
     def _write(self, part: SharedPart) -> None:
         """Write a part; the last one of a batch makes all of it written."""
         offsets = advanced(self._offsets, part.plan)
-        tasks = self._sink.capabilities.tasks is not None and self._settings.stream.execution == "auto"
-        if tasks and part.plan.size >= MANY_RECORDS:
+        executors = self._sink.capabilities.executors and self._settings.stream.execution == "auto"
+        if executors and part.plan.size >= MANY_RECORDS:
             raise LeftError(_LARGE)
         unread = without_read(part.pieces, self._offsets, part.plan)
         if self._check is not None:
             self._check.before(self._batch, self._offsets)
-        self._summary += self._sink.write(self._shaped(unread))
+        self._summary += self._runner.here(self._batch, self._shaped(unread))
         self._records += sum(len(piece.changes) + len(piece.dead_letters) for piece in unread)
         if part.last:
             if self._check is not None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.sinks.letters import LetterBox
 from tailrace_spark.sinks.protocol import Sink, UpdateSink
+from tailrace_spark.sinks.writing import AGAIN, write_here
 from tailrace_spark.source.table_updates import OpenUpdate, with_streams
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 from tailrace_spark.streams.lookup import StreamTable
@@ -81,8 +82,7 @@ def _written_again(box: LetterBox, sink: Sink, letters: Sequence[DeadLetter], pi
     """How many of the letters the sink has taken in."""
     if not letters:
         return 0
-    again = sink.capabilities.again
-    (sink.write if again is None else again.write_again)(pieces)
+    write_here(sink, pieces, AGAIN)
     return box.remove(letters)
 
 

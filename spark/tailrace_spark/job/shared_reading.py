@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.settings import Settings
 from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.job.checkpoint_files import files_in
 from tailrace_spark.job.endings import reason
 from tailrace_spark.job.metrics import StreamMetrics
@@ -22,7 +23,7 @@ from tailrace_spark.job.progress import Trouble
 from tailrace_spark.job.seats import Seat, Seats, SharedPart
 from tailrace_spark.job.sharing import NEAR
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, HereWriter
 
 log = logging.getLogger("tailrace_spark")
 
@@ -155,7 +156,12 @@ class HandOut:
         self._plan = self._planned.plan(batch)
         self._members = self._seats.plan(self._plan)
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        """As Sink says."""
+        del batch
+        return BatchWrite(lambda _: HereWriter(self.take))
+
+    def take(self, pieces: Iterable[Piece]) -> Summary:
         """Decode a part for all, and hand it out."""
         decoded = tuple(pieces)
         self._left -= 1

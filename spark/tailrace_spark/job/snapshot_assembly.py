@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.checkpoint_files import Folder, files_in
-from tailrace_spark.job.executor_batches import ExecutorBatches
 from tailrace_spark.job.existing_rows import refused_by
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import PlannedOffsets
+from tailrace_spark.job.runner import Runner
 from tailrace_spark.job.snapshot_context import SnapshotContext
 from tailrace_spark.job.snapshot_notes import REQUESTS, Notes, SnapshotNotes
 from tailrace_spark.job.snapshot_run import SnapshotRun
@@ -43,7 +43,7 @@ def snapshot_run(
     spark: SparkSession,
     settings: Settings,
     sink: Sink,
-    executors: ExecutorBatches | None,
+    runner: Runner,
     planned: PlannedOffsets,
     files: Folder,
     alone: threading.Lock,
@@ -60,8 +60,8 @@ def snapshot_run(
         raise SettingsError(f'stream.snapshot = "{stream.snapshot}" is not for this sink: {refuses}')
     # Filters count what they leave out of a batch, so a snapshot has some of its own.
     shape = shape_of(stream, sink) if refuses is None else None
-    runner = None
-    if capabilities.tasks is not None:
+    tasks = None
+    if capabilities.executors:
         task_settings = TaskSettings(
             settings.topics.prefix,
             masks_of(stream),
@@ -70,13 +70,13 @@ def snapshot_run(
             sorted=True,
             filters=None if shape is None else shape.task_filters,
         )
-        runner = TaskRunner(spark, task_settings)
+        tasks = TaskRunner(spark, task_settings)
     folder = f"{stream.checkpoint.rstrip('/')}/tailrace/{REQUESTS}"
     return SnapshotRun(
         spark,
         notes or SnapshotNotes(files, files_in(spark, folder), stream.checkpoint),
         SnapshotContext(spark, settings, reads_topic(spark, settings)),
-        RoundWriter(spark, settings, sink, shape, executors, runner),
+        RoundWriter(spark, settings, sink, shape, runner, tasks),
         planned,
         refuses=refuses,
         # A sink that wants its changes in order appends them, and leaves out what it has by their places.

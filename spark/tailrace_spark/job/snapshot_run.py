@@ -27,10 +27,11 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.job.endings import StoppedError, reason
-from tailrace_spark.job.executor_batches import MissingPackagesError, missing_packages
+from tailrace_spark.job.executor_shares import missing_packages
 from tailrace_spark.job.existing_rows import existing_rows, named
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.offsets import Offsets, PlannedOffsets
+from tailrace_spark.job.runner import MissingPackagesError
 from tailrace_spark.job.snapshot_context import SnapshotContext
 from tailrace_spark.job.snapshot_notes import Notes
 from tailrace_spark.job.snapshot_reading import ReadRound, read_round
@@ -330,8 +331,8 @@ class SnapshotRun:
         tables = () if self._value is None else self._value.tables
         self._metrics.snapshots([status_row(snapshot) for snapshot in tables])
 
-    def _into_sink(self, use_sink: Callable[[], Summary]) -> Summary:
-        def alone() -> Summary:
+    def _into_sink(self, use_sink: Callable[[], T]) -> T:
+        def alone() -> T:
             with self._alone:
                 return use_sink()
 

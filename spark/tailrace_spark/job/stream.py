@@ -28,7 +28,7 @@ from tailrace_spark.job.checkpoint_files import LocalFiles, files_in, write_prom
 from tailrace_spark.job.checkpoint_lock import CheckpointLock, lock_checkpoint
 from tailrace_spark.job.endings import JAVA_GONE, StoppedError, await_interrupt, java_end, reason
 from tailrace_spark.job.execution import execution_choice
-from tailrace_spark.job.executor_batches import ExecutorBatches, stream_id
+from tailrace_spark.job.executor_shares import stream_id
 from tailrace_spark.job.generation_log import BatchGenerations, BatchLog
 from tailrace_spark.job.handover import Handover
 from tailrace_spark.job.hosts import KafkaHosts
@@ -40,6 +40,7 @@ from tailrace_spark.job.offsets import PlannedOffsets
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.query_status import last_progress, observed, show_status
 from tailrace_spark.job.retry import Retry
+from tailrace_spark.job.runner import Runner
 from tailrace_spark.job.sink_check import SinkCheck
 from tailrace_spark.job.snapshot_assembly import snapshot_run
 from tailrace_spark.job.snapshot_notes import Notes
@@ -164,13 +165,14 @@ class Stream:
         if (announced := sink.capabilities.announcements) is not None:
             schemas, hosts = SchemaReader(kafka, prefix, ordered=True), KafkaHosts(kafka, prefix)
             self._upkeep = Upkeep(announced, schemas, hosts, reads_topic(self._spark, settings), self._sink_lock)
-        executors = self._executor_batches(sink)
+        tasks, shape = self._task_runner(sink), self._shape
+        runner = Runner(sink, lambda: stream_id(self._files), None if shape is None else shape.definition)
         self._snapshots = snapshot_run(
-            self._spark, settings, sink, executors, planned, self._files, self._sink_lock, self._metrics, notes
+            self._spark, settings, sink, runner, planned, self._files, self._sink_lock, self._metrics, notes
         )
         self._snapshot_thread = SnapshotThread(self._snapshots)
         self._writer = BatchWriter(
-            sink,
+            runner,
             self._sink_lock,
             BatchRecords(self._spark, settings, sink, self._shape, self._schemas, self._snapshots.read_back),
             self._generations,
@@ -178,17 +180,17 @@ class Stream:
             watch=self._watch,
             losses=self._losses,
             sink_check=self._sink_check,
-            executors=executors,
-            choice=execution_choice(settings.stream.execution, tasks=executors is not None),
+            tasks=tasks,
+            choice=execution_choice(settings.stream.execution, executors=tasks is not None),
             retry=self._retry,
             stop=self._stop,
             on_parts=self._on_parts,
         )
 
-    def _executor_batches(self, sink: Sink) -> ExecutorBatches | None:
-        """What writes batches by tasks, for sinks that can."""
-        stream, shape, tasks = self._settings.stream, self._shape, sink.capabilities.tasks
-        if tasks is None:
+    def _task_runner(self, sink: Sink) -> TaskRunner | None:
+        """What runs writers on executors, for sinks that have some."""
+        stream, shape = self._settings.stream, self._shape
+        if not sink.capabilities.executors:
             return None
         updates = update_reading(sink.capabilities, self._settings.kafka.reveal())
         prefix, mixed = self._settings.topics.prefix, stream.one_copy_seconds is not None
@@ -202,8 +204,7 @@ class Stream:
             filters=filters,
             per_core=stream.tasks_per_core,
         )
-        runner = TaskRunner(self._spark, task_settings)
-        return ExecutorBatches(tasks, runner, self._schemas, shape, self._files, lambda: self._snapshots.read_back())
+        return TaskRunner(self._spark, task_settings)
 
     def start(self, **trigger: Any) -> StreamingQuery:
         """Start the query; `trigger` is Spark's, by default every [stream] trigger_seconds.

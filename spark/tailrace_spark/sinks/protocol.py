@@ -1,8 +1,8 @@
-"""What a sink is: it takes the pieces of micro-batches, and says by its `capabilities` what it can do besides."""
+"""What a sink is: it plans the writing of micro-batches, and says by its `capabilities` what it can do besides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,25 +10,29 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
+from tailrace_spark.batch.micro_batch import CommitMessage, ForDriverError, MicroBatch
 from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.batch.task_batch import ForDriverError, PartitionResult, TaskBatch
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 
+Definitions = Sequence[tuple[int, Table]]
+"""Definitions of tables with their offsets in `.schemas`, in that order."""
+
 
 class Sink(Protocol):
     """Where a stream writes. tests/unit/spark/sinks/contract.py says what each implementation must do.
 
-    `write` takes in all pieces of one micro-batch or none of them (but see UpdateSink). A batch delivered again, whole
-    or with others, changes nothing more. It raises ServiceError when the store does not answer; the batch is then
-    delivered again. What one table's changes raise, of any other type, is that table's: they are set aside or kept, and
-    all other tables' go in (table_faults).
+    A micro-batch is taken in whole or not at all (but see UpdateSink), and one that comes again, whole or with others,
+    changes nothing more. What one table's changes raise is that table's, unless the store does not answer. They are
+    set aside or kept, and all other tables' go in (table_faults).
     One thread at a time calls it. `close` may be called more than once.
     """
 
-    def write(self, pieces: Iterable[Piece]) -> Summary: ...
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        """Begin to write a batch. A batch that was not committed comes again, with the same or more records, here or by
+        executors."""
 
     def close(self) -> None: ...
 
@@ -39,25 +43,25 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a sink can do besides `write`: under each name the sink as one that can; None where it cannot.
+    """What a sink can do besides writing: under each name the sink as one that can; None where it cannot.
 
-    `ordered`: it wants the changes of a micro-batch by topic, then partition, then offset. So each key's changes come
-    in their order, and a batch that comes again comes in the same order. `logs_changes`: it keeps each change as it was
+    `executors`: its writers can be brought to executors. `ordered`: it wants a micro-batch's changes by topic, then
+    partition, then offset. So each key's changes come in their order, and a batch that comes again comes in the same
+    order. `logs_changes`: it keeps each change as it was
     written, and makes no rows of them. So a filter may leave a change out by what it writes. `transactions`: it is
     given updates whole, as an UpdateSink is, and each change with its transaction.
     """
 
     claimed: ClaimedSink | None = None
     sweeping: SweepingSink | None = None
-    again: AgainSink | None = None
     progress: ProgressSink | None = None
     announcements: AnnouncedSink | None = None
     watermarks: WatermarkedSink | None = None
     whole_updates: UpdateSink | None = None
-    tasks: TaskSink | None = None
     comparable: ComparableSink | None = None
     filtering: RowFilteringSink | None = None
     trial: TrialSink | None = None
+    executors: bool = False
     ordered: bool = False
     logs_changes: bool = False
     transactions: bool = False
@@ -83,7 +87,7 @@ class TrialSink(Sink, Protocol):
 class ClaimedSink(Sink, Protocol):
     """A sink whose store refuses what a former owner of a name writes, of a batch that it began before too.
 
-    Its tasks write under that name too, whatever stream their batch is of.
+    Its writers write under that name too, whatever stream their batch is of.
     """
 
     def claim(self, name: str) -> None:
@@ -97,24 +101,16 @@ class SweepingSink(Sink, Protocol):
     """A sink in which some of what was written changes by time alone: what expires.
 
     `sweep` brings it up to date by the sink's clock, and returns how many rows that changed. It is called every few
-    seconds, never while `write` is. Raises ServiceError as `write` does.
+    seconds, never while a batch is written. Raises ServiceError as writing does.
     """
 
     def sweep(self) -> int: ...
 
 
-class AgainSink(Sink, Protocol):
-    """A sink that leaves out by its place what it has written: a dead letter's change has to get through."""
-
-    def write_again(self, pieces: Iterable[Piece]) -> Summary:
-        """As `write`, beside a stream that may write. Changes have their own places and write times, and no images: the
-        rows before and after are those of another time."""
-
-
 class ProgressSink(Sink, Protocol):
     """A sink that keeps, beside the rows, how far each stream is in it: a backup of its store has both.
 
-    Neither is called while `write` is; both raise ServiceError as `write` does.
+    Neither is called while a batch is written; both raise ServiceError as writing does.
     """
 
     def progress(self, stream: str) -> SinkProgress | None:
@@ -128,7 +124,8 @@ class AnnouncedSink(Sink, Protocol):
     """A sink that makes ready what a table needs before its first change.
 
     `announce` takes definitions with their offsets in `.schemas`, in that order. It is called at the stream's start
-    and when there are more, never while `write` is. Raises ServiceError as `write` does, with the others made ready.
+    and when there are more, never while a batch is written. Raises ServiceError as writing does, with the others made
+    ready.
     """
 
     def announce(self, definitions: Iterable[tuple[int, Table]]) -> None: ...
@@ -148,7 +145,7 @@ class WatermarkedSink(AnnouncedSink, Protocol):
     """A sink that tells its readers how far it is complete.
 
     `lateness_ms` is how long after its write time a change may reach its replicas and still be covered. `complete` is
-    called behind the batches that it covers, never while `write` is. Raises ServiceError as `write` does.
+    called behind the batches that it covers, never while a batch is written. Raises ServiceError as writing does.
     """
 
     @property
@@ -184,7 +181,7 @@ class StoredVisible:
 
 
 class ComparableSink(Sink, Protocol):
-    """A sink whose rows can be held against the source. All raise ServiceError as `write` does."""
+    """A sink whose rows can be held against the source. All raise ServiceError as writing does."""
 
     def stored(self, table: Table) -> Iterator[StoredVisible]:
         """All rows and static rows that it has of a table, in no order; none where it does not follow it."""
@@ -208,52 +205,65 @@ class RowFilteringSink(Sink, Protocol):
         """Called before anything is written; the same filters as long as the sink has rows."""
 
 
-class TaskSink(Sink, Protocol):
-    """A sink whose batches Spark's executors can write: the driver plans and commits, tasks write.
+class DataWriter(Protocol):
+    """What writes a share. It is pickled unless the batch is `here`, and shown to nobody: it may have secrets.
 
-    `plan`, then each Kafka partition's `write` in some task, then `commit` with all their results. A batch of which
-    this was not finished comes again, in tasks or by `Sink.write`, with the same or more records. `plan` and `commit`
-    are called on the driver, by one thread at a time, and raise ServiceError as `Sink.write` does.
-    """
+    Neither it nor its messages have values of compiled classes, such as Table: these cannot be pickled.
 
-    def fence(self, stream: str) -> None:
-        """Have no task that was planned so far for this stream commit anything once this returns.
-
-        Called before `write` takes a batch in, where tasks may be left of an earlier batch or driver.
-        """
-
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> PartitionTask:
-        """Make ready what the definitions need (with their offsets in `.schemas`, in that order), and give the task.
-
-        Tasks of earlier plans of the stream are fenced.
-        """
-
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """Make what the tasks wrote count, as far as it does not yet; what became of the whole batch."""
-
-
-class PartitionTask(Protocol):
-    """The half of a sink that writes in a task; it is pickled, and shown to nobody: it may have secrets.
-
-    Neither it nor its results have values of compiled classes, such as Table: these cannot be pickled.
-
-    Two attempts may write one Kafka partition's records at once: a repeated task and the one that Spark has given up,
+    Two attempts may write one Kafka partition's share at once: a repeated task and the one that Spark has given up,
     or two speculative ones. The result must be as if one had written it. What a worker process keeps
-    between tasks may be stale.
+    between shares may be stale.
     """
 
-    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
-        """Take in a batch's records of one Kafka partition, which come by offset, all or none of them.
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """Take in a share, all or none of it; one of a Kafka partition comes by offset.
 
-        Raises UnpreparedError where the plan has not made ready what a change needs, DriverOnlyError where only
-        `Sink.write` can take the records in. Raises FencedError where the stream has a newer plan, ServiceError as
-        `Sink.write` does.
+        Raises UnpreparedError where nothing was made ready for a definition, HereOnlyError where only this process can
+        take the records in. Raises FencedError where a later batch fences this one. Raises ServiceError when the store
+        does not answer; the batch is then delivered again.
         """
+
+
+def summed(messages: Sequence[CommitMessage]) -> Summary:
+    """What became of a batch whose shares count when they are written."""
+    return sum((message.summary for message in messages), Summary())
+
+
+def _nothing() -> None:
+    """There is nothing to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWrite:
+    """The writing of one batch, on the driver: a `writer`, its `write` of each share, then `commit`; else `abort`.
+
+    `writer` makes ready what definitions need, and gives what writes shares. It is called again, with more of them,
+    where a share needs more. Only the newest writer's shares count, but for those whose message says otherwise. Raises
+    HereOnlyError, FencedError, and ServiceError.
+
+    `commit` makes count what the writers wrote, as far as it does not yet, and says what became of the whole batch.
+    `abort`: it came to nothing. What is not committed is given up, and the store is asked again for what was known.
+    """
+
+    writer: Callable[[Definitions], DataWriter]
+    commit: Callable[[Sequence[CommitMessage]], Summary] = summed
+    abort: Callable[[], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class HereWriter:
+    """Writes the share of a batch that is `here`, by the sink itself."""
+
+    take: Callable[[Iterable[Piece]], Summary]
+
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says."""
+        return CommitMessage(share, self.take(pieces))
 
 
 class UnpreparedError(ForDriverError):
-    """A task meets a definition that no plan has made ready: it is planned again with it."""
+    """A writer meets a definition that was not made ready: the batch is planned again with it."""
 
 
-class DriverOnlyError(ForDriverError):
-    """A task meets what only the driver can write, and says what: it writes the batch. It can be pickled."""
+class HereOnlyError(ForDriverError):
+    """An executor cannot write its share, and the words say why: the batch is written here. It can be pickled."""

@@ -9,7 +9,7 @@ from typing import Final
 from uuid import uuid4
 
 from tailrace_schemas.errors import SettingsError
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.protocol import HereOnlyError
 
 _MARK: Final = ".tailrace-directory"
 
@@ -50,11 +50,11 @@ def mark_of(path: str) -> str:
 
 
 def require_same(path: str, mark: str) -> None:
-    """See that a task's machine has the directory whose mark the driver read. Raises DriverOnlyError."""
+    """See that a task's machine has the directory whose mark the driver read. Raises HereOnlyError."""
     try:
         with open(f"{path}/{_MARK}", encoding="ascii") as file:
             existing = file.read()
     except FileNotFoundError:
         existing = ""
     if existing != mark:
-        raise DriverOnlyError(f"{path} is a directory of its machine, which executors do not share")
+        raise HereOnlyError(f"{path} is a directory of its machine, which executors do not share")

@@ -20,7 +20,7 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.errors import FencedError, SchemaRefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
-from tailrace_spark.batch.task_batch import ForDriverError
+from tailrace_spark.batch.micro_batch import ForDriverError
 
 log = logging.getLogger("tailrace_spark")
 

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.protocol import Capabilities, PartitionTask, Sink, TaskSink
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, DataWriter, Sink
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 
 Readings = Mapping[str, str]
@@ -31,7 +30,7 @@ def of_readings(sink: Sink, readings: Readings) -> Sink:
 
 
 class _ReadingSink:
-    """As the sink, and a TaskSink where that is one."""
+    """As the sink, whose batches it moves."""
 
     def __init__(self, sink: Sink, readings: Readings) -> None:
         self._sink = sink
@@ -39,49 +38,34 @@ class _ReadingSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        capabilities = self._sink.capabilities
-        return replace(capabilities, tasks=None if capabilities.tasks is None else self)
+        return self._sink.capabilities
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        return self._sink.write(_moved(pieces, self._readings))
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        """As Sink says."""
+        readings = dict(self._readings)
+        ends = {_partition(partition, readings): end for partition, end in batch.ends.items()}
+        moved = self._sink.batch_write(replace(batch, ends=ends))
+
+        def commit(messages: Sequence[CommitMessage]) -> Summary:
+            return moved.commit([replace(message, share=_partition(message.share, readings)) for message in messages])
+
+        return BatchWrite(lambda definitions: _ReadingWriter(moved.writer(definitions), readings), commit, moved.abort)
 
     def close(self) -> None:
         self._sink.close()
 
-    def fence(self, stream: str) -> None:
-        """As TaskSink says."""
-        self._tasks.fence(stream)
-
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> PartitionTask:
-        """As TaskSink says."""
-        readings = dict(self._readings)
-        return _ReadingTask(self._tasks.plan(_of(batch, readings), definitions), readings)
-
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says."""
-        readings = self._readings
-        moved = [replace(result, partition=_partition(result.partition, readings)) for result in results]
-        return self._tasks.commit(_of(batch, readings), moved)
-
-    @property
-    def _tasks(self) -> TaskSink:
-        tasks = self._sink.capabilities.tasks
-        if tasks is None:
-            raise ValueError("a sink without tasks: capabilities.tasks says so")
-        return tasks
-
 
 @dataclass(frozen=True, slots=True)
-class _ReadingTask:
-    """As the task, for partitions and pieces as Kafka has them."""
+class _ReadingWriter:
+    """As the writer, for shares and pieces as Kafka has them."""
 
-    task: PartitionTask = field(repr=False)
+    writer: DataWriter = field(repr=False)
     readings: Readings
 
-    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
-        """As PartitionTask says."""
-        result = self.task.write(_partition(partition, self.readings), _moved(pieces, self.readings))
-        return replace(result, partition=partition)
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says."""
+        message = self.writer.write(_partition(share, self.readings), _moved(pieces, self.readings))
+        return replace(message, share=share)
 
 
 def _topic(topic: str, readings: Readings) -> str:
@@ -91,11 +75,6 @@ def _topic(topic: str, readings: Readings) -> str:
 
 def _partition(partition: KafkaPartition, readings: Readings) -> KafkaPartition:
     return _topic(partition[0], readings), partition[1]
-
-
-def _of(batch: TaskBatch, readings: Readings) -> TaskBatch:
-    ends = {_partition(partition, readings): end for partition, end in batch.ends.items()}
-    return replace(batch, ends=ends)
 
 
 def _moved(pieces: Iterable[Piece], readings: Readings) -> Iterable[Piece]:

@@ -12,7 +12,7 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.shaping import TaskFilters
-from tailrace_spark.sinks.protocol import PartitionTask
+from tailrace_spark.sinks.protocol import DataWriter
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.tasks.outcome import SCHEMA, Outcome, outcomes_of
@@ -51,7 +51,7 @@ class TaskRunner:
     def run(
         self,
         frame: DataFrame,
-        task: PartitionTask,
+        writer: DataWriter,
         table: StreamTable,
         schemas: Mapping[bytes, SchemaEntry],
         partitions: Mapping[str, int | None],
@@ -64,8 +64,8 @@ class TaskRunner:
         which stays as it is.
         Raises what Spark raises where a job fails: what tasks can tell is in the outcomes.
         """
-        writer = PartitionWriter(
-            task,
+        partition_writer = PartitionWriter(
+            writer,
             self._broadcast_generations(table),
             table.known_until,
             self._broadcast_schemas(schemas),
@@ -78,7 +78,7 @@ class TaskRunner:
             self._settings.filters,
             read_back,
         )
-        rows = self._by_partition(frame).mapInArrow(writer.outcomes, SCHEMA).collect()
+        rows = self._by_partition(frame).mapInArrow(partition_writer.outcomes, SCHEMA).collect()
         return outcomes_of(bytes(row[0]) for row in rows)
 
     def _by_partition(self, frame: DataFrame) -> DataFrame:

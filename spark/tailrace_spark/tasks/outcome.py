@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.batch.micro_batch import CommitMessage
 
 COLUMN: Final = "outcome"
 SCHEMA: Final = f"{COLUMN} binary"
@@ -44,9 +44,9 @@ class RecordCounts:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The records of a Kafka partition are in the store."""
+    """The records of a Kafka partition are in the store, or ready to count."""
 
-    result: PartitionResult
+    message: CommitMessage
     counts: RecordCounts
 
 
@@ -59,15 +59,8 @@ class Unprepared:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedKeys:
-    """Nothing of the partition is written: some keys in it are another partition's too, since the topic grew."""
-
-    partition: KafkaPartition
-
-
-@dataclass(frozen=True, slots=True)
-class DriverOnly:
-    """Nothing of the partition is written: the store has something that only the driver can write, by `reason`."""
+class HereOnly:
+    """Nothing of the partition is written: only the driver's process can write it, by `reason`."""
 
     partition: KafkaPartition
     reason: str
@@ -91,7 +84,7 @@ def failed(partition: KafkaPartition, error: ServiceError | SettingsError | Fenc
     return Failed(partition, kind(str(error)))
 
 
-Outcome = Written | Unprepared | SharedKeys | DriverOnly | Failed
+Outcome = Written | Unprepared | HereOnly | Failed
 
 
 def row_of(outcome: Outcome) -> pa.RecordBatch:

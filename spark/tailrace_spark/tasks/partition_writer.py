@@ -1,4 +1,4 @@
-"""A task's work: stream ids, filters, decoding, masks, and the sink's own task, Kafka partition by partition."""
+"""A task's work: stream ids, filters, decoding, masks, and the sink's own writer, Kafka partition by partition."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.shaping import Filters, TaskFilters
 from tailrace_spark.shaping.masks import masked
-from tailrace_spark.sinks.protocol import PartitionTask
+from tailrace_spark.sinks.protocol import DataWriter, HereOnlyError
 from tailrace_spark.snapshot.read_back import ReadBack
 from tailrace_spark.source.copies import Copies
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.assign import assigned_here
 from tailrace_spark.streams.lookup import StreamTable
 from tailrace_spark.streams.worker_imports import begin_task
-from tailrace_spark.tasks.attempt import ForeignKeysError, attempt
+from tailrace_spark.tasks.attempt import attempt
 from tailrace_spark.tasks.outcome import RecordCounts, row_of
 from tailrace_spark.tasks.record_counts import all_owned, counts_of, traces_of
 from tailrace_spark.tasks.runs import partition_runs
@@ -40,7 +40,7 @@ class PartitionWriter:
     `read_back` adds what the log leaves open.
     """
 
-    task: PartitionTask
+    writer: DataWriter
     generations: Broadcast[StreamTable]
     known_until: int | None
     schemas: Broadcast[TaskSchemas]
@@ -58,7 +58,7 @@ class PartitionWriter:
         begin_task()
         for partition, batches_of_partition in partition_runs(batches):
             if partition not in self.written:
-                yield row_of(attempt(self.task, partition, _PartitionRecords(self, partition, batches_of_partition)))
+                yield row_of(attempt(self.writer, partition, _PartitionRecords(self, partition, batches_of_partition)))
 
 
 class _PartitionRecords:
@@ -106,7 +106,7 @@ class _PartitionRecords:
             self._schema_ids.update(pc.unique(records.column("schema_id")).drop_null().to_pylist())
             count = writer.partitions[topic]
             if count is not None and not all_owned(records, partition, count):
-                raise ForeignKeysError
+                raise HereOnlyError(f"{topic}, partition {partition}, has keys that another partition has")
             self.counts += replace(counts_of(records), traces=traces_of(batch))
             self._end = pc.max(records.column("offset")).as_py() + 1
             decoded = pieces(records, schemas, early=writer.early, copies=self._copies)

@@ -14,7 +14,7 @@ from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Change
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.sinks.protocol import Capabilities, DriverOnlyError
+from tailrace_spark.sinks.protocol import Capabilities, HereOnlyError
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.source.table_updates import Updates, WriteTimes, with_streams
 from tailrace_spark.source.transactions import with_transactions
@@ -70,7 +70,7 @@ class PartitionUpdates:
     def whole(self, pieces_of: Iterable[Piece], end: Callable[[], int]) -> Iterator[Piece]:
         """The pieces with whole updates; `end` gives the offset behind the last one's records once all are read.
 
-        Raises DriverOnlyError where the rest of an update is not in Kafka yet, ServiceError where Kafka does not
+        Raises HereOnlyError where the rest of an update is not in Kafka yet, ServiceError where Kafka does not
         answer.
         """
         updates = Updates()
@@ -87,7 +87,7 @@ class PartitionUpdates:
                 if not updates.waiting:
                     return
         # The driver waits for it, and knows for how long.
-        raise DriverOnlyError("the rest of a mutation is not in Kafka yet: {}, partition {}".format(*self.partition))
+        raise HereOnlyError("the rest of a mutation is not in Kafka yet: {}, partition {}".format(*self.partition))
 
     def decoded(self, record: Record) -> Piece:
         """A piece of one record of the partition, as a batch has it."""

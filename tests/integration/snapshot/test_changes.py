@@ -16,6 +16,7 @@ from tailrace_schemas.change import Change, Op
 from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import token
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.snapshot.changes import ReadChanges
 from tailrace_spark.snapshot.driver import PageSource
 from tailrace_spark.snapshot.ranges import TokenRange
@@ -83,7 +84,7 @@ def test_read_changes_are_merged_into_what_select_answers(
             delivered = [
                 Delivered(RecordId("t.x", 0, offset), change) for offset, change in enumerate([*changes, *changes])
             ]
-            sink.write([Piece(tuple(delivered))])
+            write_here(sink, [Piece(tuple(delivered))])
             assert differences(answers, store) == []
             assert store.set_aside() == []
         session.execute(f"DROP KEYSPACE {keyspace_name}")

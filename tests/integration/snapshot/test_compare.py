@@ -28,6 +28,7 @@ from tailrace_spark.comparison.rows import Kind
 from tailrace_spark.comparison.run import Comparison
 from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.snapshot.reading import Clock
 from tests.corpus.kinds import Kinds
 from tests.integration.agents import contact_of_node, cql, create_keyspace
@@ -73,7 +74,7 @@ class Copy:
 
     def deliver(self, changes: Sequence[Change]) -> None:
         delivered = [Delivered(RecordId("t", 0, offset), change) for offset, change in enumerate(changes)]
-        self.sink.write([Piece(tuple(delivered))])
+        write_here(self.sink, [Piece(tuple(delivered))])
 
     def execute(self, statement: str) -> int:
         engine = sa.create_engine(self.url)

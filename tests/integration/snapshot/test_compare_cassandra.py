@@ -22,6 +22,7 @@ from tailrace_spark.comparison.run import Comparison
 from tailrace_spark.comparison.source import source_rows
 from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.snapshot.reading import Clock
 from tests.integration.agents import cql, create_keyspace
 from tests.integration.snapshot.comparing import TABLE, run_here, told, write_source, write_unseen
@@ -59,7 +60,7 @@ class Copy:
         pieces = comparison._survey.pieces(comparison._settings)
         changes = [row.change for row in source_rows(comparison.source, pieces, 1)]
         delivered = [Delivered(RecordId("t", 0, offset), change) for offset, change in enumerate(changes)]
-        self.sink.write([Piece(tuple(delivered))])
+        write_here(self.sink, [Piece(tuple(delivered))])
 
 
 @pytest.fixture

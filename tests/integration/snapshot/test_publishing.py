@@ -22,6 +22,7 @@ from tailrace_schemas.errors import FencedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.cli.read_options import read_settings
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.snapshot.announcing import Announcer
 from tailrace_spark.snapshot.publication import Publication
 from tailrace_spark.snapshot.publishing import NumberedPiece, PublishTask, RangeOutcome
@@ -134,7 +135,7 @@ def test_a_reader_of_the_topic_has_what_select_answers(
     delivered = [Delivered(RecordId("t", 0, offset), record.change) for offset, record in enumerate(records)]
     store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
     with closing(store), closing(store.open(time.time)) as sink:
-        sink.write([Piece(tuple(delivered))])
+        write_here(sink, [Piece(tuple(delivered))])
         assert differences(answers, store) == []
     assert_once(records)
     assert sum(len(answer.rows) for answer in answers) > 30

@@ -7,6 +7,7 @@ from tailrace.demo.checkpoint import Checkpoint
 from tailrace.demo.sqlite_file import SqliteFile
 from tailrace_schemas.streams import Assignment, StreamId
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.tables import table
@@ -63,11 +64,12 @@ def test_stream_ids_stand_where_the_sink_puts_them(tmp_path: Path) -> None:
     streams = [StreamId.of(token, 0, 0) for token in range(len(changes))]
     assert file.stream_id("shop_orders", changes[0]) is None
     sink = SqlSink(f"sqlite:///{file.path}")
-    sink.write(piece([change], Assignment(1, stream.value)) for change, stream in zip(changes, streams, strict=True))
+    assigned = zip(changes, streams, strict=True)
+    write_here(sink, (piece([change], Assignment(1, stream.value)) for change, stream in assigned))
     assert [file.stream_id("shop_orders", change) for change in changes] == [str(stream) for stream in streams]
     covered, whole = log.insert(("a",), (4,), 9, v="gone"), log.delete_partition(("a",), 11)
     assert file.stream_id("shop_orders", covered) == str(streams[2])
-    sink.write([piece([whole], Assignment(1, StreamId.of(9, 0, 0).value))])
+    write_here(sink, [piece([whole], Assignment(1, StreamId.of(9, 0, 0).value))])
     sink.close()
     found = {file.stream_id("shop_orders", change) for change in (*changes[:4], covered, whole)}
     assert found == {str(StreamId.of(9, 0, 0))}

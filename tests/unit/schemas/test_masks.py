@@ -22,6 +22,7 @@ from tailrace_schemas.masks import Masks, Rule
 from tailrace_schemas.table import DroppedColumn, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.shop import ORDERS, one_change
 from tests.unit.spark.cassandra import Log
@@ -186,7 +187,7 @@ RULES = [
 def shown(path: Path, changes: list[Change]) -> list[dict[str, Any]]:
     """The rows of the orders that the SQL sink shows."""
     with closing(SqlSink(f"sqlite:///{path}")) as sink:
-        sink.write([Piece(tuple(Delivered(RecordId("t", 0, n), one) for n, one in enumerate(changes)))])
+        write_here(sink, [Piece(tuple(Delivered(RecordId("t", 0, n), one) for n, one in enumerate(changes)))])
     engine = sa.create_engine(f"sqlite:///{path}")
     try:
         with engine.connect() as connection:

@@ -1,4 +1,10 @@
-"""What both sinks in a Cassandra cluster do alike: pieces, and what each definition needs."""
+"""What both sinks in a Cassandra cluster do alike: pieces, what each definition needs, and shares that executors write.
+
+Executors write by each worker process's own connection, without DDL. Writes have the source's own write times, so
+attempts beside each other, late ones and any order leave the same rows. What has no such time is the driver's alone:
+tables and types, watermarks. A table that was dropped and made again there is another one, which late attempts must
+not write: writers look before each piece.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +13,24 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_to_json
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.cassandra.cluster import RefusedError
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.sinks.cassandra.cluster import CassandraStore, RefusedError
 from tailrace_spark.sinks.cassandra.store import Store
-from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener
 from tailrace_spark.sinks.letters import Letters
-from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, HereWriter, UnpreparedError
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
+from tailrace_spark.sinks.worker_cache import WorkerCache
 
 _Target = TypeVar("_Target")
 _Item = TypeVar("_Item")
@@ -102,16 +110,50 @@ def taken(
     return taken(items[:middle], write, refuse) + taken(items[middle:], write, refuse)
 
 
+class WorkerStore(CassandraStore):
+    """A worker process's connection to a cluster."""
+
+    def define(self, statement: str) -> None:
+        """Raises UnpreparedError: tables and types are the driver's."""
+        raise UnpreparedError(statement)
+
+
+class Opener(Protocol):
+    """Makes the sink of a worker process; equal ones share it. It is pickled, and has secrets."""
+
+    def open(self) -> CassandraSink: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraWriter:
+    """Writes a share.
+
+    `refused`: why the cluster does not get what some definitions need, by `digest_of` these. `definitions`: what the
+    sink knows of each table, as JSON, with the offset in `.schemas` that it is of; compiled classes cannot be pickled.
+    """
+
+    opener: Opener = field(repr=False)
+    refused: Mapping[str, str]
+    definitions: Mapping[str, tuple[int, str]] = field(default_factory=dict, repr=False)
+
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says; where it raises, some of the records may be written."""
+        with _SINKS.borrowed(self.opener) as sink:
+            sink.begin(self)
+            return CommitMessage(share, sink.apply(pieces))
+
+
 class CassandraSink(ABC):
     """A sink that writes piece by piece: what a batch wrote before it failed is written again as it was."""
 
     _targets: Targets[Any]
 
     def __init__(self, store: Store, letters: Letters, opener: Opener | None = None) -> None:
-        """With an `opener` tasks write too."""
+        """With an `opener` executors write too."""
         self._cluster = store
         self._letters = letters
         self._opener = opener
+        self._shares = False  # of others, which the driver may make tables ready for again
         self._refused: Mapping[str, str] = {}
         self._ids: dict[TargetName, UUID] = {}
 
@@ -121,14 +163,21 @@ class CassandraSink(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(tasks=None if self._opener is None else self)
+        return Capabilities(executors=self._opener is not None)
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """Write one micro-batch. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
-        SettingsError where a table there is the source's own."""
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        """As Sink says. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
+        SettingsError where a table there is the source's own. What earlier shares still write has the times of what is
+        written, so that SELECT returns the same: they need no fence."""
+        return BatchWrite(lambda _: HereWriter(self.apply)) if batch.here else BatchWrite(self._writer)
+
+    def apply(self, pieces: Iterable[Piece]) -> Summary:
+        """Write pieces; some of them may be written where it raises."""
         summary = Summary()
         try:
             for piece in pieces:
+                if self._shares:
+                    self._look_again(piece.changes)
                 letters = list(piece.dead_letters)
                 summary += self._piece(piece, letters)
                 self._letters.put(letters)
@@ -141,32 +190,23 @@ class CassandraSink(ABC):
         """Give the connections back."""
         self._cluster.close()
 
-    def fence(self, stream: str) -> None:  # noqa: B027 - both sinks have nothing to wait for
-        """As TaskSink says, of what SELECT returns: what a task still writes has the times of what is written."""
-
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> CassandraTask:
-        """As TaskSink says. Tables are made and widened here."""
-        del batch
+    def _writer(self, definitions: Definitions) -> CassandraWriter:
+        """Make and widen tables for shares."""
         if self._opener is None:
-            raise ValueError("a sink without an opener has no tasks: capabilities.tasks says so")
+            raise ValueError("executors cannot write into this sink: its capabilities say so")
         if definitions:
-            self._forget()  # tasks do not see what these need: somebody may have dropped it
+            self._forget()  # executors do not see what these need: somebody may have dropped it
         for announced, table in definitions:
-            with suppress(UnsupportedError):  # `Targets` has logged it, and tasks get it
+            with suppress(UnsupportedError):  # `Targets` has logged it, and writers get it
                 self._make_ready(announced, table)
-        return CassandraTask(self._opener, self._targets.refused(), self._definitions())
+        return CassandraWriter(self._opener, self._targets.refused(), self._definitions())
 
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says: tasks have written all."""
-        del batch
-        return sum((result.summary for result in results), Summary())
+    def begin(self, plan: CassandraWriter) -> None:
+        """In a worker process: what the plan of the next share says."""
+        self._shares, self._refused = True, plan.refused
 
-    def begin(self, task: CassandraTask) -> None:
-        """In a worker process: what the plan of the next task says."""
-        self._refused = task.refused
-
-    def look_again(self, changes: Sequence[Delivered]) -> None:
-        """In a worker process: forget what is known of the cluster where it has other tables by now than those."""
+    def _look_again(self, changes: Sequence[Delivered]) -> None:
+        """Forget what is known of the cluster where it has other tables by now than those."""
         tables = {id(delivered.change.table): delivered.change.table for delivered in changes}.values()
         for name in {self._target_name(table) for table in tables}:
             if name in self._ids:
@@ -186,7 +226,7 @@ class CassandraSink(ABC):
         self._targets.of(table)
 
     def _definitions(self) -> Mapping[str, tuple[int, str]]:
-        """What workers have to know of tables beside the definition of each change, as CassandraTask has it."""
+        """What workers have to know of tables beside the definition of each change, as CassandraWriter has it."""
         return {}
 
     @abstractmethod
@@ -201,3 +241,10 @@ class CassandraSink(ABC):
         """What the cluster has may have changed."""
         self._targets.forget()
         self._ids.clear()
+
+
+def _open(opener: Opener) -> CassandraSink:
+    return opener.open()
+
+
+_SINKS: Final = WorkerCache(_open)

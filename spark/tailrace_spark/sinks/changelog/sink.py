@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from tailrace_schemas.avro.names import avro_name
@@ -13,6 +15,7 @@ from tailrace_schemas.change import Change, record_times
 from tailrace_schemas.change_json import ChangeJson, plain
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import (
     DeadLetter,
     Delivered,
@@ -23,11 +26,12 @@ from tailrace_spark.batch.delivery import (
     first_of,
 )
 from tailrace_spark.batch.gc_pause import gc_paused
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.changelog.json_plan import JsonPlan
 from tailrace_spark.sinks.changelog.routes import RouteError
-from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, DataWriter, Definitions, HereWriter, summed
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -121,7 +125,7 @@ class OutgoingRecord:
 
 
 class Batch(Protocol):
-    """One micro-batch on its way out, which an outlet's inherits from. Ended by either `commit` or `abandon`."""
+    """A share of a micro-batch on its way out, which an outlet's inherits from. Ended by `commit` or `abandon`."""
 
     def put(self, record: OutgoingRecord) -> None:
         """Take the next record; they come by topic, partition and offset. Raises ServiceError.
@@ -155,8 +159,8 @@ class Outlet(Protocol):
     def reach(self) -> None:
         """Connect, and write nothing. Raises ServiceError where the store does not answer or refuses."""
 
-    def begin(self, *, again: bool = False) -> Batch:
-        """`again`: what dead letters tell of, beside a stream that may write. It moves no progress."""
+    def begin(self, batch: MicroBatch) -> Batch:
+        """Begin a share of a batch. One that is `again` moves no progress."""
 
     def close(self) -> None: ...
 
@@ -175,16 +179,64 @@ class Imaging(Protocol):
     def close(self) -> None: ...
 
 
+class ShareImaging(Protocol):
+    """Gives the changes of a share their row images, on an executor: `images.planning.ShareImages`. It is pickled."""
+
+    def imaged(self, share: KafkaPartition, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """The pieces, which come by offset, with images. Raises UnpreparedError, FencedError, ServiceError."""
+
+
+class ImagingPlanner(Protocol):
+    """The driver's half of images that executors make: `images.planning.ImagePlanner`."""
+
+    def fence(self) -> None:
+        """As LogShares says."""
+
+    def plan(self, batch: MicroBatch, definitions: Definitions) -> ShareImaging:
+        """As BatchWrite says of writers."""
+
+    def commit(self) -> None:
+        """All shares of a batch are written."""
+
+
+class LogShares(ABC):
+    """How executors write shares of a change log, beside each other."""
+
+    @abstractmethod
+    def writer(self, batch: MicroBatch, definitions: Definitions, imaging: ShareImaging | None) -> DataWriter:
+        """As BatchWrite says; shares of earlier batches are fenced."""
+
+    def fence(self) -> None:  # noqa: B027 - most have nothing to fence
+        """Have no share of an earlier batch count from now on, where that needs anything.
+
+        Raises FencedError, ServiceError.
+        """
+
+    def commit(self, messages: Sequence[CommitMessage]) -> None:  # noqa: B027 - shares of most count at once
+        """As BatchWrite says, where anything is left to be done."""
+
+
 class ChangeLogSink:
     """A sink of any outlet: every change goes out as its JSON form, in the order of the places.
 
-    With `imaging`, each has its row images; with `transactions`, it is given those. Of a redelivered batch an outlet
-    leaves out what it has written; or each record has its (topic, partition, offset), and readers leave it out.
+    With `imaging`, each has its row images; with `shares`, executors write too, images by a `planner`. With
+    `transactions`, it is given those. Of a redelivered batch an outlet leaves out what it has written; or each record
+    has its (topic, partition, offset), and readers leave it out.
     """
 
-    def __init__(self, outlet: Outlet, imaging: Imaging | None = None, *, transactions: bool = False) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        imaging: Imaging | None = None,
+        shares: LogShares | None = None,
+        planner: ImagingPlanner | None = None,
+        *,
+        transactions: bool = False,
+    ) -> None:
         self._outlet = outlet
         self._imaging = imaging
+        self._shares = shares if imaging is None or planner is not None else None
+        self._planner = planner
         self._transactions = transactions
         self._forms = RecordForms()
 
@@ -192,7 +244,7 @@ class ChangeLogSink:
     def capabilities(self) -> Capabilities:
         """It wants its changes in order; with images it makes rows of them."""
         return Capabilities(
-            again=self,
+            executors=self._shares is not None,
             ordered=True,
             logs_changes=self._imaging is None,
             transactions=self._transactions,
@@ -216,54 +268,79 @@ class ChangeLogSink:
         """As TrialSink says, of the database of images."""
         return "" if self._imaging is None else self._imaging.try_out()
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """Emit a micro-batch; ServiceError as the outlet raises it."""
-        return self.into(self._outlet.begin(), pieces if self._imaging is None else self._imaging.imaged(pieces))
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        """As Sink says."""
+        if batch.here:
+            return BatchWrite(partial(self._here, batch))
+        return BatchWrite(partial(self._writer, batch), self._commit)
 
-    def write_again(self, pieces: Iterable[Piece]) -> Summary:
-        """As AgainSink says."""
-        return self.into(self._outlet.begin(again=True), pieces)
+    def _here(self, batch: MicroBatch, definitions: Definitions) -> HereWriter:
+        del definitions
+        if self._shares is not None and batch.fences:
+            self._shares.fence()
+            if self._planner is not None:
+                self._planner.fence()
+        return HereWriter(partial(self._emit, batch))
 
-    def into(self, batch: Batch, pieces: Iterable[Piece]) -> Summary:
-        """Put the pieces into a batch and end it."""
-        changes, refused = 0, dict[str, str]()
-        try:
-            with gc_paused():
-                for piece in pieces:
-                    changes += len(piece.changes)
-                    for letter in piece.dead_letters:
-                        batch.set_aside(letter)
-                    for delivered in batch.put_all(piece.changes):
-                        self._put(batch, delivered, refused)
-                done = batch.commit()
-        except BaseException:
-            batch.abandon()
-            raise
-        for table, reason in refused.items():
-            log.warning("%s: its changes go to the dead letters, other tables go on: %s", table, reason)
-        return done + Summary(changes=changes - done.changes, refused=refused)
+    def _emit(self, batch: MicroBatch, pieces: Iterable[Piece]) -> Summary:
+        imaged = pieces if self._imaging is None or batch.again else self._imaging.imaged(pieces)
+        return emit(self._outlet.begin(batch), imaged, self._forms)
 
-    def _put(self, batch: Batch, delivered: Delivered, refused: dict[str, str]) -> None:
-        """Put a change, or set it aside; `refused` gets why, by table."""
-        message, images, transaction = delivered.message, delivered.images, delivered.transaction
-        try:
-            form = self._forms.of(delivered.change.table)
-            record_id, change = delivered.record_id, delivered.change
-            batch.put(OutgoingRecord(record_id, change, delivered.assignment, form, message, images, transaction))
-        except RouteError as error:
-            batch.set_aside(DeadLetter(delivered.record_id, str(error), message, transaction=transaction))
-        except BaseException as error:
-            if not is_of_table(error):
-                raise
-            reason = reason_of(error)
-            refused[str(delivered.change.table)] = reason
-            batch.set_aside(DeadLetter(delivered.record_id, reason, message, transaction=transaction))
+    def _writer(self, batch: MicroBatch, definitions: Definitions) -> DataWriter:
+        if self._shares is None:
+            raise ValueError("executors cannot write into this sink: its capabilities say so")
+        imaging = None if self._planner is None else self._planner.plan(batch, definitions)
+        return self._shares.writer(batch, definitions, imaging)
+
+    def _commit(self, messages: Sequence[CommitMessage]) -> Summary:
+        if self._shares is not None:
+            self._shares.commit(messages)
+        if self._planner is not None:
+            self._planner.commit()
+        return summed(messages)
 
     def close(self) -> None:
         """Close the outlet, and the store of images."""
         self._outlet.close()
         if self._imaging is not None:
             self._imaging.close()
+
+
+def emit(batch: Batch, pieces: Iterable[Piece], forms: RecordForms) -> Summary:
+    """Put the pieces into a batch and end it. Raises what the outlet does."""
+    changes, refused = 0, dict[str, str]()
+    try:
+        with gc_paused():
+            for piece in pieces:
+                changes += len(piece.changes)
+                for letter in piece.dead_letters:
+                    batch.set_aside(letter)
+                for delivered in batch.put_all(piece.changes):
+                    _put(batch, delivered, forms, refused)
+            done = batch.commit()
+    except BaseException:
+        batch.abandon()
+        raise
+    for table, reason in refused.items():
+        log.warning("%s: its changes go to the dead letters, other tables go on: %s", table, reason)
+    return done + Summary(changes=changes - done.changes, refused=refused)
+
+
+def _put(batch: Batch, delivered: Delivered, forms: RecordForms, refused: dict[str, str]) -> None:
+    """Put a change, or set it aside; `refused` gets why, by table."""
+    message, images, transaction = delivered.message, delivered.images, delivered.transaction
+    try:
+        form = forms.of(delivered.change.table)
+        record_id, change = delivered.record_id, delivered.change
+        batch.put(OutgoingRecord(record_id, change, delivered.assignment, form, message, images, transaction))
+    except RouteError as error:
+        batch.set_aside(DeadLetter(delivered.record_id, str(error), message, transaction=transaction))
+    except BaseException as error:
+        if not is_of_table(error):
+            raise
+        reason = reason_of(error)
+        refused[str(delivered.change.table)] = reason
+        batch.set_aside(DeadLetter(delivered.record_id, reason, message, transaction=transaction))
 
 
 def encoded(value: object) -> bytes:

@@ -13,6 +13,7 @@ from tailrace_schemas.change import record_times
 from tailrace_schemas.change_words import edit_words, key_words, time_words
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.letters import LOGGED, Letters
 
@@ -37,8 +38,9 @@ class ConsoleOutlet:
     def reach(self) -> None:
         """There is nothing to reach."""
 
-    def begin(self, *, again: bool = False) -> Batch:
-        del again
+    def begin(self, batch: MicroBatch) -> Batch:
+        """As Outlet says."""
+        del batch
         return _Tables(self._out, self._letters) if self._tables else _Lines(self._out, self._letters)
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ from tailrace_spark.sinks.lake.local_root import directories, local_files, requi
 from tailrace_spark.sinks.lake.named_rows import not_among, rows_of_keys
 from tailrace_spark.sinks.lake.parquet_files import ParquetFile, write_files
 from tailrace_spark.sinks.lake.store import Condition, plain_type, require_readable, with_format
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.shared_directory import require_files
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 
@@ -358,7 +358,7 @@ class StoredTable:
         return columns[0] if columns else None
 
     def require_unchecked(self) -> None:
-        """Raises DriverOnlyError where rows are checked, computed or renamed as they are written: delta-rs does that.
+        """Raises HereOnlyError where rows are checked, computed or renamed as they are written: delta-rs does that.
 
         That is what somebody made of the table: constraints, invariants, generated columns, column mapping.
         """
@@ -367,7 +367,7 @@ class StoredTable:
         settings = {key for key in metadata.configuration if key.startswith(_CHECKED)}
         if of_fields or settings or set(features) - _UNCHECKED or len(metadata.partition_columns) > 1:
             problems = ", ".join(sorted({*of_fields, *settings, *(set(features) - _UNCHECKED)})) or "its partitions"
-            raise DriverOnlyError(f"{self.delta.table_uri} has {problems}")
+            raise HereOnlyError(f"{self.delta.table_uri} has {problems}")
 
 
 def _noting(versions: Mapping[str, int], *, only_now: bool = False) -> CommitProperties:

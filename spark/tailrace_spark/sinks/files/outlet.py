@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -11,10 +11,11 @@ from uuid import uuid4
 from tailrace_schemas.change import Op
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.batch.sink_progress import SinkProgress, progress_from_json, progress_to_json
 from tailrace_spark.sinks.changelog.days import day_of
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
+from tailrace_spark.sinks.changelog.sink import Batch, LogShares, OutgoingRecord, RecordForms, ShareImaging, emit
 from tailrace_spark.sinks.files.again import AgainBatch
 from tailrace_spark.sinks.files.formats import FormatWriter, new_writer, offsets_of, suffix_of
 from tailrace_spark.sinks.files.names import FileName, directory_of, source_of
@@ -22,6 +23,7 @@ from tailrace_spark.sinks.files.reach import Reach, read_reach, write_reach
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, answering
 from tailrace_spark.sinks.letters import LOGGED, Letters
+from tailrace_spark.sinks.protocol import Definitions, HereOnlyError
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -51,8 +53,8 @@ class Attempt:
     reach: Reach
 
 
-class FilesOutlet:
-    """Writes batches on the driver, and begins the attempts of tasks."""
+class FilesOutlet(LogShares):
+    """Writes batches on the driver, and begins the attempts of executors: what they write is in place when they end."""
 
     def __init__(
         self,
@@ -80,8 +82,9 @@ class FilesOutlet:
     def keep_progress(self, progress: SinkProgress) -> None:
         self.store.write(_STREAMS.format(progress.stream), progress_to_json(progress).encode())
 
-    def begin(self, *, again: bool = False) -> Batch:
-        if again:
+    def begin(self, batch: MicroBatch) -> Batch:
+        """As Outlet says."""
+        if batch.again:
             return AgainBatch(self.store, self.settings, self.letters)
         return FilesBatch(self.store, self.settings, self.attempt(), self.letters, self._limits, self)
 
@@ -108,12 +111,20 @@ class FilesOutlet:
             write_reach(self.store, reach)
             self._reach = reach
 
-    def finish(self) -> None:
-        """All of an attempt is in place: nothing that is still under way for it could write anything else."""
+    def writer(self, batch: MicroBatch, definitions: Definitions, imaging: ShareImaging | None) -> FilesWriter:
+        """As LogShares says."""
+        del definitions, imaging  # files say their own
+        attempt = self.attempt()
+        self.extend(batch.ends)
+        return FilesWriter(self.store, self.settings, attempt, self.letters)
+
+    def commit(self, messages: Sequence[CommitMessage] = ()) -> None:
+        """As LogShares says: nothing that is still under way for the attempt could write anything else."""
+        del messages
         self._is_done = True
 
     def fence(self) -> None:
-        """Have the next attempt keep what is under way for this one from being placed."""
+        """As LogShares says, by the next attempt: it keeps what is under way for this one from being placed."""
         self._is_done = False
 
     def close(self) -> None:
@@ -337,7 +348,7 @@ class FilesBatch(Batch):
         for path in sorted(self._staged):
             self._store.place(self._attempt.name, self._staged[path], path)
         if self._driver is not None:
-            self._driver.finish()
+            self._driver.commit()
         return Summary(rows=self._rows, dead_letters=len(self._set_aside))
 
     def _left(self) -> Iterator[str]:
@@ -353,6 +364,23 @@ class FilesBatch(Batch):
         """What is staged goes with the attempt's directory."""
         for file in self._open.values():
             _close_quietly(file.writer)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesWriter:
+    """Writes a share's changes under the names that any other attempt gives them."""
+
+    store: FileStore = field(repr=False)
+    settings: FilesSinkSettings = field(repr=False)
+    attempt: Attempt
+    letters: Letters
+
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says."""
+        if self.store.local and not self.store.holds(self.attempt.name):
+            raise HereOnlyError("the sink's path is a directory of each machine, which executors do not share")
+        batch = FilesBatch(self.store, self.settings, self.attempt, self.letters)
+        return CommitMessage(share, emit(batch, pieces, RecordForms()))
 
 
 def _close_quietly(writer: Any) -> None:

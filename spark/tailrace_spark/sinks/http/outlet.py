@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,7 +12,7 @@ from zlib import crc32
 
 from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import DeadLetter, Summary
-from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.changelog.routes import Route, RouteError, url_text
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.http.client import HttpSender, RefusedError
@@ -57,16 +57,12 @@ class HttpOutlet:
             raise RouteError("a value of its key makes a step of the path that is . or .., which names another path")
         return url
 
-    def begin(self, *, again: bool = False) -> Batch:
-        del again  # each change says in its body where it stands
-        return _Requests(self, self._settle)
-
-    def begin_partition(self, batch: TaskBatch) -> Batch:
-        """As PartitionOutlet says. What was answered is remembered until another batch comes."""
+    def begin(self, batch: MicroBatch) -> Batch:
+        """As Outlet says. What was answered is remembered until all of its batch is out, or another one comes."""
         if self._answered_by != (batch.stream, batch.number):
             self._answered_by = batch.stream, batch.number
             self._answered = {}
-        return _Requests(self, self._letters.put)
+        return _Requests(self, all_of_batch=batch.here)
 
     @property
     def lanes(self) -> int:
@@ -103,10 +99,11 @@ class HttpOutlet:
             return self._send(url, records[:middle]) + self._send(url, records[middle:])
         return ()
 
-    def _settle(self, letters: Sequence[DeadLetter]) -> None:
-        """A batch is out: keep its dead letters, forget its requests."""
+    def settle(self, letters: Sequence[DeadLetter], *, all_of_batch: bool) -> None:
+        """A share is out: keep its dead letters. Where it is the whole batch, forget its requests."""
         self._letters.put(letters)
-        self._answered.clear()
+        if all_of_batch:
+            self._answered.clear()
 
     def close(self) -> None:
         """Let requests under way end, and leave."""
@@ -132,12 +129,11 @@ class _Lane:
 
 
 class _Requests(Batch):
-    """One batch. Where requests are cut follows from its records alone: they are the same when it comes again."""
+    """One share. Where requests are cut follows from its records alone: they are the same when it comes again."""
 
-    def __init__(self, outlet: HttpOutlet, settle: Callable[[Sequence[DeadLetter]], None]) -> None:
-        """`settle` is called with the dead letters once all is out."""
+    def __init__(self, outlet: HttpOutlet, *, all_of_batch: bool) -> None:
         self._outlet = outlet
-        self._settle = settle
+        self._all_of_batch = all_of_batch
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._letters: list[DeadLetter] = []
         self._records = 0
@@ -187,7 +183,7 @@ class _Requests(Batch):
 
     def commit(self) -> Summary:
         self._flush()
-        self._settle(self._letters)
+        self._outlet.settle(self._letters, all_of_batch=self._all_of_batch)
         return Summary(rows=self._records - self._refused, dead_letters=len(self._letters))
 
     def abandon(self) -> None:
@@ -206,5 +202,5 @@ class HttpOpener:
     letters: Letters = LOGGED
 
     def open(self) -> HttpOutlet:
-        """As PartitionOpener says."""
+        """As Opener says."""
         return HttpOutlet(HttpSender(self.name, self.settings), self.settings, self.letters)

@@ -10,12 +10,14 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: HttpSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.changelog.log_task import TaskLogSink
+    from tailrace_spark.sinks.changelog.shares import OpenedShares
+    from tailrace_spark.sinks.changelog.sink import ChangeLogSink
     from tailrace_spark.sinks.http.outlet import HttpOpener
     from tailrace_spark.sinks.images.planning import images_for
 
     images, opener = images_for(name, settings, around), HttpOpener(name, settings, around.letters)
-    return TaskLogSink(opener.open(), images.store, opener, images.planner, transactions=settings.transactions)
+    shares, transactions = OpenedShares(opener), settings.transactions
+    return ChangeLogSink(opener.open(), images.store, shares, images.planner, transactions=transactions)
 
 
 HTTP: Final = SinkType(

@@ -7,21 +7,21 @@ finds the images of the first. After a newer plan, or a batch of the driver's, i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tailrace_common.sections.images import ImagesSection
 from tailrace_common.sections.template import fit
-from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token as token_of
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.batch.micro_batch import MicroBatch, partition_counts
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.images.given import LONGEST_STREAM
-from tailrace_spark.sinks.images.store import ImageStore, Share
+from tailrace_spark.sinks.images.store import ImageShare, ImageStore
+from tailrace_spark.sinks.protocol import Definitions
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.sinks.state_store.fences import Fence, begin_partition
 from tailrace_spark.sinks.worker_cache import WorkerCache
@@ -48,31 +48,31 @@ class ImageSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class ImagingTask:
-    """Gives the changes of a Kafka partition their images, in a task. It is pickled, and shown to nobody.
+class ShareImages:
+    """Gives the changes of a share their images, on an executor. It is pickled, and shown to nobody.
 
     `now` is the plan's time, in seconds since the epoch: rows are looked at as they read then.
     """
 
     settings: ImageSettings
-    batch: TaskBatch
+    batch: MicroBatch
     fence: Fence
     now: float
 
-    def imaged(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    def imaged(self, share: KafkaPartition, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """As ImageStore's. Raises UnpreparedError for a definition that the plan has not made ready.
 
         Raises FencedError where the stream has a newer plan.
         """
-        count = 1 + max(index for topic, index in self.batch.ends if topic == partition[0])
-        share = Share(
-            lambda connection: begin_partition(connection, self.batch, partition),
+        count = partition_counts(self.batch.ends)[share[0]]
+        image_share = ImageShare(
+            lambda connection: begin_partition(connection, self.batch, share),
             self.fence.require,
-            lambda key: partition_of(token_of(key), count) == partition[1],
+            lambda key: partition_of(token_of(key), count) == share[1],
             self.now,
         )
         with _STORES.borrowed(self.settings) as store:
-            yield from store.imaged_share(pieces, share)
+            yield from store.imaged_share(pieces, image_share)
 
 
 class ImagePlanner:
@@ -84,16 +84,15 @@ class ImagePlanner:
         self._settings = settings
         self._clock = clock
 
-    def fence(self, stream: str) -> None:
-        """Have no task that was planned so far make images any more."""
-        del stream  # images are fenced by the name that their state has
+    def fence(self) -> None:
+        """Have no share that was planned so far get images any more; the name of their state is what fences them."""
         self._store.prepare(())
 
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> ImagingTask:
+    def plan(self, batch: MicroBatch, definitions: Definitions) -> ShareImages:
         """Make ready what the definitions need, and give the task; those of earlier plans are fenced."""
         fence = self._store.prepare(definitions)
         settings = replace(self._settings, filters=self._store.filters)
-        return ImagingTask(settings, batch, fence, self._clock())
+        return ShareImages(settings, batch, fence, self._clock())
 
     def commit(self) -> None:
         """The tasks of a batch are done: forget deletions that are old enough."""

@@ -61,7 +61,7 @@ TABLES: Final = sa.Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ImageShare:
     """What a task makes images of: `owns` tells the partition keys that are its own.
 
     `begin` is called first in each of its transactions, `end` last: it raises FencedError after a newer plan.
@@ -122,7 +122,7 @@ class ImageStore:
         self._purges = Purges()
         self._followed: dict[UUID, _ImagedTable] = {}
         self._made = False
-        self._share: Share | None = None
+        self._share: ImageShare | None = None
         self.filters: RowFilters = ()
 
     def filter_rows(self, filters: RowFilters) -> None:
@@ -159,7 +159,7 @@ class ImageStore:
         yield from self._by_piece(pieces, lambda _: None)
         self.purge()
 
-    def imaged_share(self, pieces: Iterable[Piece], share: Share) -> Iterator[Piece]:
+    def imaged_share(self, pieces: Iterable[Piece], share: ImageShare) -> Iterator[Piece]:
         """As `imaged`, of a batch's records of one Kafka partition, beside those of others; `prepare` came before.
 
         Raises UnpreparedError for a definition that `prepare` was not told of, and what `share.end` does.
@@ -393,4 +393,4 @@ def _scope(stream: str, table_id: UUID) -> UUID:
     return UUID(bytes=bytes((digest[0] & 0x7F,)) + digest[1:])
 
 
-__all__ = ["STATE", "TABLES", "ImageStore", "Share"]
+__all__ = ["STATE", "TABLES", "ImageShare", "ImageStore"]

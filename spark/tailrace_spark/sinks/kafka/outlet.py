@@ -1,4 +1,4 @@
-"""Changes into topics of Kafka: a micro-batch is one transaction, which also says how far the sink is."""
+"""Changes into topics of Kafka: a share of a batch is one transaction, which also says how far the sink is."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.topics import Internal, KafkaPartition, topic_component
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.sinks.changelog.routes import Route, RouteError
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
@@ -138,14 +139,14 @@ class KafkaOutlet:
         if self._registry is not None:
             self._registry.reach()
 
-    def begin(self, *, again: bool = False) -> Batch:
+    def begin(self, batch: MicroBatch) -> Batch:
         """A transaction; the first one fences whoever wrote for this sink before. Raises FencedError, ServiceError.
 
         What is written `again` has a transactional id of its own: two replays fence each other. Raises SettingsError
         for Debezium's form.
         """
         self.renew()
-        if again:
+        if batch.again:
             return self._again()
         producer = self.producer()
         return KafkaBatch(self, producer, self.target, self.progress.next)

@@ -79,7 +79,7 @@ class KafkaSinkSettings(TransactionsSection):
         default=_MIB - 1024, description="Changes of more bytes become dead letters; the topic's max.message.bytes"
     )
     transaction_timeout_seconds: Annotated[int, Field(ge=1, le=900)] = Field(
-        default=60, description="A micro-batch is one transaction, and may take so long"
+        default=60, description="A transaction has a share of a micro-batch, and may take so long"
     )
     kafka: SinkKafkaSettings = Field(
         default_factory=lambda: SinkKafkaSettings.model_validate({}),

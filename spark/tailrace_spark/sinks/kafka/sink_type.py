@@ -17,13 +17,14 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 if TYPE_CHECKING:
     from tailrace_spark.sinks.kafka.avro import Registry
     from tailrace_spark.sinks.kafka.outlet import KafkaTarget
-    from tailrace_spark.sinks.kafka.tasks import KafkaTaskOutlet
+    from tailrace_spark.sinks.kafka.shares import WorkerKafkaOutlet
 
 
 def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> ReachableSink:
+    from tailrace_spark.sinks.changelog.sink import ChangeLogSink
     from tailrace_spark.sinks.images.planning import images_for
-    from tailrace_spark.sinks.kafka.outlet import KafkaTarget
-    from tailrace_spark.sinks.kafka.tasks import KafkaLogSink, PlanningKafkaOutlet
+    from tailrace_spark.sinks.kafka.outlet import KafkaOutlet, KafkaTarget
+    from tailrace_spark.sinks.kafka.shares import KafkaShares
 
     own_kafka, prefix = settings.kafka.reveal(), around.prefix
     target = KafkaTarget(
@@ -41,10 +42,11 @@ def _open(name: str, settings: KafkaSinkSettings, around: Surroundings) -> Reach
     )
     _require_apart(name, settings.topic, prefix, shared=not own_kafka)
     config = own_kafka or dict(around.kafka)
-    outlet = PlanningKafkaOutlet(config, target, registry=_registry(name, settings), letters=around.letters)
+    outlet = KafkaOutlet(config, target, registry=_registry(name, settings), letters=around.letters)
     images = images_for(name, settings, around)
     opener = KafkaOpener(name, settings, config, target, around.letters)
-    return KafkaLogSink(outlet, images.store, opener, images.planner, transactions=settings.transactions)
+    shares = KafkaShares(outlet, opener)
+    return ChangeLogSink(outlet, images.store, shares, images.planner, transactions=settings.transactions)
 
 
 def _require_apart(name: str, topic: str, prefix: str, *, shared: bool) -> None:
@@ -74,12 +76,12 @@ class KafkaOpener:
     target: KafkaTarget
     letters: Letters = LOGGED
 
-    def open(self) -> KafkaTaskOutlet:
+    def open(self) -> WorkerKafkaOutlet:
         """As Opener says."""
-        from tailrace_spark.sinks.kafka.tasks import KafkaTaskOutlet
+        from tailrace_spark.sinks.kafka.shares import WorkerKafkaOutlet
 
         registry = _registry(self.name, self.settings)
-        return KafkaTaskOutlet(self.config, self.target, registry=registry, letters=self.letters)
+        return WorkerKafkaOutlet(self.config, self.target, registry=registry, letters=self.letters)
 
 
 def _registry(name: str, settings: KafkaSinkSettings) -> Registry | None:
@@ -102,8 +104,7 @@ KAFKA: Final = SinkType(
     name="kafka",
     settings=KafkaSinkSettings,
     kinds=(Kind.CHANGE_LOG,),
-    guarantee="Each change is in its topic exactly once for read_committed readers, in order per key; a micro-batch is "
-    "one transaction.",
+    guarantee="Each change is in its topic exactly once for read_committed readers, in order per key.",
     extra="spark",
     packages=("confluent_kafka",),
     document="docs/sinks/kafka.md",

@@ -8,26 +8,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
-from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.table_record import define, truncate
-from tailrace_spark.sinks.lake.current_plans import CurrentPlans
+from tailrace_spark.sinks.lake.current_shares import CurrentShares
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable
-from tailrace_spark.sinks.lake.current_task import CurrentTask
 from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_with, with_names
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, HereWriter
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 
 log = logging.getLogger("tailrace_spark")
@@ -73,7 +72,7 @@ class LakeCurrent:
         self._worth_a_part = worth_a_part
         self._swept = self._purged = 0.0
         self._followed = FollowedTables(store)
-        self._plans = CurrentPlans(store, self._followed, buckets, ring_delay, clock, letters)
+        self._shares = CurrentShares(store, self._followed, buckets, ring_delay, clock, letters)
 
     def reach(self) -> None:
         """See that the root may be written."""
@@ -81,14 +80,20 @@ class LakeCurrent:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, tasks=self, filtering=self)
+        return Capabilities(sweeping=self, filtering=self, executors=True)
 
     def filter_rows(self, filters: RowFilters) -> None:
         """As RowFilteringSink says."""
         self._followed.filters = filters
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """Take in one micro-batch. Raises ServiceError when the store does not answer."""
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        """As Sink says. No file of a share counts before a commit, and none is made behind another one's: there is
+        nothing to fence."""
+        if batch.here:
+            return BatchWrite(lambda _: HereWriter(self._merge))
+        return BatchWrite(partial(self._shares.writer, batch), self._shares.commit)
+
+    def _merge(self, pieces: Iterable[Piece]) -> Summary:
         by_table: dict[UUID, list[Delivered]] = {}
         letters: list[DeadLetter] = []
         for piece in pieces:
@@ -108,18 +113,6 @@ class LakeCurrent:
                 letters += refused
         self._letters.put(letters)
         return summary + Summary(dead_letters=len(letters))
-
-    def fence(self, stream: str) -> None:
-        """As TaskSink says: no file of a task counts before a commit, and none is made behind another one's."""
-
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> CurrentTask:
-        """As TaskSink says."""
-        return self._plans.plan(batch, definitions)
-
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says: one commit of each table that has changes, its state first."""
-        del batch
-        return self._plans.commit(results)
 
     def sweep(self) -> int:
         """Show again what has expired; how many rows that changed.

@@ -13,6 +13,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, RecordId, RecordKey, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.arrow.change_batch import change_batch
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
@@ -63,8 +64,9 @@ class LakeHistory:
         """See that the root may be written."""
         self.store.reach()
 
-    def begin(self, *, again: bool = False) -> Batch:
-        return AgainBatch(self, self.store) if again else HistoryBatch(self, self.store)
+    def begin(self, batch: MicroBatch) -> Batch:
+        """As Outlet says."""
+        return AgainBatch(self, self.store) if batch.again else HistoryBatch(self, self.store)
 
     def route(self, table: Table, batch: HistoryBatch) -> Route:
         """Where the changes of a definition go: the first of NAME, NAME-2, ... that is its table's, and that it fits.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_task import LakeHistorySink
+from tailrace_spark.sinks.lake.history_shares import history_sink
 from tailrace_spark.sinks.lake.settings import LakeSettings
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.protocol import ReachableSink
@@ -14,7 +14,7 @@ from tailrace_spark.sinks.sink_type import Surroundings
 def lake_sink(store: LakeStore, settings: LakeSettings, around: Surroundings) -> ReachableSink:
     """Histories, or current tables."""
     if settings.mode == "history":
-        return LakeHistorySink(LakeHistory(store, letters=around.letters))
+        return history_sink(LakeHistory(store, letters=around.letters))
     return LakeCurrent(
         store,
         settings.buckets,

@@ -173,7 +173,7 @@ class LakeStore(Protocol):
         """Write rows as files that no commit names yet: whoever reads the table does not see them.
 
         Any process may do so, by a copy of the store: it can be pickled, and so can the files. `batches` is a pyarrow
-        RecordBatchReader of the table's columns. Raises DriverOnlyError for a table whose rows only `append` checks.
+        RecordBatchReader of the table's columns. Raises HereOnlyError for a table whose rows only `append` checks.
         """
 
     def stage_merge(

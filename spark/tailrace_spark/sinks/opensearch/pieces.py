@@ -1,4 +1,4 @@
-"""Merges pieces into indexes that are as their changes need them: what the driver and tasks do alike."""
+"""Merges pieces into indexes that are as their changes need them: what the driver and executors do alike."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.table import Table
+from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
 from tailrace_spark.merge.batch_changes import BatchChanges, gather
 from tailrace_spark.merge.by_table import group_by_table
@@ -15,6 +16,7 @@ from tailrace_spark.merge.partition import mergeable
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.stored_row import RowKey
+from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import Documents
 from tailrace_spark.sinks.opensearch.groups import merge_groups
@@ -36,14 +38,22 @@ _TRIES: Final = 10
 class PieceWriter:
     """Writes pieces table by table. What is one table's fault is set aside, and the other tables go on."""
 
-    def __init__(self, indexes: Indexes, follow: Follow, prepare: Prepare | None = None) -> None:
+    def __init__(self, indexes: Indexes, letters: Letters, follow: Follow, prepare: Prepare | None = None) -> None:
         self._indexes = indexes
+        self._letters = letters
         self._follow = follow
         self._prepare = prepare
 
-    def write(self, piece: Piece, letters: list[DeadLetter]) -> Summary:
-        """Take a piece in; its dead letters are added to `letters`."""
-        added = list(piece.dead_letters)
+    def write(self, pieces: Iterable[Piece]) -> Summary:
+        """Take pieces in. Where that fails, what was known of the indexes is asked for again."""
+        try:
+            return sum(map(self._piece, coalesced(pieces)), Summary())
+        except BaseException:
+            self._indexes.forget()
+            raise
+
+    def _piece(self, piece: Piece) -> Summary:
+        letters = list(piece.dead_letters)
         summary = Summary()
         tables = group_by_table(piece.changes).values()
         if self._prepare is not None:
@@ -57,12 +67,12 @@ class PieceWriter:
                 if not is_of_table(error):
                     raise
                 self._indexes.forget(changes[0].change.table.id)
-                summary += refuse(changes[0].change.table, changes, error, added)
+                summary += refuse(changes[0].change.table, changes, error, letters)
             else:
                 summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
-                added += refused
-        letters += added
-        return summary + Summary(dead_letters=len(added))
+                letters += refused
+        self._letters.put(letters)
+        return summary + Summary(dead_letters=len(letters))
 
     def _table(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         for _ in range(_TRIES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -13,9 +13,8 @@ from tailrace_schemas.change import Deletion
 from tailrace_schemas.clustering import clustering_key
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.coalesce import coalesced
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.delivery import DeadLetter, Delivered
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.partition import Clustering
@@ -35,8 +34,8 @@ from tailrace_spark.sinks.opensearch.reindex import copy
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_head, decode_row
 from tailrace_spark.sinks.opensearch.table_entry import TableEntry
-from tailrace_spark.sinks.opensearch.task import OpensearchTask
-from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.sinks.opensearch.writer import OpensearchWriter
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, HereWriter
 from tailrace_spark.sinks.shown_rows import shown_in_sink
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
@@ -73,7 +72,7 @@ class OpensearchSink:
         self._indexes = Indexes(client, settings)
         self._purgeable: set[str] = set()
         self._letters = letters
-        self._pieces = PieceWriter(self._indexes, self._follow)
+        self._pieces = PieceWriter(self._indexes, letters, self._follow)
 
     def reach(self) -> None:
         """See that the cluster answers. Raises ServiceError."""
@@ -81,56 +80,36 @@ class OpensearchSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(sweeping=self, tasks=self, filtering=self)
+        return Capabilities(sweeping=self, filtering=self, executors=True)
 
     def filter_rows(self, filters: RowFilters) -> None:
         """As RowFilteringSink says."""
         self._filters = filters
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """Take in one micro-batch. Raises ServiceError when the cluster does not answer."""
-        summary = Summary()
-        try:
-            for piece in coalesced(pieces):
-                letters = list[DeadLetter]()
-                summary += self._pieces.write(piece, letters)
-                self._letters.put(letters)
-        except BaseException:
-            self._indexes.forget()
-            raise
-        return summary
-
-    def fence(self, stream: str) -> None:
-        """As TaskSink says, of what searches find: what tasks still write is merged with what is written meanwhile.
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        """As Sink says. What executors still write is merged with what is written meanwhile.
 
         A truncation fences them: see TableIndex.fence.
         """
+        if batch.here:
+            return BatchWrite(lambda _: HereWriter(self._pieces.write), abort=self._indexes.forget)
+        return BatchWrite(self._writer, abort=self._indexes.forget)
 
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> OpensearchTask:
-        """As TaskSink says. Indexes are made and widened here."""
-        del batch
+    def _writer(self, definitions: Definitions) -> OpensearchWriter:
+        """Indexes are made and widened here."""
         refused: dict[UUID, str] = {}
-        try:
-            for announced, table in definitions:
-                self._indexes.forget(table.id)  # tasks do not see what it needs: somebody may have removed it
-                try:
-                    self._prepare(table, announced)
-                except BaseException as error:
-                    if not is_of_table(error):
-                        raise
-                    refused[table.id] = reason_of(error)
-                    self._indexes.forget(table.id)
-        except BaseException:
-            self._indexes.forget()
-            raise
+        for announced, table in definitions:
+            self._indexes.forget(table.id)  # executors do not see what it needs: somebody may have removed it
+            try:
+                self._prepare(table, announced)
+            except BaseException as error:
+                if not is_of_table(error):
+                    raise
+                refused[table.id] = reason_of(error)
+                self._indexes.forget(table.id)
         now, filters, untruncated = int(self._clock()), self._filters, self._indexes.untruncated
         cluster = self._client.cluster
-        return OpensearchTask(cluster, self._ring_delay, refused, now, filters, untruncated, self._letters)
-
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says: tasks have written all."""
-        del batch
-        return sum((result.summary for result in results), Summary())
+        return OpensearchWriter(cluster, self._ring_delay, refused, now, filters, untruncated, self._letters)
 
     def sweep(self) -> int:
         """Show again what has expired; how many rows that changed.

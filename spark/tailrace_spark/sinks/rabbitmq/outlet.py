@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tailrace_spark.batch.delivery import DeadLetter, Summary
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.batch.row_image import Imaged
-from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.sinks.changelog.routes import Route, word
 from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord
 from tailrace_spark.sinks.letters import LOGGED, Letters
@@ -32,23 +31,13 @@ class RabbitmqOutlet:
         """Connect; with declare = false, see that exchange and queues are there."""
         self._client.reach()
 
-    def begin(self, *, again: bool = False) -> Batch:
-        del again  # each message says in its headers where it stands
-        self._client.begin()
-        return _Messages(self._client, self._settings, self._settle)
-
-    def begin_partition(self, batch: TaskBatch) -> Batch:
-        """As PartitionOutlet says. What was confirmed is remembered until another batch comes."""
+    def begin(self, batch: MicroBatch) -> Batch:
+        """As Outlet says. What was confirmed is remembered until all of its batch is out, or another one comes."""
         if self._confirmed_of != (batch.stream, batch.number):
             self._confirmed_of = batch.stream, batch.number
             self._client.forget()
         self._client.begin()
-        return _Messages(self._client, self._settings, self._letters.put)
-
-    def _settle(self, letters: Sequence[DeadLetter]) -> None:
-        """A batch is out: keep its dead letters, forget its messages."""
-        self._letters.put(letters)
-        self._client.forget()
+        return _Messages(self._client, self._settings, self._letters, all_of_batch=batch.here)
 
     def close(self) -> None:
         """Leave RabbitMQ."""
@@ -56,18 +45,19 @@ class RabbitmqOutlet:
 
 
 class _Messages(Batch):
-    """One batch. A truncation is of all keys: behind what was before it, ahead of what comes, in every queue."""
+    """One share. A truncation is of all keys: behind what was before it, ahead of what comes, in every queue."""
 
     def __init__(
-        self, client: RabbitmqClient, settings: RabbitmqSinkSettings, settle: Callable[[Sequence[DeadLetter]], None]
+        self, client: RabbitmqClient, settings: RabbitmqSinkSettings, letters: Letters, *, all_of_batch: bool
     ) -> None:
-        """`settle` is called with the dead letters once all is confirmed."""
+        """`all_of_batch`: it is the whole batch, so that its messages are forgotten once they are confirmed."""
         self._client = client
         self._settings = settings
         self._queues = settings.queue_names
         self._route = None if settings.routing_key is None else Route(settings.routing_key, word, longest=LONGEST_NAME)
-        self._settle = settle
-        self._letters: list[DeadLetter] = []
+        self._letters = letters
+        self._all_of_batch = all_of_batch
+        self._set_aside: list[DeadLetter] = []
         self._rows = 0
 
     def put(self, record: OutgoingRecord) -> None:
@@ -77,7 +67,7 @@ class _Messages(Batch):
             return
         if size > settings.largest_message:
             words = f"{size} bytes as a message, more than the sink's largest_message, {settings.largest_message}"
-            self._letters.append(DeadLetter(record.record_id, words, record.message))
+            self._set_aside.append(DeadLetter(record.record_id, words, record.message))
             return
         messages = messages_of(record, settings.exchange, self._queues, self._route)
         self._rows += 1
@@ -89,12 +79,14 @@ class _Messages(Batch):
             self._client.settle()
 
     def set_aside(self, letter: DeadLetter) -> None:
-        self._letters.append(letter)
+        self._set_aside.append(letter)
 
     def commit(self) -> Summary:
         self._client.settle()
-        self._settle(self._letters)
-        return Summary(rows=self._rows, dead_letters=len(self._letters))
+        self._letters.put(self._set_aside)
+        if self._all_of_batch:
+            self._client.forget()
+        return Summary(rows=self._rows, dead_letters=len(self._set_aside))
 
     def abandon(self) -> None:
         """Leave: of what is under way nothing may arrive behind the next attempt."""
@@ -110,5 +102,5 @@ class RabbitmqOpener:
     letters: Letters = LOGGED
 
     def open(self) -> RabbitmqOutlet:
-        """As PartitionOpener says."""
+        """As Opener says."""
         return RabbitmqOutlet(RabbitmqClient(self.name, self.settings), self.settings, self.letters)

@@ -10,12 +10,13 @@ from tailrace_spark.sinks.sink_type import Kind, SinkType, Surroundings
 
 
 def _open(name: str, settings: RabbitmqSinkSettings, around: Surroundings) -> ReachableSink:
-    from tailrace_spark.sinks.changelog.log_task import TaskLogSink
+    from tailrace_spark.sinks.changelog.shares import OpenedShares
+    from tailrace_spark.sinks.changelog.sink import ChangeLogSink
     from tailrace_spark.sinks.images.planning import images_for
     from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
 
     images, opener = images_for(name, settings, around), RabbitmqOpener(name, settings, around.letters)
-    return TaskLogSink(opener.open(), images.store, opener, images.planner)
+    return ChangeLogSink(opener.open(), images.store, OpenedShares(opener), images.planner)
 
 
 RABBITMQ: Final = SinkType(

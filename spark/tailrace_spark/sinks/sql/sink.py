@@ -13,32 +13,28 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from tailrace_common.secrets import shown_database
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.delivery import DeadLetter, Piece, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
-from tailrace_spark.batch.prefetch import prefetched
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.table_record import TableRecord
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import Capabilities, StoredVisible
-from tailrace_spark.sinks.sql.catalog import Catalog, OnDrop
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, HereWriter, StoredVisible, summed
+from tailrace_spark.sinks.sql.catalog import OnDrop
 from tailrace_spark.sinks.sql.compared import stored_rows
 from tailrace_spark.sinks.sql.deferred import gather_deferred
 from tailrace_spark.sinks.sql.layout import Target
-from tailrace_spark.sinks.sql.piece_merges import WAITS, PieceMerges, TableWait
+from tailrace_spark.sinks.sql.piece_merges import WAITS, TableWait
 from tailrace_spark.sinks.sql.progress import read_progress, write_progress
-from tailrace_spark.sinks.sql.table_merges import TableMerges
-from tailrace_spark.sinks.sql.task import Database, SqlDetail, SqlTask
 from tailrace_spark.sinks.sql.transaction import transaction
+from tailrace_spark.sinks.sql.writer import Database, SqlStore, SqlWriter
 from tailrace_spark.sinks.state_store.dialects import SQLITE
-from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine
+from tailrace_spark.sinks.state_store.engine import absent, failure
 from tailrace_spark.sinks.state_store.fences import Claim
 from tailrace_spark.sinks.state_store.trial import try_out
 
@@ -51,10 +47,10 @@ _PURGED_AT_ONCE: Final = 2_000  # rows of a table at each sweep
 class SqlSink:
     """Follows source tables in one database; see `Sink` for the promises, `layout` for the tables.
 
-    A micro-batch is one transaction. A change that the database refuses (U+0000 in PostgreSQL, a key too long for
-    its index) goes to the dead letters; all others are merged. The changes of a table that the database refuses as a
-    whole, since somebody altered it or took a right away, are deferred in `tailrace_held_changes`. They are merged once
-    the database takes them; the other tables go on.
+    A share of a micro-batch is one transaction. A change that the database refuses (U+0000 in PostgreSQL, a key too
+    long for its index) goes to the dead letters; all others are merged. The changes of a table that the database
+    refuses as a whole, since somebody altered it or took a right away, are deferred in `tailrace_held_changes`. They
+    are merged once the database takes them; the other tables go on.
     """
 
     def __init__(
@@ -80,30 +76,25 @@ class SqlSink:
         self._clock = clock
         self._merge_horizon = merge_horizon
         self._purged_at_once = purged_at_once
-        self._location = shown_database(url)
         self._letters = letters
         self._database = Database(url, table, on_drop, ring_delay, letters=letters)
-        self._engine = open_engine(url)
-        self._dialect: str = self._engine.dialect.name
-        self._catalog = Catalog(self._engine.dialect, table, on_drop)
-        self._merges = TableMerges(self._catalog, self._dialect, ring_delay, clock)
-        self._pieces = PieceMerges(self._merges, self._dialect, clock, wait, letters)
+        self._store = store = SqlStore(self._database, alters=True, clock=clock, wait=wait)
+        self._location, self._engine, self._catalog = store.location, store.engine, store.catalog
+        self._merges, self._pieces = store.merges, store.pieces
         self._created = False
         self._claim = Claim(self._engine)
 
     @property
     def capabilities(self) -> Capabilities:
-        # SQLite's file is one machine's, and one writer's.
-        tasks = None if self._dialect == SQLITE else self
         return Capabilities(
             claimed=self,
             sweeping=self,
             progress=self,
-            tasks=tasks,
             comparable=self,
             filtering=self,
             trial=self,
-        )  # fmt: skip
+            executors=self._engine.dialect.name != SQLITE,  # whose file is one machine's, and one writer's
+        )
 
     def filter_rows(self, filters: RowFilters) -> None:
         """As RowFilteringSink says."""
@@ -114,14 +105,22 @@ class SqlSink:
         """As ClaimedSink says."""
         self._claim.under(name)
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """Take in one micro-batch. Raises ServiceError when the database does not answer or refuses all of it."""
-        summary = Summary()
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        """As Sink says: each share is a transaction."""
+        if batch.here:
+            return BatchWrite(partial(self._here, batch))
+        return BatchWrite(partial(self._writer, batch), self._commit)
+
+    def _here(self, batch: MicroBatch, definitions: Definitions) -> HereWriter:
+        del definitions
+        if batch.fences:
+            self._claim.renew(batch.stream)
+        return HereWriter(self._merge)
+
+    def _merge(self, pieces: Iterable[Piece]) -> Summary:
         with gc_paused(), self._transaction("the batch will be delivered again") as connection:
             self._give_back(connection)
-            for piece in prefetched(map(self._pieces.read, coalesced(pieces))):
-                summary += self._pieces.merge(connection, piece)
-        return summary
+            return self._store.merge(connection, pieces)
 
     def sweep(self) -> int:
         """Show again what has expired; how many rows that changed.
@@ -176,33 +175,25 @@ class SqlSink:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._engine.dispose()
+        self._store.close()
 
-    def fence(self, stream: str) -> None:
-        """As TaskSink says."""
-        self._claim.renew(stream)
-        with self._transaction("tasks of earlier batches are waited for again"):
-            pass  # the claim comes before it
-
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> SqlTask:
-        """As TaskSink says. Tables are made here, and changes that were deferred are merged where that works now."""
+    def _writer(self, batch: MicroBatch, definitions: Definitions) -> SqlWriter:
+        """Tables are made here, and changes that were deferred are merged where that works now."""
         self._claim.renew(batch.stream)
         with self._transaction("the batch is planned again") as connection:
             self._give_back(connection)
-            self._merges.forget()  # tasks have written since
+            self._merges.forget()  # executors have written since
             for announced, table in definitions:
                 self._prepare(connection, table, announced)
         refused = {table_id: wait.why for table_id, wait in self._pieces.waits.items()}
-        return SqlTask(self._database, batch, self._claim.fence, refused, self._clock())
+        return SqlWriter(self._database, batch, self._claim.fence, refused, self._clock())
 
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says. What tasks were refused is deferred from now on."""
-        del batch  # each task has committed its own
-        summary = sum((result.summary for result in results), Summary())
-        details = [result.detail for result in results if isinstance(result.detail, SqlDetail)]
-        for detail in details:
-            self._pieces.defer(detail.refused)
-        return summary
+    def _commit(self, messages: Sequence[CommitMessage]) -> Summary:
+        """Each share has committed its own. What executors were refused is deferred from now on."""
+        for message in messages:
+            if isinstance(message.detail, Mapping):
+                self._pieces.defer(message.detail)
+        return summed(messages)
 
     def _prepare(self, connection: sa.Connection, table: Table, announced: int) -> None:
         """Make or widen a table; one that is refused waits."""

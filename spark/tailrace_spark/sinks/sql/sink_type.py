@@ -26,7 +26,7 @@ SQL: Final = SinkType(
     name="sql",
     settings=SqlSinkSettings,
     kinds=(Kind.MERGING,),
-    guarantee="Each micro-batch is one transaction, and a table reads as SELECT reads the source, whatever comes late, "
+    guarantee="A table reads as SELECT reads the source, each Kafka partition up to one place, whatever comes late, "
     "again or in another order.",
     extra="spark",
     packages=("sqlalchemy",),

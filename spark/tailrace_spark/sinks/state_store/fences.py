@@ -31,7 +31,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from tailrace_common.sections.template import fit
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
@@ -153,7 +153,7 @@ class Claim:
             self.require(connection)
 
 
-def begin_partition(connection: sa.Connection, batch: TaskBatch, partition: KafkaPartition) -> None:
+def begin_partition(connection: sa.Connection, batch: MicroBatch, partition: KafkaPartition) -> None:
     """Keep every other attempt at the partition waiting until the transaction ends."""
     reached = {"batch": batch.number, "next_offset": batch.ends[partition]}
     row = {"stream": batch.stream, "topic": partition[0], "partition": partition[1], **reached}

@@ -15,6 +15,7 @@ from tailrace_spark.comparison.target import TableTarget
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.rowstate.row import state_of
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.snapshot.ranges import TokenRange
 from tests.support.expiry import SECOND
 from tests.support.shop import WIDE
@@ -42,7 +43,7 @@ def sink(database: Database) -> Iterator[SqlSink]:
 @pytest.mark.slow
 @pytest.mark.promise("compare.finds")
 def test_each_row_and_static_row_is_found_in_the_bucket_of_its_token(sink: SqlSink) -> None:
-    sink.write([piece([*(LOG.insert((key,), (1,), key, v="a") for key in range(9)), LOG.static((3,), 7, s="x")])])
+    write_here(sink, [piece([*(LOG.insert((key,), (1,), key, v="a") for key in range(9)), LOG.static((3,), 7, s="x")])])
     target = TableTarget(sink, WIDE)
     digests = target.digests(RING, NOW)
     assert sum(count for count, _ in digests.values()) == 10
@@ -57,25 +58,27 @@ def test_each_row_and_static_row_is_found_in_the_bucket_of_its_token(sink: SqlSi
 @pytest.mark.promise("compare.repairs")
 def test_a_row_that_is_taken_away_comes_back_with_the_next_write(database: Database, sink: SqlSink) -> None:
     """Though the repair is long after that write."""
-    sink.write([piece([LOG.insert((1,), (1,), 5 * SECOND, v="a"), LOG.insert((1,), (2,), 5 * SECOND, v="b")])])
+    write_here(sink, [piece([LOG.insert((1,), (1,), 5 * SECOND, v="a"), LOG.insert((1,), (2,), 5 * SECOND, v="b")])])
     target = TableTarget(sink, WIDE)
     keys = list(target.rows(RING, range(8), NOW))
     states = {key: row.state for key, row in target.stored(keys).items() if row.state is not None}
     assert len(states) == 2
     sink.amend(WIDE, {key: removal(None, state, NOW) for key, state in states.items()}, {})
     assert database.select("SELECT * FROM shop_wide") == []
-    sink.write([piece([LOG.update((1,), (1,), 5 * SECOND, v="c"), LOG.update((1,), (2,), 5 * SECOND + 1, v="d")])])
+    write_here(
+        sink, [piece([LOG.update((1,), (1,), 5 * SECOND, v="c"), LOG.update((1,), (2,), 5 * SECOND + 1, v="d")])]
+    )
     assert database.select("SELECT * FROM shop_wide") == [(1, 2, None, "d")]
 
 
 @pytest.mark.promise("compare.repairs")
 def test_a_value_that_is_taken_away_is_replaced_by_the_next_one(database: Database, sink: SqlSink) -> None:
-    sink.write([piece([LOG.insert((1,), (1,), 5 * SECOND, v="a")])])
+    write_here(sink, [piece([LOG.insert((1,), (1,), 5 * SECOND, v="a")])])
     target = TableTarget(sink, WIDE)
     [(key, row)] = target.stored(target.rows(RING, range(8), NOW)).items()
     assert row.state is not None
     source = state_of(LOG.insert((1,), (1,), 5 * SECOND))
     sink.amend(WIDE, {key: removal(source, row.state, NOW)}, {})
     assert database.select("SELECT * FROM shop_wide") == [(1, 1, None, None)]
-    sink.write([piece([LOG.update((1,), (1,), 5 * SECOND + 1, v="b")])])
+    write_here(sink, [piece([LOG.update((1,), (1,), 5 * SECOND + 1, v="b")])])
     assert database.select("SELECT * FROM shop_wide") == [(1, 1, None, "b")]

@@ -7,7 +7,7 @@ from pyspark.errors import PythonException
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.execution import ExecutionChoice
-from tailrace_spark.job.executor_batches import missing_packages
+from tailrace_spark.job.executor_shares import missing_packages
 
 
 @pytest.mark.promise("stream.execution")

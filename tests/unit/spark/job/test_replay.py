@@ -17,6 +17,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job.replay import Fetch, ReplayCounts, records_of, remove_letters, replay_letters
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.source.decode import pieces
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
@@ -57,7 +58,7 @@ class Place:
         self.letters = MemoryLetters()
         self.url = url
         with closing(self.sink()) as sink:
-            sink.write([Piece((), tuple(letters))])
+            write_here(sink, [Piece((), tuple(letters))])
 
     def sink(self) -> SqlSink:
         return SqlSink(self.url, letters=self.letters)

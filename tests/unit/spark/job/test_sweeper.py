@@ -12,9 +12,10 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.sweeper import Sweeper
 from tailrace_spark.sinks.protocol import Capabilities
+from tests.support.here_sink import HereSink
 
 
-class Sink:
+class Sink(HereSink):
     """One that cannot be swept."""
 
     @property
@@ -22,7 +23,7 @@ class Sink:
         """None."""
         return Capabilities()
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def take(self, pieces: Iterable[Piece]) -> Summary:
         """Take all of them in, and change no row."""
         return Summary(changes=sum(len(piece.changes) for piece in pieces))
 

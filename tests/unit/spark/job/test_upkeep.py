@@ -16,6 +16,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.job.upkeep import Upkeep
 from tailrace_spark.sinks.protocol import Capabilities, Watermark
+from tests.support.here_sink import HereSink
 from tests.unit.tables import table
 
 ORDERS = table({"id": "int"}, keyspace="shop", name="orders")
@@ -50,7 +51,7 @@ class Schemas(dict[bytes, SchemaEntry]):
         """Nothing is open."""
 
 
-class Sink:
+class Sink(HereSink):
     """Notes what it is given; `failure` is raised once."""
 
     def __init__(self, using: threading.Lock) -> None:
@@ -58,7 +59,7 @@ class Sink:
         self.failure: Exception | None = None
         self._using = using
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
+    def take(self, pieces: Iterable[Piece]) -> Summary:
         """Nothing comes."""
         raise AssertionError(list(pieces))
 

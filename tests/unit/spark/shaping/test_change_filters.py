@@ -28,6 +28,7 @@ from tailrace_spark.shaping import Filters, shape_of, split_conditions
 from tailrace_spark.shaping.change_predicate import known_key_columns
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.shop import one_change
 from tests.unit.spark.cassandra import Log
@@ -315,7 +316,7 @@ _files: Callable[[], int] = count().__next__
 def shown(path: Path, piece: Piece, where: str) -> list[dict[str, Any]]:
     """The rows that the SQL sink shows."""
     with closing(SqlSink(f"sqlite:///{path}")) as sink:
-        sink.write([piece])
+        write_here(sink, [piece])
     engine = sa.create_engine(f"sqlite:///{path}")
     try:
         with engine.connect() as connection:

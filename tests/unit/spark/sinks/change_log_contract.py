@@ -25,6 +25,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import AGAIN, write_here
 from tailrace_spark.source.readings import EVERY, of_readings
 from tests.held import Record, hold
 from tests.properties import examples
@@ -106,7 +107,7 @@ def as_read(change: Change) -> Change:
 def deliver(outside: Outside, *pieces: Piece) -> Summary:
     """One micro-batch through a sink of its own."""
     with closing(outside.open()) as sink:
-        return sink.write(pieces)
+        return write_here(sink, pieces)
 
 
 def place_of(record: Mapping[str, Any]) -> tuple[str, int, int]:
@@ -213,9 +214,7 @@ class ChangeLogContract:
         deliver(outside, Piece(first.changes[1:], (letter,)), second)
         for _ in range(2):
             with closing(outside.open()) as sink:
-                again = sink.capabilities.again
-                assert again is not None
-                assert again.write_again([Piece((aside,))]).dead_letters == 0
+                assert write_here(sink, [Piece((aside,))], AGAIN).dead_letters == 0
         third = topic.piece(log.insert((2,), (), 3, v="d"))
         deliver(outside, third)
         assert changes_of(once(outside.records()), PLAIN) == delivered_by(first, second, third)
@@ -293,7 +292,7 @@ class ChangeLogContract:
 
     def test_it_may_be_closed_more_than_once(self, stores: Callable[[], Outside]) -> None:
         sink = stores().open()
-        sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="a"))])
+        write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="a"))])
         sink.close()
         sink.close()
 
@@ -319,7 +318,7 @@ class ChangeLogContract:
         for batch in (first, second, second, third):
             deliver(outside, *batch)
         with closing(outside.open()) as sink:
-            sink.write(third)
+            write_here(sink, third)
         records = outside.records()
         assert changes_of(once(records), PLAIN) == delivered_by(*first, *second, *third)
         require_order(records)
@@ -348,7 +347,7 @@ class ChangeLogContract:
         for name in ("", "one", "one", "two"):
             readings[EVERY] = name
             with closing(outside.open()) as sink:
-                of_readings(sink, readings).write([piece])
+                write_here(of_readings(sink, readings), [piece])
         records = outside.records()
         topics = [topic.name, f"{topic.name}@one", f"{topic.name}@two"]
         places = {place_of(record) for record in records}
@@ -379,7 +378,7 @@ class ChangeLogContract:
     def _dies(self, outside: Outside, batch: list[Piece], step: int) -> bool:
         sink = outside.open(dies_after=step)
         try:
-            sink.write(batch)
+            write_here(sink, batch)
         except (Crash, ServiceError):
             return True
         finally:
@@ -394,7 +393,7 @@ class ChangeLogContract:
         with closing(outside.open(dies_after=2)) as sink:
             for _ in range(4):
                 try:
-                    sink.write([*first, *second])
+                    write_here(sink, [*first, *second])
                 except (Crash, ServiceError):
                     continue
                 break
@@ -471,7 +470,7 @@ def shown(path: Path, pieces: Iterable[Piece]) -> list[tuple[Any, ...]]:
 
     url = f"sqlite:///{path}"
     with closing(SqlSink(url)) as sink:
-        sink.write([Piece(piece.changes) for piece in pieces])
+        write_here(sink, [Piece(piece.changes) for piece in pieces])
     engine = sa.create_engine(url)
     try:
         return Database(url, engine).select("SELECT * FROM shop_plain")

@@ -1,4 +1,4 @@
-"""A sink whose batches are written as Spark's executors write them: by copies of its task, a partition at a time."""
+"""A sink whose batches are written as Spark's executors write them: share by share, by copies of its writer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from threading import Event
+from typing import TypeVar
 
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Op
@@ -17,87 +18,74 @@ from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.job.task_loop import write_by_tasks
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.job.execution import ExecutionChoice
+from tailrace_spark.job.runner import Runner
 from tailrace_spark.sinks.protocol import (
+    BatchWrite,
     Capabilities,
-    DriverOnlyError,
-    PartitionTask,
+    DataWriter,
+    Definitions,
     Sink,
     SweepingSink,
-    TaskSink,
     UnpreparedError,
 )
+from tailrace_spark.tasks.attempt import Untruncated
 from tailrace_spark.tasks.attempt import attempt as attempt_at
 from tailrace_spark.tasks.outcome import COLUMN, Outcome, RecordCounts, outcomes_of, row_of
+from tests.support.here_sink import HereSink
 
 PARTITIONS = 3
 STREAM = "4c1b6a52f2a34f0d9d1f0c2f8f3e7a11"
 SECONDS = 60
+FENCING = MicroBatch(STREAM, -1, here=True)
+"""A batch that is written here behind those of executors."""
 _numbers = count()
 
+Writer = TypeVar("Writer")
 
-class LogInTasks:
-    """A change log: `write` is a plan, a task for each partition of Kafka's that records are of, and a commit."""
+Cut = Callable[[Sequence[Piece]], Mapping[KafkaPartition, Sequence[Piece]]]
+"""Cuts a batch into shares."""
+
+
+class LogInTasks(HereSink):
+    """A change log: each batch is written by executors, a share for each Kafka partition; here what they cannot."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self._runner = Runner(sink, lambda: STREAM)
+        self.cut: Cut = shares_of
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(self._sink.capabilities, tasks=None)
+        return replace(self._sink.capabilities, executors=False)
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """One micro-batch; the driver writes what tasks cannot."""
-        tasks = self._sink.capabilities.tasks
-        assert tasks is not None
-        some = list(pieces)
-        try:
-            return write_shares(tasks, some, shares_of(some))
-        except DriverOnlyError:
-            tasks.fence(STREAM)
-            return self._sink.write(some)
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        return self._sink.batch_write(batch) if batch.again else super().batch_write(batch)
+
+    def take(self, pieces: Iterable[Piece]) -> Summary:
+        """One micro-batch."""
+        return run_shares(self._runner, list(pieces), self.cut)
 
     def close(self) -> None:
         self._sink.close()
 
 
-class InTasks:
-    """Sweeps and closes as the sink does; `write` is a plan, a task for each partition of keys, and a commit."""
+class InTasks(LogInTasks):
+    """A merging sink, of which each key is one share's. Sweeps as the sink does."""
 
     def __init__(self, sink: SweepingSink) -> None:
-        self._sink = sink
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(self._sink.capabilities, tasks=None)
-
-    @property
-    def tasks(self) -> TaskSink:
-        tasks = self._sink.capabilities.tasks
-        assert tasks is not None
-        return tasks
-
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """One micro-batch, each partition's changes in their order; the driver writes what tasks cannot."""
-        some = list(pieces)
-        try:
-            return write_in_tasks(self.tasks, some)
-        except DriverOnlyError:
-            self.tasks.fence(STREAM)
-            return self._sink.write(some)
+        super().__init__(sink)
+        self._sweeping = sink
+        self.cut = by_keys
 
     def sweep(self) -> int:
-        return self._sink.sweep()
-
-    def close(self) -> None:
-        self._sink.close()
+        return self._sweeping.sweep()
 
 
-def write_in_tasks(sink: TaskSink, pieces: Sequence[Piece], partitions: int = PARTITIONS) -> Summary:
-    """One micro-batch of which each key is one partition's, and truncations are all partitions'."""
-    shares = {("t.ks.t", number): list(_share(pieces, number, partitions)) for number in range(partitions)}
-    return write_shares(sink, pieces, shares)
+def by_keys(pieces: Sequence[Piece]) -> dict[KafkaPartition, list[Piece]]:
+    """The changes of each partition of keys in their order; truncations are all partitions'."""
+    return {("t.ks.t", number): list(_share(pieces, number, PARTITIONS)) for number in range(PARTITIONS)}
 
 
 def shares_of(pieces: Sequence[Piece]) -> dict[KafkaPartition, list[Piece]]:
@@ -116,21 +104,31 @@ def shares_of(pieces: Sequence[Piece]) -> dict[KafkaPartition, list[Piece]]:
     }
 
 
-def write_shares(sink: TaskSink, pieces: Sequence[Piece], shares: Mapping[KafkaPartition, Sequence[Piece]]) -> Summary:
-    """One micro-batch, a task for each share of it, one after another where Spark runs them on executors."""
-    batch = TaskBatch(STREAM, next(_numbers), dict.fromkeys(shares, 1 << 40))
-    schemas = _schemas_of(pieces)
+def run_shares(runner: Runner, pieces: Sequence[Piece], cut: Cut) -> Summary:
+    """One micro-batch, share by share, one after another where Spark runs them on executors; else here."""
+    number, shares = next(_numbers), cut(pieces)
+    ends = dict.fromkeys(shares, 1 << 40)
+    records = _Shares(shares, _schemas_of(pieces))
+    choice = ExecutionChoice("executors")
+    done = runner.on_executors(number, len(pieces), ends, lambda: records, choice, lambda attempt: attempt())
+    return runner.here(number, pieces) if done is None else done[0]
 
-    def run(task: PartitionTask, finished: frozenset[KafkaPartition]) -> list[Outcome]:
+
+@dataclass(frozen=True)
+class _Shares:
+    """As runner.Shares."""
+
+    shares: Mapping[KafkaPartition, Sequence[Piece]]
+    schemas: Mapping[bytes, SchemaEntry]
+
+    def run(self, writer: DataWriter, written: frozenset[KafkaPartition]) -> list[Outcome]:
+        """Each share by a copy of the writer."""
         rows = [
-            row_of(attempt_at(_copied(task), partition, _Share(share, schemas)))
-            for partition, share in shares.items()
-            if partition not in finished
+            row_of(attempt_at(_copied(writer), partition, _Share(share, self.schemas)))
+            for partition, share in self.shares.items()
+            if partition not in written
         ]
         return outcomes_of(row.column(COLUMN)[0].as_py() for row in rows)
-
-    summary, _ = write_by_tasks(sink, batch, run, schemas, lambda table: table)
-    return summary
 
 
 class _Share(Iterable[Piece]):
@@ -181,32 +179,40 @@ def _definition_of(delivered: Delivered) -> tuple[int, int]:
     return delivered.announced, id(delivered.change.table)
 
 
+def planned_by(kind: type[Writer], sink: Sink, batch: MicroBatch, definitions: Definitions = ()) -> Writer:
+    """The writer of a new plan."""
+    writer = sink.batch_write(batch).writer(definitions)
+    assert isinstance(writer, kind)
+    return writer
+
+
 def attempt(
-    task: PartitionTask, partition: KafkaPartition, pieces: Sequence[Piece], *, unprepared: bool = False
-) -> PartitionResult | None:
-    """What a copy of the task comes to, brought back as Spark does.
+    writer: DataWriter, partition: KafkaPartition, pieces: Iterable[Piece], *, unprepared: bool = False
+) -> CommitMessage | None:
+    """What a copy of the writer comes to, brought back as Spark does.
 
     None where the plan lacks a definition; with `unprepared` that is raised.
     """
     try:
-        result: PartitionResult = pickle.loads(pickle.dumps(_copied(task).write(partition, pieces)))  # noqa: S301 - our own
+        message = _copied(writer).write(partition, Untruncated(pieces))
     except UnpreparedError:
         if unprepared:
             raise
         return None
-    return result
+    brought: CommitMessage = pickle.loads(pickle.dumps(message))  # noqa: S301 - our own
+    return brought
 
 
-def _copied(task: PartitionTask) -> PartitionTask:
+def _copied(writer: DataWriter) -> DataWriter:
     """As Spark brings it to executors."""
-    copied: PartitionTask = pickle.loads(pickle.dumps(task))  # noqa: S301 - our own
+    copied: DataWriter = pickle.loads(pickle.dumps(writer))  # noqa: S301 - our own
     return copied
 
 
 @contextmanager
 def interrupted(
-    task: PartitionTask, partition: KafkaPartition, *first: Piece, then: Piece
-) -> Iterator[Callable[[], PartitionResult]]:
+    writer: DataWriter, partition: KafkaPartition, *first: Piece, then: Piece
+) -> Iterator[Callable[[], CommitMessage]]:
     """An attempt in a thread of its own, which has had all pieces but the last.
 
     The call gives it that one, and waits for what it comes to.
@@ -219,12 +225,12 @@ def interrupted(
         assert told.wait(SECONDS)
         yield then
 
-    def end() -> PartitionResult:
+    def end() -> CommitMessage:
         told.set()
         return running.result(SECONDS)
 
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(task.write, partition, pieces())
+        running = pool.submit(writer.write, partition, pieces())
         assert reached.wait(SECONDS)
         try:
             yield end

@@ -27,6 +27,7 @@ from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.protocol import SweepingSink
+from tailrace_spark.sinks.writing import write_here
 from tests.held import Record, hold
 from tests.properties import examples
 from tests.support.letters import MemoryLetters
@@ -81,7 +82,7 @@ class Followed(Protocol):
 def write(followed: Followed, *changes: Change, time: Time | None = None) -> Summary:
     """One micro-batch through a sink of its own."""
     with closing(followed.open(time)) as sink:
-        return sink.write([piece(changes)])
+        return write_here(sink, [piece(changes)])
 
 
 def expiring(change: Change, expires: int, ttl: int = 10) -> Change:
@@ -135,11 +136,11 @@ class MergingContract:
 
     def test_an_empty_batch_is_nothing(self, followed: Followed) -> None:
         with closing(followed.open()) as sink:
-            assert sink.write([]) == Summary()
+            assert write_here(sink, []) == Summary()
 
     def test_it_may_be_closed_more_than_once(self, followed: Followed) -> None:
         sink = followed.open()
-        sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
+        write_here(sink, [piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
         sink.close()
         sink.close()
 
@@ -153,7 +154,7 @@ class MergingContract:
                 [log.update((1,), (), 3, v=None), log.update((2,), (), 3, w=None), log.update((3,), (), 3, w=3)],
                 [log.insert((1,), (), 4), log.insert((2,), (), 3, w=2), log.insert((3,), (), 1, v="late")],
             ):
-                sink.write([piece(batch)])
+                write_here(sink, [piece(batch)])
                 seen.append(followed.rows(PLAIN, "id", "v", "w"))
         assert seen == [
             [(2, "a", 1), (3, "a", None)],
@@ -170,14 +171,14 @@ class MergingContract:
             for owner, at in (("ann", 10), ("bob", 20), ("ann", 30)):
                 came = log.insert((owner,), (1,), at, v="a")
                 came = replace(came, cells=tuple(replace(cell, written=5) for cell in came.cells))
-                sink.write([piece([came])])
+                write_here(sink, [piece([came])])
                 assert followed.rows(VIEW, "owner", "id", "v") == [(owner, 1, "a")]
                 left = replace(log.update((owner,), (1,), at), op=Op.DELETE, marker=Marker(at, EXPIRED_TTL, 99))
-                sink.write([piece([left, came])])
+                write_here(sink, [piece([left, came])])
                 assert followed.rows(VIEW, "owner", "id", "v") == []
             read = replace(log.update(("cy",), (2,), 40, v="b"), op=Op.READ)
             short = replace(log.insert(("di",), (3,), 40, v="c"), marker=Marker(40, 9, 109))
-            sink.write([piece([read, short])])
+            write_here(sink, [piece([read, short])])
             assert followed.rows(VIEW, "owner", "id", "v") == [("cy", 2, "b"), ("di", 3, "c")]
             time.now = 109
             sink.sweep()
@@ -234,7 +235,7 @@ class MergingContract:
         with closing(followed.open()) as sink:
             while arriving:
                 some = random.randint(1, len(arriving))
-                sink.write([Piece(tuple(delivered(change, to) for change, to in arriving[:some]))])
+                write_here(sink, [Piece(tuple(delivered(change, to) for change, to in arriving[:some]))])
                 arriving = arriving[some:]
         columns = ("customer", "number", "name", "note")
         assert followed.rows(ORDERS, *columns) == selected(ORDERS, [change for change, _ in changes], *columns)
@@ -257,11 +258,12 @@ class MergingContract:
     def test_several_tables_and_pieces_are_one_batch(self, followed: Followed) -> None:
         plain, wide = Log(PLAIN), Log(WIDE)
         with closing(followed.open()) as sink:
-            summary = sink.write(
+            summary = write_here(
+                sink,
                 [
                     piece([plain.insert((1,), (), 1, v="a"), wide.insert((1,), (1,), 1, v="b")]),
                     piece([plain.update((1,), (), 2, w=7), wide.delete((1,), (1,), 2)]),
-                ]
+                ],
             )
         assert summary.changes == 4
         assert followed.rows(PLAIN, "id", "v", "w") == [(1, "a", 7)]
@@ -270,7 +272,7 @@ class MergingContract:
     def test_what_is_no_change_is_set_aside_and_the_rest_goes_in(self, followed: Followed) -> None:
         letter = DeadLetter(RecordId("t.shop.plain", 2, 7, b"\xab" * 8), "no change", b"\0bytes")
         with closing(followed.open()) as sink:
-            done = sink.write([Piece(piece([Log(PLAIN).insert((1,), (), 1, v="a")]).changes, (letter,))])
+            done = write_here(sink, [Piece(piece([Log(PLAIN).insert((1,), (), 1, v="a")]).changes, (letter,))])
         assert done == Summary(1, 1, 1)
         assert followed.letters.all == [letter]
         assert followed.rows(PLAIN, "id") == [(1,)]
@@ -281,8 +283,8 @@ class MergingContract:
         batch = [Piece(piece([Log(PLAIN).insert((1,), (), 1, v="a")]).changes, (letter,))]
         with closing(followed.open()) as sink:
             with followed.letters.shut(), pytest.raises(ServiceError, match="Kafka does not answer"):
-                sink.write(batch)
-            sink.write(batch)
+                write_here(sink, batch)
+            write_here(sink, batch)
         assert followed.letters.all == [letter]
         assert followed.rows(PLAIN, "id") == [(1,)]
 
@@ -291,10 +293,10 @@ class MergingContract:
         """All other tables of the batch, and of those behind it, go in; the sum says which table it was and why."""
         log = Log(PLAIN)
         with closing(followed.open()) as sink:
-            done = sink.write([piece([broken(), log.insert((1,), (), 1, v="a"), log.insert((2,), (), 1, v="b")])])
+            done = write_here(sink, [piece([broken(), log.insert((1,), (), 1, v="a"), log.insert((2,), (), 1, v="b")])])
             assert done == Summary(2, 2, 1)
             assert done.refused.keys() == {"shop.broken"}
-            sink.write([piece([log.insert((1,), (), 2, v="c"), broken()])])
+            write_here(sink, [piece([log.insert((1,), (), 2, v="c"), broken()])])
             sink.sweep()
         write(followed, broken(), log.insert((3,), (), 2, v="d"))
         assert followed.rows(PLAIN, "id", "v") == [(1, "c"), (2, "b"), (3, "d")]
@@ -416,14 +418,14 @@ class MergingContract:
             return with_source(log.insert((id,), (), at * SECOND, v=v), host=host, position=place, seen=61_000)
 
         with closing(followed.open(time, ring_delay=5)) as sink:
-            sink.write([piece([written("a", 1 + id, id, at, "old") for id, at in before])])
-            sink.write([piece([truncate(PLAIN, "a", 60 * SECOND, Position(1, 5, 20))])])
+            write_here(sink, [piece([written("a", 1 + id, id, at, "old") for id, at in before])])
+            write_here(sink, [piece([truncate(PLAIN, "a", 60 * SECOND, Position(1, 5, 20))])])
             assert followed.rows(PLAIN, "id", "v") == []
             # A host that lags behind tells of what it truncated a moment later.
-            sink.write([piece([written("b", 1 + id, id, at, "old") for id, at in before])])
+            write_here(sink, [piece([written("b", 1 + id, id, at, "old") for id, at in before])])
             assert followed.rows(PLAIN, "id", "v") == []
             reloaded = [written("a", 20 + id, id, at, "new") for id, at in before if id != 2]
-            sink.write([piece(reloaded)])
+            write_here(sink, [piece(reloaded)])
         shown = [(1, "new"), (3, "new"), (4, "new")]
         assert followed.rows(PLAIN, "id", "v") == shown
         with closing(followed.open(time, ring_delay=5)) as sink:
@@ -435,16 +437,18 @@ class MergingContract:
                 ]
                 for change in [log.insert((id,), (), 59 * SECOND, v="between") for id in (5, 6)]
             ]
-            sink.write([piece([between[0][0], truncate(PLAIN, "b", 58 * SECOND, Position(1, 5, 7)), between[0][1]])])
+            write_here(
+                sink, [piece([between[0][0], truncate(PLAIN, "b", 58 * SECOND, Position(1, 5, 7)), between[0][1]])]
+            )
             shown.append((5, "between"))
             assert followed.rows(PLAIN, "id", "v") == shown
-            sink.write([piece(between[1])])
+            write_here(sink, [piece(between[1])])
             shown.append((6, "between"))
             assert followed.rows(PLAIN, "id", "v") == shown
             again = [written(host, 1 + id, id, at, "old") for host in "ab" for id, at in before]
-            sink.write([piece([*again, truncate(PLAIN, "a", 60 * SECOND, Position(1, 5, 20))])])
+            write_here(sink, [piece([*again, truncate(PLAIN, "a", 60 * SECOND, Position(1, 5, 20))])])
             assert followed.rows(PLAIN, "id", "v") == shown
-            sink.write([piece([truncate(PLAIN, "b", 70 * SECOND, Position(1, 5, 30))])])
+            write_here(sink, [piece([truncate(PLAIN, "b", 70 * SECOND, Position(1, 5, 30))])])
         assert followed.rows(PLAIN, "id", "v") == []
 
     def test_a_table_made_again_is_another(self, followed: Followed) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import load_settings
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
 
@@ -30,7 +31,7 @@ def write_by_page(page: str, folder: Path, kafka: Mapping[str, Scalar] | None = 
     section = type(section).model_validate({**section.model_dump(exclude_unset=True), **changed})
     change = Log(PLAIN).insert((1,), (), 1_760_000_000_000_000, v="a")
     with closing(open_sink(name, section, "tailrace", kafka=kafka or {})) as sink:
-        sink.write([Topic().piece(change)])
+        write_here(sink, [Topic().piece(change)])
 
 
 def run(page: str, number: int = 0, /, **given: object) -> dict[str, object]:

@@ -1,65 +1,68 @@
-"""A TaskSink that keeps what it is asked for, and whose tasks say what they are to say."""
+"""A sink that keeps what it is asked for, and whose writers say what they are to say."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
-from tailrace_spark.sinks.protocol import Capabilities
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, summed
 
-Write = Callable[[KafkaPartition, Iterable[Piece]], PartitionResult]
+Write = Callable[[KafkaPartition, Iterable[Piece]], CommitMessage]
 
 
-def read_all(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+def read_all(share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
     """Take all pieces in."""
     read = list(pieces)
     changes = sum(len(piece.changes) for piece in read)
-    return PartitionResult(partition, Summary(changes, changes, sum(len(piece.dead_letters) for piece in read)), read)
+    return CommitMessage(share, Summary(changes, changes, sum(len(piece.dead_letters) for piece in read)), read)
 
 
 @dataclass(frozen=True)
-class PlannedTask:
-    """The task of a sink's plan; by default it takes in everything."""
+class PlannedWriter:
+    """The writer of a sink's plan; by default it takes in everything."""
 
     number: int
     act: Write = field(default=read_all, compare=False)
 
-    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
-        """As PartitionTask says."""
-        return self.act(partition, pieces)
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says."""
+        return self.act(share, pieces)
 
 
 @dataclass
 class Planned:
-    """What was planned, committed and fenced."""
+    """What was planned, committed and given up."""
 
     act: Write = read_all
-    plans: list[tuple[TaskBatch, list[tuple[int, Table]]]] = field(default_factory=list)
-    commits: list[tuple[TaskBatch, list[PartitionResult]]] = field(default_factory=list)
-    fenced: list[str] = field(default_factory=list)
+    plans: list[tuple[MicroBatch, list[tuple[int, Table]]]] = field(default_factory=list)
+    commits: list[tuple[MicroBatch, list[CommitMessage]]] = field(default_factory=list)
+    aborted: list[MicroBatch] = field(default_factory=list)
+    fails: Exception | None = None
+    """What the next plan raises."""
+    ordered: bool = False
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(tasks=self)
+        return Capabilities(executors=True, ordered=self.ordered)
 
-    def write(self, pieces: Iterable[Piece]) -> Summary:
-        """As the driver writes."""
-        return read_all(("", 0), pieces).summary
+    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+        return BatchWrite(partial(self._plan, batch), partial(self._commit, batch), lambda: self.aborted.append(batch))
 
-    def fence(self, stream: str) -> None:
-        self.fenced.append(stream)
-
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> PlannedTask:
+    def _plan(self, batch: MicroBatch, definitions: Definitions) -> PlannedWriter:
         self.plans.append((batch, list(definitions)))
-        return PlannedTask(len(self.plans) - 1, self.act)
+        failure, self.fails = self.fails, None
+        if failure is not None:
+            raise failure
+        return PlannedWriter(len(self.plans) - 1, self.act)
 
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        self.commits.append((batch, list(results)))
-        return sum((result.summary for result in results), Summary())
+    def _commit(self, batch: MicroBatch, messages: Sequence[CommitMessage]) -> Summary:
+        self.commits.append((batch, list(messages)))
+        return summed(messages)
 
     def close(self) -> None:
         """There is nothing to close."""

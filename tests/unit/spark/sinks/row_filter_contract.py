@@ -19,6 +19,7 @@ from tailrace_schemas.change import Change
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.protocol import SweepingSink
+from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
@@ -88,7 +89,7 @@ def filtered(sink: SweepingSink, where: str) -> SweepingSink:
 def write(followed: Followed, where: str, *changes: Change, time: Time | None = None) -> Summary:
     """One micro-batch through a filtering sink of its own, as a new process has it."""
     with closing(filtered(followed.open(time), where)) as sink:
-        return sink.write([piece(changes)])
+        return write_here(sink, [piece(changes)])
 
 
 def rows_of(followed: Followed) -> list[Row]:
@@ -115,7 +116,7 @@ class RowFilterContract:
                 LOG.update(("k",), (1,), 7, total=3),
                 LOG.delete(("k",), (1,), 8),
             ):
-                assert sink.write([piece([change])]) == Summary(1, 1, 0)
+                assert write_here(sink, [piece([change])]) == Summary(1, 1, 0)
                 seen.append(followed.rows(SALES, "name", "total"))
         assert seen == [[], [("ann", 2)], [("bob", 2)], [], [("bob", 7)], [], [("bob", 3)], []]
 
@@ -159,7 +160,7 @@ class RowFilterContract:
         with closing(filtered(followed.open(time), where)) as sink:
             for number, batch in enumerate(batches):
                 time.now = 100 + 100 * number
-                sink.write([piece(batch)])
+                write_here(sink, [piece(batch)])
                 arrived += batch
                 time.now += 60
                 sink.sweep()

@@ -17,6 +17,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.position import Position
 from tailrace_spark.sinks.registry import sink_of
+from tailrace_spark.sinks.writing import write_here
 from tests import opensearch
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
@@ -41,9 +42,9 @@ def write(settings: Settings) -> None:
     """A row of 50 s, what one host tells, and rows of another host behind it."""
     topic = Topic()
     with closing(sink_of(settings, "out")) as sink:
-        sink.write([topic.piece(LOG.insert((50,), (), 50 * SECOND, v="x"))])
-        sink.write([topic.piece(truncation())])
-        sink.write([topic.piece(*[LOG.insert((at,), (), at * SECOND, v="x") for at in (57, 63, 66)])])
+        write_here(sink, [topic.piece(LOG.insert((50,), (), 50 * SECOND, v="x"))])
+        write_here(sink, [topic.piece(truncation())])
+        write_here(sink, [topic.piece(*[LOG.insert((at,), (), at * SECOND, v="x") for at in (57, 63, 66)])])
 
 
 @pytest.mark.promise("sinks.behind-truncation")

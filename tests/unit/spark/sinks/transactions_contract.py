@@ -17,6 +17,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.source.table_updates import WholeUpdates
 from tailrace_spark.source.transactions import with_transactions
 from tests.unit.spark.cassandra import Log
@@ -122,10 +123,10 @@ def require_together(outside: Outside, log: Sequence[Delivered], cuts: Sequence[
         first = (begin + end + 1) // 2 if number % 2 else end
         sink = outside.open(dies_after=steps[number % len(steps)]) if steps else outside.open()
         with closing(sink), suppress(Crash, ServiceError):
-            sink.write(batch(log, begin, first))
+            write_here(sink, batch(log, begin, first))
         require_whole(outside.records(), marks)
         with closing(outside.open()) as again:
-            again.write(batch(log, begin, end))
+            write_here(again, batch(log, begin, end))
         require_whole(outside.records(), marks)
         begin = end
     offsets = sorted(record["offset"] for record in outside.records())

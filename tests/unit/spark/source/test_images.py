@@ -17,10 +17,12 @@ from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
 from tailrace_spark.sinks.console.outlet import ConsoleOutlet
 from tailrace_spark.sinks.registry import SINKS, open_sink
 from tailrace_spark.sinks.sink_type import Kind
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.source.images import ImageStore, imaged
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic
@@ -107,7 +109,7 @@ def test_the_example_for_sinks(
     name, section = load_settings("t.toml", {}).stream_sink()
     sink = open_sink(name, section, "tailrace")
     sink.reach()
-    sink.write([Topic().piece(LOG.insert((1,), (), 10, v="a"), LOG.update((1,), (), 20, v="b"))])
+    write_here(sink, [Topic().piece(LOG.insert((1,), (), 10, v="a"), LOG.update((1,), (), 20, v="b"))])
     sink.close()
     first, second = lines(capsys.readouterr().out)
     assert first["images"][0]["op"] == "c"
@@ -117,7 +119,7 @@ def test_the_example_for_sinks(
 def test_without_the_setting_there_are_none() -> None:
     out = io.StringIO()
     with closing(ChangeLogSink(ConsoleOutlet(out, tables=False))) as sink:
-        sink.write([Topic().piece(LOG.insert((1,), (), 10, v="a"))])
+        write_here(sink, [Topic().piece(LOG.insert((1,), (), 10, v="a"))])
     [line] = lines(out.getvalue())
     assert "images" not in line
 
@@ -131,11 +133,11 @@ class Dying:
 
     def reach(self) -> None: ...
 
-    def begin(self, *, again: bool = False) -> Batch:
+    def begin(self, batch: MicroBatch) -> Batch:
         if self._failures:
             self._failures -= 1
             return _Failing()
-        return self._console.begin(again=again)
+        return self._console.begin(batch)
 
     def close(self) -> None: ...
 
@@ -166,8 +168,8 @@ def test_a_batch_whose_sink_failed_carries_the_images_that_it_had(tmp_path: Path
         with closing(ChangeLogSink(Dying(out, failures), ImageStore(url))) as sink:
             for _ in range(failures):
                 with pytest.raises(ServiceError, match="away"):
-                    sink.write(batch)
-            sink.write(batch)
+                    write_here(sink, batch)
+            write_here(sink, batch)
     found = [line["images"] for line in lines(out.getvalue())]
     row = {"key": {"id": 1}, "changed": ["v"]}
     assert found == 2 * [

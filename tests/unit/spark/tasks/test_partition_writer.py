@@ -20,25 +20,16 @@ from tailrace_schemas.streams import build_generation
 from tailrace_schemas.tokens import first_token
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.batch.micro_batch import CommitMessage
 from tailrace_spark.shaping import TaskFilters, split_conditions
 from tailrace_spark.sinks.one_copy import one_copy
-from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.tasks.outcome import (
-    COLUMN,
-    DriverOnly,
-    Failed,
-    Outcome,
-    SharedKeys,
-    Unprepared,
-    Written,
-    outcomes_of,
-)
+from tailrace_spark.tasks.outcome import COLUMN, Failed, HereOnly, Outcome, Unprepared, Written, outcomes_of
 from tailrace_spark.tasks.partition_writer import PartitionWriter
 from tailrace_spark.tasks.schemas import TaskSchemas
 from tests.unit.spark.cassandra import Log, truncate, with_source
-from tests.unit.spark.sinks.planned import PlannedTask, Write, read_all
+from tests.unit.spark.sinks.planned import PlannedWriter, Write, read_all
 from tests.unit.tables import table
 
 PREFIX = "p"
@@ -101,7 +92,7 @@ def batches(rows: Sequence[Mapping[str, Any]], size: int = 3) -> list[pa.RecordB
     return list(table.to_batches(max_chunksize=size))
 
 
-def counted(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+def counted(partition: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
     """Takes all in, and tells what it was given: of each change value, offset and assignment; dead letters."""
     read = list(pieces)
     changes = [delivered for piece in read for delivered in piece.changes]
@@ -126,7 +117,7 @@ def written_by(
 ) -> list[Outcome]:
     """The outcomes of a task, as the driver gets them."""
     writer = PartitionWriter(
-        PlannedTask(0, act),
+        PlannedWriter(0, act),
         cast(Broadcast[StreamTable], Sent(GENERATIONS)),
         None,
         cast(Broadcast[TaskSchemas], Sent(TaskSchemas.of(SCHEMAS))),
@@ -144,7 +135,7 @@ def written_by(
 def raising(error: Exception, after: int = 0) -> Write:
     """A task that fails behind so many pieces."""
 
-    def act(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+    def act(partition: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
         del partition
         for _ in zip(range(after), pieces, strict=False):
             pass
@@ -153,9 +144,9 @@ def raising(error: Exception, after: int = 0) -> Write:
     return act
 
 
-def told(outcome: Outcome) -> PartitionResult:
+def told(outcome: Outcome) -> CommitMessage:
     assert isinstance(outcome, Written)
-    return outcome.result
+    return outcome.message
 
 
 def rows_of(partition: int, changes: Sequence[Change | bytes | None], first: int = 0) -> list[dict[str, Any]]:
@@ -167,7 +158,7 @@ def test_each_partition_comes_to_an_outcome_of_its_own_records_in_their_order() 
     first, second = written_by([*rows_of(0, low, 10), *rows_of(1, high, 20)])
     for outcome, partition, changes, offset in ((first, 0, low, 10), (second, 1, high, 20)):
         result = told(outcome)
-        assert (result.partition, result.summary.changes) == ((TOPIC, partition), len(changes))
+        assert (result.share, result.summary.changes) == ((TOPIC, partition), len(changes))
         seen, letters = cast(Any, result.detail)
         assert [place for _, place, _ in seen] == list(range(offset, offset + len(changes)))
         assert [value for value, _, _ in seen] == [first_value(change) for change in changes]
@@ -180,7 +171,7 @@ def test_each_partition_comes_to_an_outcome_of_its_own_records_in_their_order() 
 
 def test_what_an_earlier_attempt_has_written_is_passed_over() -> None:
     [outcome] = written_by([*rows_of(0, changes_of(0, 4)), *rows_of(1, changes_of(1, 4))], written=[(TOPIC, 0)])
-    assert told(outcome).partition == (TOPIC, 1)
+    assert told(outcome).share == (TOPIC, 1)
 
 
 def test_a_task_that_lacks_a_definition_tells_all_schemas_of_its_partition() -> None:
@@ -198,16 +189,24 @@ def test_keys_of_another_partition_are_told_before_anything_is_written() -> None
     """The topic grew: the sink's task gets no record of the batch that has them, and raises nothing of its own."""
     rows = [*rows_of(0, [*changes_of(0, 3), *changes_of(1, 1)]), *rows_of(1, changes_of(1, 2))]
     first, second = written_by(rows)
-    assert first == SharedKeys((TOPIC, 0))
+    assert first == HereOnly((TOPIC, 0), f"{TOPIC}, partition 0, has keys that another partition has")
     assert told(second).summary == Summary(2, 2)
     anywhere = written_by(rows, partitions={TOPIC: None})
     assert [told(outcome).summary.changes for outcome in anywhere] == [4, 2]
 
 
-def test_a_truncation_is_of_no_key() -> None:
-    rows = rows_of(1, [truncate(PLAIN, "h", 1_000_000), *changes_of(1, 1)])
-    [outcome] = written_by(rows)
-    assert told(outcome).summary.changes == 2
+@pytest.mark.promise("tasks.truncations-of-logs")
+def test_a_truncation_is_of_the_keys_of_all_shares() -> None:
+    """What is before it in the same piece is not written either."""
+    rows = rows_of(1, [*changes_of(1, 1), truncate(PLAIN, "h", 1_000_000)])
+    given: list[Piece] = []
+
+    def act(share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        given.extend(pieces)
+        return read_all(share, given)
+
+    assert written_by(rows, act) == [HereOnly((TOPIC, 1), "a truncation of shop.plain, which is of all keys")]
+    assert given == []
 
 
 @pytest.mark.parametrize(
@@ -217,7 +216,7 @@ def test_a_truncation_is_of_no_key() -> None:
 def test_what_the_sink_raises_is_told_of_its_partition_and_the_others_go_on(
     raised: Exception, kind: type[Exception]
 ) -> None:
-    def act(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+    def act(partition: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
         if partition == (TOPIC, 0):
             raise raised
         return counted(partition, pieces)
@@ -229,8 +228,8 @@ def test_what_the_sink_raises_is_told_of_its_partition_and_the_others_go_on(
 
 
 def test_what_only_the_driver_can_write_is_told_with_its_reason() -> None:
-    assert written_by(rows_of(0, changes_of(0, 1)), raising(DriverOnlyError("a truncation"))) == [
-        DriverOnly((TOPIC, 0), "a truncation")
+    assert written_by(rows_of(0, changes_of(0, 1)), raising(HereOnlyError("a truncation"))) == [
+        HereOnly((TOPIC, 0), "a truncation")
     ]
 
 
@@ -289,10 +288,10 @@ def test_a_task_that_makes_rows_is_given_one_copy_and_every_other_one_all() -> N
     changes = changes_of(0, 5)
     rows = rows_of(0, [with_source(change, host=host) for host in "abc" for change in changes])
 
-    def merging(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+    def merging(partition: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
         return counted(partition, one_copy(pieces, lambda table: table.name == "truncated"))
 
-    def of_a_truncated_table(partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
+    def of_a_truncated_table(partition: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
         return counted(partition, one_copy(pieces, lambda table: table == PLAIN))
 
     for act, offsets in ((merging, range(5)), (of_a_truncated_table, range(15)), (counted, range(15))):

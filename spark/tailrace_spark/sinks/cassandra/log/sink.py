@@ -33,9 +33,16 @@ from tailrace_spark.sinks.cassandra.log.rows import log_rows, write_times
 from tailrace_spark.sinks.cassandra.log.updates import Target, Update, batches_of, updates_of, was_streamed
 from tailrace_spark.sinks.cassandra.log.watermarks import Watermarks
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings, keyspace_name
-from tailrace_spark.sinks.cassandra.sink_base import CassandraSink, TargetName, Targets, taken
+from tailrace_spark.sinks.cassandra.sink_base import (
+    CassandraSink,
+    CassandraWriter,
+    Opener,
+    TargetName,
+    Targets,
+    WorkerStore,
+    taken,
+)
 from tailrace_spark.sinks.cassandra.store import Store
-from tailrace_spark.sinks.cassandra.task import CassandraTask, Opener, WorkerStore
 from tailrace_spark.sinks.cassandra.user_types import make_types
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import Capabilities, UnpreparedError, Watermark
@@ -98,14 +105,14 @@ class LogTablesSink(CassandraSink):
     def capabilities(self) -> Capabilities:
         return replace(super().capabilities, announcements=self, watermarks=self, whole_updates=self)
 
-    def begin(self, task: CassandraTask) -> None:
-        """In a worker process: what the plan of the next task says, of definitions too."""
-        super().begin(task)
-        if task.definitions != self._texts:
-            self._texts = dict(task.definitions)
+    def begin(self, plan: CassandraWriter) -> None:
+        """In a worker process: what the plan of the next share says, of definitions too."""
+        super().begin(plan)
+        if plan.definitions != self._texts:
+            self._texts = dict(plan.definitions)
             self._known = {
                 name: (announced, table_from_json(json.loads(text)))
-                for name, (announced, text) in task.definitions.items()
+                for name, (announced, text) in plan.definitions.items()
             }
             self._noted.clear()
             self._targets.forget()

@@ -30,6 +30,7 @@ from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
 from tailrace_spark.sinks.lake.history_table import Route, rows_of
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
+from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.every_type import COLUMNS, TABLE, row_changes
 from tests.unit.spark.cassandra import Log
@@ -187,8 +188,8 @@ def test_more_than_columns_take_at_once_are_all_there(tmp_path: Path, limits: Hi
     store = DeltaStore(DeltaSinkSettings(path=str(tmp_path)))
     counting = _Counting(store)
     with closing(ChangeLogSink(LakeHistory(cast("LakeStore", counting), limits))) as sink:
-        assert sink.write([Piece(tuple(changes[:6])), Piece(tuple(changes[6:]))]).rows == 14
-        assert sink.write([Piece(tuple(changes))]).rows == 0
+        assert write_here(sink, [Piece(tuple(changes[:6])), Piece(tuple(changes[6:]))]).rows == 14
+        assert write_here(sink, [Piece(tuple(changes))]).rows == 0
     stored = store.open("ks.t")
     assert stored is not None
     found = {

@@ -13,6 +13,7 @@ from tailrace_schemas.errors import SettingsError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.console.outlet import ConsoleOutlet
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic
 from tests.unit.spark.sinks.console.printed import Printed
@@ -35,7 +36,7 @@ def printed(*, letters: int = 0, values: Sequence[str] = ("one\x1b[2J",)) -> lis
     log = Log(PLAIN)
     changes = [log.insert((number,), (), 1_760_000_000_123_456, v=value) for number, value in enumerate(values)]
     sink = ChangeLogSink(ConsoleOutlet(out, tables=True))
-    sink.write([Topic().piece(*changes, log.delete((9,), (), 1_760_000_000_123_457), letters=letters)])
+    write_here(sink, [Topic().piece(*changes, log.delete((9,), (), 1_760_000_000_123_457), letters=letters)])
     return out.getvalue().splitlines()
 
 
@@ -74,7 +75,7 @@ def test_a_reader_that_has_gone_ends_the_stream() -> None:
 
     sink = ChangeLogSink(ConsoleOutlet(Gone(), tables=False))
     with pytest.raises(SettingsError, match="nobody reads stdout"):
-        sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="a"))])
+        write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="a"))])
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_the_setting_chooses_what_is_printed(
     settings = Settings.model_validate({"sink": {"c": {"type": "console", "format": chosen}}})
     sink = open_sink("c", settings.sink["c"], "t")
     sink.reach()
-    sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="a"))])
+    write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="a"))])
     sink.close()
     assert capsys.readouterr().out.startswith("{") is not table
     assert settings.sink["c"].location == "stdout"

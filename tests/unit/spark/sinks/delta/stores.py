@@ -17,7 +17,7 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import PATIENCE, DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import HISTORY_LIMITS, HistoryLimits, LakeHistory
-from tailrace_spark.sinks.lake.history_task import LakeHistorySink
+from tailrace_spark.sinks.lake.history_shares import history_sink
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
@@ -139,7 +139,7 @@ class DeltaInTasks(DeltaStored):
     """Histories that tasks write."""
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        return LogInTasks(LakeHistorySink(LakeHistory(self.opened(dies_after, revives=revives), letters=self.letters)))
+        return LogInTasks(history_sink(LakeHistory(self.opened(dies_after, revives=revives), letters=self.letters)))
 
 
 def whose(history: LakeTable | None) -> str:

@@ -28,6 +28,7 @@ from tailrace_spark.sinks.lake.row_changes import rows_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests.held import package
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
@@ -102,7 +103,7 @@ def test_a_crash_between_any_two_steps_heals(tmp_path: Path, again: bool) -> Non
         died = False
         with closing(followed.open(dies_after=step)) as sink:
             try:
-                sink.write([piece(second)])
+                write_here(sink, [piece(second)])
             except ServiceError:
                 died = True
         if again:
@@ -141,7 +142,7 @@ def test_a_batch_is_one_commit_of_each_table(tmp_path: Path) -> None:
     followed, log = local(tmp_path), Log(PLAIN)
     write(followed, log.insert((1,), (), 1, v="a"))
     with closing(followed.open()) as sink:
-        sink.write([piece([log.update((n,), (), 2, w=n)]) for n in range(5)])
+        write_here(sink, [piece([log.update((n,), (), 2, w=n)]) for n in range(5)])
     tables = [DeltaTable(f"{tmp_path}/shop.plain{part}") for part in ("", "-state")]
     assert [(one.version(), one.history(1)[0]["operation"]) for one in tables] == [(1, "MERGE"), (1, "MERGE")]
 
@@ -187,8 +188,8 @@ def test_what_another_writer_has_shown_is_not_shown_twice(tmp_path: Path, widens
     mine = piece([Log(WIDER).insert((2,), (), 2, x="mine") if widens else log.insert((2,), (), 2, v="mine")])
     store = _Between(followed, lambda: write(followed, log.insert((3,), (), 3, v="other")))
     with closing(LakeCurrent(store, 4, clock=lambda: 0)) as sink:
-        sink.write([mine])
-        sink.write([mine])
+        write_here(sink, [mine])
+        write_here(sink, [mine])
     assert followed.rows(PLAIN, "id") == [(1,), (2,), (3,)]
 
 
@@ -205,7 +206,7 @@ def test_what_another_writer_is_yet_to_show_is_its_own(tmp_path: Path) -> None:
 
     def other() -> None:
         with closing(LakeCurrent(_Between(followed, wait_for_the_first), 4, clock=lambda: 0)) as sink:
-            sink.write([piece([narrow.insert((3,), (), 3, v="other")])])
+            write_here(sink, [piece([narrow.insert((3,), (), 3, v="other")])])
 
     def begin_the_other() -> None:
         thread.start()
@@ -217,11 +218,11 @@ def test_what_another_writer_is_yet_to_show_is_its_own(tmp_path: Path) -> None:
     mine = [piece([narrow.insert((2,), (), 3, v="mine")])]
     with closing(LakeCurrent(store, 4, clock=lambda: 0)) as sink:
         try:
-            sink.write(mine)
+            write_here(sink, mine)
         except ServiceError:
             shown.set()
             thread.join()
-            sink.write(mine)
+            write_here(sink, mine)
         shown.set()
         thread.join()
     assert followed.rows(PLAIN, "id", "v") == [(1, "a"), (2, "mine"), (3, "other")]
@@ -282,7 +283,7 @@ def test_the_registry_opens_what_the_mode_says(tmp_path: Path) -> None:
     path.write_text(f'[sink.x]\ntype = "delta"\npath = "{tmp_path}"\nmode = "current"\nbuckets = 3\n')
     with closing(open_sink("x", load_settings(path, {}).sink["x"], "p")) as sink:
         sink.reach()
-        sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
+        write_here(sink, [piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
     followed = local(tmp_path)
     assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
     entry = StateTable(followed.store.open("shop.plain-state")).entry()

@@ -27,6 +27,7 @@ from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.history import HistoryLimits, LakeHistory
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests.held import package
 from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes
@@ -116,7 +117,7 @@ def test_what_is_there_is_told_behind_many_commits(tmp_path: Path) -> None:
     made.alter.set_table_properties({"delta.checkpointInterval": "4"})
     with closing(stored.open()) as sink:
         for number in range(10):
-            sink.write([topic.piece(log.insert((0,), (), number, v="x"))])
+            write_here(sink, [topic.piece(log.insert((0,), (), number, v="x"))])
     checkpoints = list((tmp_path / "shop.plain/_delta_log").glob("*.checkpoint*.parquet"))
     assert checkpoints
     assert deliver(stored, first) == Summary(changes=2)
@@ -137,7 +138,7 @@ def test_tables_that_differ_by_case_have_histories_of_their_own_where_names_have
     pieces = [Topic(f"t.{of}").piece(Log(of).insert((1,), (), 1, v=of.name)) for of in (lower, upper)]
     with closing(ChangeLogSink(LakeHistory(CaseFolding(section(tmp_path))))) as sink:
         for piece in (*pieces, *pieces):
-            sink.write([piece])
+            write_here(sink, [piece])
     assert [record["table"] for record in stored.records()] == ["shop.plain", "shop.Plain"]
     assert changes_of(stored.records(), PLAIN).keys() == delivered_by(*pieces).keys()
 
@@ -266,12 +267,12 @@ def test_what_a_table_s_constraint_refuses_is_set_aside_when_the_batch_comes_aga
     batch = [second, others.piece(*row(other))]
     with closing(stored.open()) as sink:
         with pytest.raises(ServiceError, match=r"shop\.plain is refused: .*; its changes will be set aside") as raised:
-            sink.write(batch)
+            write_here(sink, batch)
         assert "Preview" not in str(raised.value)
-        done = sink.write(batch)
+        done = write_here(sink, batch)
         assert done == Summary(2, 1, 1)
         assert done.refused.keys() == {"shop.plain"}
-        assert sink.write([others.piece(*row(other, 50))]) == Summary(1, 1, 0)
+        assert write_here(sink, [others.piece(*row(other, 50))]) == Summary(1, 1, 0)
     records = [one for one in stored.records() if one["table"] == "shop.plain"]
     assert changes_of(records, PLAIN) == delivered_by(first)
     [letter] = stored.letters.all

@@ -16,6 +16,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests import s3
 from tests.held import package
 from tests.services.cutting import CuttingProxy
@@ -82,9 +83,9 @@ def test_what_is_lost_once_is_asked_for_again_and_has_one_effect(before: bool) -
         through = DeltaStored(section_on_s3(path, endpoint=proxy.endpoint))
         with proxy, closing(through.open()) as sink:
             try:
-                sink.write(batch)
+                write_here(sink, batch)
             except ServiceError:
-                sink.write(batch)
+                write_here(sink, batch)
         assert len(stored.records()) == 9, f"request {step} was lost"
         assert len(through.letters.all) == 1
         if proxy.written < step:
@@ -135,9 +136,9 @@ def test_tables_that_follow_lose_nothing_with_any_request(before: bool) -> None:
         away = FollowedDelta(section_on_s3(path, mode="current", endpoint=proxy.endpoint))
         with proxy, closing(away.open()) as sink:
             try:
-                sink.write([batch])
+                write_here(sink, [batch])
             except ServiceError:
-                sink.write([batch])
+                write_here(sink, [batch])
         rows = followed.rows(PLAIN, "id", "v", "w")
         assert rows == [(0, "0", 5), (2, "2", None), (4, "new", None)], f"request {step} was lost"
         if proxy.written < step:
@@ -157,7 +158,7 @@ def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture
     settings = load_settings(path, {})
     sink = open_sink("x", settings.sink["x"], "p")
     sink.reach()
-    sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
+    write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
     sink.close()
     [record] = DeltaStored(section_on_s3(f"s3://{bucket}/a b")).records()
     assert record["columns"] == {"v": "x"}

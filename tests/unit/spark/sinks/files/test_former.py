@@ -12,6 +12,7 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import RecordId, Summary
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, deliver
 from tests.unit.spark.sinks.files.stores import Stored, local, names
@@ -73,7 +74,7 @@ def test_what_counted_stays_and_the_stream_goes_on(tmp_path: Path) -> None:
         root = tmp_path / str(step)
         stored, died = former(root), True
         with closing(stored.open(dies_after=step)) as sink, suppress(ServiceError):
-            sink.write(pieces[5:7])
+            write_here(sink, pieces[5:7])
             died = False
         assert deliver(stored, *pieces[3:8]) == Summary(5, 2)
         offsets = [record["offset"] for record in stored.records()]

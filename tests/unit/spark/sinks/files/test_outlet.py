@@ -29,6 +29,7 @@ from tailrace_spark.sinks.files.outlet import FileLimits
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import AGAIN, write_here
 from tests.held import package
 from tests.properties import examples
 from tests.support.every_type import ENCODER, SCHEMAS, row_changes
@@ -139,7 +140,7 @@ def test_cut_off_at_any_step_a_batch_is_there_once_when_it_has_come_again(
         deliver(stores[0], before)
         died = True
         with closing(stores[0].open(dies_after=step)) as sink, suppress(ServiceError):
-            sink.write(batch)
+            write_here(sink, batch)
             died = False
         require_once(stores[0], delivered_by(before, *batch), delivered_by(before))
         for again in CUTS[cut](batch, more):
@@ -180,12 +181,12 @@ def test_a_step_that_fails_once_leaves_one_copy(tmp_path: Path) -> None:
 
         with closing(stored.open(dies_after=step, revives=True)) as sink:
             with suppress(ServiceError):
-                sink.write(broken_off())
+                write_here(sink, broken_off())
             try:
-                sink.write(batch)
+                write_here(sink, batch)
             except ServiceError:
                 failed = True
-                sink.write(batch)
+                write_here(sink, batch)
         assert len(stored.records()) == 2, f"step {step} failed"
         assert len(stored.letters.all) == 1
         assert len(names(tmp_path / str(step))) == 2
@@ -208,8 +209,8 @@ def test_a_stream_without_its_checkpoint_writes_what_it_reads_in_the_stead_of_wh
         require_once(stored, delivered_by(*pieces), delivered_by(*pieces[: begin + 3]))
     assert len(stored.records()) == 9
     with closing(stored.open()) as sink:
-        sink.write(again[0:4])
-        sink.write(again[4:9])
+        write_here(sink, again[0:4])
+        write_here(sink, again[4:9])
     assert [record["stream_id"] for record in stored.records()] == [None] * 9
 
 
@@ -242,15 +243,15 @@ def test_two_streams_cannot_write_below_one_root(tmp_path: Path) -> None:
     stored, topic, log = local(tmp_path), Topic(), Log(PLAIN)
     pieces = [topic.piece(log.insert((0,), (), number, v="x")) for number in range(3)]
     earlier, later = stored.open(), stored.open()
-    earlier.write([pieces[0]])
+    write_here(earlier, [pieces[0]])
 
     def overtaken() -> Iterator[Piece]:
         yield pieces[1]
-        later.write([pieces[1], pieces[2]])
+        write_here(later, [pieces[1], pieces[2]])
 
     for batch in (overtaken(), [pieces[1]]):
         with pytest.raises(SettingsError, match="another stream has begun to write here"):
-            earlier.write(batch)
+            write_here(earlier, batch)
     assert [record["offset"] for record in stored.records()] == [0, 1, 2]
     assert len(names(tmp_path)) == 2
 
@@ -265,7 +266,7 @@ def test_a_batch_that_has_what_was_written_again_takes_its_file_away(tmp_path: P
     for _ in range(2):
         deliver(stored, aside)
         with closing(ChangeLogSink(stored.outlet())) as sink:
-            assert sink.write_again([piece]) == Summary(1, 1)
+            assert write_here(sink, [piece], AGAIN) == Summary(1, 1)
         assert len(stored.records()) == 1
     deliver(stored, piece)
     assert len(stored.records()) == len(names(tmp_path)) == 1
@@ -283,9 +284,9 @@ def test_a_replay_that_a_stream_overtakes_is_run_again(tmp_path: Path) -> None:
 
     with closing(ChangeLogSink(stored.outlet())) as sink:
         with pytest.raises(ServiceError, match="run this again"):
-            sink.write_again(beside())
+            write_here(sink, beside(), AGAIN)
         assert len(stored.records()) == 1
-        assert sink.write_again([pieces[0]]).rows == 1
+        assert write_here(sink, [pieces[0]], AGAIN).rows == 1
     assert [record["offset"] for record in stored.records()] == [0, 1]
 
 

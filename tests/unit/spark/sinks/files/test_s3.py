@@ -14,6 +14,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests import s3
 from tests.held import package
 from tests.unit.spark.cassandra import Log
@@ -68,7 +69,7 @@ def test_a_section_opens_a_sink_and_its_reader(tmp_path: Path, caplog: pytest.Lo
     settings = load_settings(path, {})
     sink = open_sink("x", settings.sink["x"], "p")
     sink.reach()
-    sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
+    write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
     sink.close()
     written = FilesSinkSettings.model_validate({"path": f"s3://{bucket}/a b", **keys()})
     [record] = Stored(written, s3.filesystem(), f"{bucket}/a b", local=False).records()

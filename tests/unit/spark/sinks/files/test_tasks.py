@@ -10,14 +10,16 @@ from pyarrow import fs
 
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.sinks.files.outlet import FilesWriter
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
-from tailrace_spark.sinks.files.sink import FilesSink, FilesTask
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.files.sink import FilesSink
+from tailrace_spark.sinks.protocol import HereOnlyError
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, Topic, changes_of, deliver, delivered_by
 from tests.unit.spark.sinks.files.stores import StoredInTasks
-from tests.unit.spark.sinks.in_tasks import STREAM, attempt, interrupted, shares_of
+from tests.unit.spark.sinks.in_tasks import FENCING, STREAM, attempt, interrupted, planned_by, shares_of
 
 LOG = Log(PLAIN)
 
@@ -33,18 +35,18 @@ def sink_of(stored: StoredInTasks) -> FilesSink:
     return FilesSink(stored.outlet())
 
 
-def planned(sink: FilesSink, *pieces: Piece) -> FilesTask:
-    return sink.plan(_batch(*pieces), [])
+def planned(sink: FilesSink, *pieces: Piece) -> FilesWriter:
+    return planned_by(FilesWriter, sink, _batch(*pieces))
 
 
-def _batch(*pieces: Piece) -> TaskBatch:
+def _batch(*pieces: Piece) -> MicroBatch:
     ends = {
         partition: 1 + max(place[2] for place in delivered_by(*share)) for partition, share in shares_of(pieces).items()
     }
-    return TaskBatch(STREAM, 0, ends)
+    return MicroBatch(STREAM, 0, ends)
 
 
-def written(task: FilesTask, *pieces: Piece) -> list[PartitionResult]:
+def written(task: FilesWriter, *pieces: Piece) -> list[CommitMessage]:
     """What a copy of the task brings of each partition of the pieces."""
     results = [attempt(task, partition, share, unprepared=True) for partition, share in shares_of(pieces).items()]
     return [result for result in results if result is not None]
@@ -64,7 +66,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(stored: StoredInTasks) -> N
         task = planned(sink, first, second)
         with interrupted(task, partition, first, then=second) as end:
             repeated = task.write(partition, [first, second])
-            assert sink.commit(_batch(), [repeated]) == Summary(5, 5)
+            assert sink.batch_write(_batch()).commit([repeated]) == Summary(5, 5)
             before = stored.data()
             assert end() == repeated
         assert stored.data() == before
@@ -84,10 +86,9 @@ def test_a_late_task_places_and_removes_nothing(stored: StoredInTasks, by: str) 
         if by == "another driver":
             deliver(stored, first, second, more)
         elif by == "the driver itself":
-            sink.fence(STREAM)
-            sink.write([first, second, more])
+            write_here(sink, [first, second, more], FENCING)
         else:
-            sink.commit(_batch(), written(planned(sink, first, second, more), first, second, more))
+            sink.batch_write(_batch()).commit(written(planned(sink, first, second, more), first, second, more))
         with pytest.raises(SettingsError, match="another stream has begun to write here"):
             end()
     assert changes_of(stored.records(), PLAIN) == delivered_by(first, second, more)
@@ -99,5 +100,5 @@ def test_a_directory_that_executors_do_not_share_is_the_drivers(stored: StoredIn
     piece = rows(1, topic=topic)
     task = planned(sink, piece)
     shutil.rmtree(tmp_path / "lake")
-    with pytest.raises(DriverOnlyError, match="which executors do not share"):
+    with pytest.raises(HereOnlyError, match="which executors do not share"):
         written(task, piece)

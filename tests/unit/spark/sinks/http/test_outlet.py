@@ -22,7 +22,8 @@ from tailrace_common.settings import load_settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.sinks.changelog.log_task import TaskLogSink
+from tailrace_spark.sinks.changelog.shares import OpenedShares
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.http.breaker import Breaker, OpenError
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
@@ -30,6 +31,7 @@ from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.http.signing import key_bytes, signed_headers
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.retry import retry_after
+from tailrace_spark.sinks.writing import write_here
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import PLAIN, ChangeLogContract, Topic, require_order
@@ -81,7 +83,8 @@ class PostedByTasks(Posted):
     def sink(self, **more: object) -> Any:
         settings = self.settings.model_copy(update=more)
         outlet = HttpOutlet(HttpSender("there", settings, waits=PROMPT), settings, self.letters)
-        return LogInTasks(TaskLogSink(outlet, opener=PromptOpener(f"there {next(_openings)}", settings, self.letters)))
+        opener = PromptOpener(f"there {next(_openings)}", settings, self.letters)
+        return LogInTasks(ChangeLogSink(outlet, shares=OpenedShares(opener)))
 
 
 @pytest.mark.slow
@@ -115,7 +118,7 @@ def changes(number: int, keys: int = 3) -> list[Any]:
 
 def write(posted: Posted, *batch: Any) -> Summary:
     with closing(posted.sink()) as sink:
-        return sink.write([Topic().piece(*batch)])
+        return write_here(sink, [Topic().piece(*batch)])
 
 
 @pytest.mark.promise("http.same-ids")
@@ -125,14 +128,14 @@ def test_a_batch_that_comes_again_has_the_same_ids(posted: Callable[..., Posted]
     batch = changes(40, keys=7)
     topic, again = Topic(), Topic()
     with closing(one.sink()) as sink:
-        sink.write([topic.piece(*batch)])
+        write_here(sink, [topic.piece(*batch)])
     ids = [request.identity for request in one.endpoint.requests]
     assert len(set(ids)) == len(ids) > 10
     taken = list(one.endpoint.taken)
     with closing(one.sink()) as sink:
         whole = again.piece(*batch)
         parts = [type(whole)(whole.changes[at : at + 7]) for at in range(0, 40, 7)]
-        sink.write(parts)
+        write_here(sink, parts)
     assert sorted(request.identity for request in one.endpoint.requests[len(ids) :]) == sorted(ids)
     assert one.endpoint.taken == taken
 
@@ -189,10 +192,10 @@ def test_the_same_process_sends_again_only_what_was_not_answered(posted: Callabl
     piece = Topic().piece(*changes(4, keys=1))
     with closing(one.sink()) as sink:
         with pytest.raises(ServiceError):
-            sink.write([piece])
+            write_here(sink, [piece])
         failed = len(one.endpoint.requests)
         one.endpoint.answer = lambda _: TAKEN
-        assert sink.write([piece]) == Summary(4, 4, 0)
+        assert write_here(sink, [piece]) == Summary(4, 4, 0)
     assert [request.changes[0]["offset"] for request in one.endpoint.requests[failed:]] == [2, 3]
 
 
@@ -275,7 +278,7 @@ def test_more_patience_than_is_set_holds_the_batch(posted: Callable[..., Posted]
     with closing(one.sink()) as sink:
         for _ in range(2):
             with pytest.raises(ServiceError, match="it asks to come again in 3600 s"):
-                sink.write([Topic().piece(*changes(1))])
+                write_here(sink, [Topic().piece(*changes(1))])
     assert len(one.endpoint.requests) == 1
 
 
@@ -368,7 +371,7 @@ def test_an_open_breaker_holds_the_batch_without_a_request(posted: Callable[...,
     with closing(one.sink()) as sink:
         for _ in range(3):
             with pytest.raises(ServiceError, match="nothing is sent for 3600 s more, after failures in a row"):
-                sink.write([Topic().piece(*changes(1))])
+                write_here(sink, [Topic().piece(*changes(1))])
     assert len(one.endpoint.requests) == 2
 
 
@@ -388,7 +391,7 @@ def test_a_section_opens_a_sink(tmp_path: Path, posted: Callable[..., Posted], m
     letters = MemoryLetters()
     sink = open_sink("x", settings.sink["x"], "p", letters=letters)
     sink.reach()
-    sink.write([Topic().piece(*changes(1), letters=1)])
+    write_here(sink, [Topic().piece(*changes(1), letters=1)])
     sink.close()
     assert one.endpoint.requests[0].signed_by(b"hunter2")
     assert len(letters.all) == 1
@@ -447,7 +450,7 @@ def test_changes_go_to_the_address_of_their_key(posted: Callable[..., Posted]) -
     )
     batch = [Topic("t.shop.orders").piece(*rows, truncation)]
     with closing(one.sink()) as sink:
-        assert sink.write(batch) == Summary(61, 61, 0)
+        assert write_here(sink, batch) == Summary(61, 61, 0)
     require_order(one.records())
     for request in one.endpoint.requests:
         step = request.path.removeprefix("/changes/orders/")
@@ -455,7 +458,7 @@ def test_changes_go_to_the_address_of_their_key(posted: Callable[..., Posted]) -
         assert [step] == ["*" if key is None else quote(key, safe="") for key in keys]
     ids = sorted(request.identity for request in one.endpoint.requests)
     with closing(one.sink()) as sink:
-        sink.write(batch)
+        write_here(sink, batch)
     assert sorted(request.identity for request in one.endpoint.requests[len(ids) :]) == ids
 
 
@@ -464,6 +467,6 @@ def test_a_key_that_names_another_directory_is_set_aside(posted: Callable[..., P
     one.settings = one.settings.model_copy(update={"url": f"{one.endpoint.url}/{{key.country}}/x"})
     rows = [log.insert((country, 1), (), 1, v="x") for country in ("..", "DE", ".", "...")]
     with closing(one.sink()) as sink:
-        assert sink.write([Topic("t.shop.orders").piece(*rows)]) == Summary(4, 2, 2)
+        assert write_here(sink, [Topic("t.shop.orders").piece(*rows)]) == Summary(4, 2, 2)
     assert {request.path for request in one.endpoint.requests} == {"/changes/DE/x", "/changes/.../x"}
     assert {"a step of the path" in letter.reason for letter in one.letters.all} == {True}

@@ -13,12 +13,12 @@ import pytest
 from tailrace_common.backoff import Waits
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
-from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.sinks.changelog.log_task import LogTask
+from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.sinks.changelog.shares import LogWriter
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.registry import open_sink
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM, once, place_of, require_order
@@ -63,11 +63,11 @@ def records(begin: int, end: int) -> Piece:
     )
 
 
-def task_at(endpoint: Endpoint, number: int = 0, **settings: object) -> LogTask:
+def task_at(endpoint: Endpoint, number: int = 0, **settings: object) -> LogWriter:
     """The task of a batch in a worker process of its own."""
     given = {"url": endpoint.url, "batch_records": 2, "lanes": 2, "retry_seconds": 0.02, "breaker_failures": 1000}
     section = HttpSinkSettings.model_validate({**given, **settings})
-    return LogTask(Worker("there", section, number=next(_workers)), TaskBatch("s", number, {PARTITION: 1 << 40}))
+    return LogWriter(Worker("there", section, number=next(_workers)), MicroBatch("s", number, {PARTITION: 1 << 40}))
 
 
 def offsets(endpoint: Endpoint) -> list[int]:
@@ -120,21 +120,19 @@ def test_a_worker_does_not_post_again_what_was_answered_of_its_batch(endpoint: E
 def test_a_truncation_is_the_drivers(endpoint: Endpoint) -> None:
     """What is behind it waits for it."""
     truncation = Delivered(place(4), truncate(LOG.table, "h", 9_000_000), STREAM)
-    with pytest.raises(DriverOnlyError, match=r"truncation of shop\.plain"):
-        task_at(endpoint).write(PARTITION, [records(0, 4), Piece((truncation,)), records(5, 20)])
+    with pytest.raises(HereOnlyError, match=r"truncation of shop\.plain"):
+        attempt(task_at(endpoint), PARTITION, [records(0, 4), Piece((truncation,)), records(5, 20)])
     assert {*offsets(endpoint)} <= {0, 1, 2, 3}
 
 
 def test_a_task_shows_no_secret() -> None:
     settings = HttpSinkSettings.model_validate({"url": "https://h/?token=sesame", "bearer_token": "sesame"})
     with closing(open_sink("there", settings, "t")) as sink:
-        tasks = sink.capabilities.tasks
-        assert tasks is not None
-        task = tasks.plan(TaskBatch("s", 0, {}), [])
+        task = sink.batch_write(MicroBatch("s", 0, {})).writer([])
     assert "sesame" not in repr(task) + str(task)
 
 
 def test_changes_with_images_are_the_drivers(tmp_path: Path) -> None:
     settings = HttpSinkSettings.model_validate({"url": "https://h/", "images": f"sqlite:///{tmp_path / 'images.db'}"})
     with closing(open_sink("there", settings, "t")) as sink:
-        assert sink.capabilities.tasks is None
+        assert not sink.capabilities.executors

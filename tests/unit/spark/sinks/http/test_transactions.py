@@ -13,6 +13,7 @@ from tailrace_common.settings import Settings, settings_from
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.batch.delivery import Delivered, Piece
 from tailrace_spark.sinks.registry import sink_of
+from tailrace_spark.sinks.writing import AGAIN, write_here
 from tests.properties import examples
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 from tests.unit.spark.sinks.http.posted import Posted
@@ -54,7 +55,7 @@ def test_requests_and_dead_letters_have_mutations_whole(log: Sequence[Delivered]
         middle = min(end, len(log))
         for begin, last in ((0, middle), (middle, len(log))):
             with closing(posted.sink()) as sink:
-                sink.write(batch(log, begin, last))
+                write_here(sink, batch(log, begin, last))
         for request in posted.endpoint.requests:
             require_whole(request.changes, marks)
         taken = {record["offset"] for record in posted.records()}
@@ -68,7 +69,7 @@ def test_requests_and_dead_letters_have_mutations_whole(log: Sequence[Delivered]
 def test_a_request_is_as_large_as_its_largest_mutation(posted: Posted) -> None:
     log = records_of([*mutation("a", 0, 2), *mutation("a", 3, 7), *mutation("a", 6, 1)])
     with closing(posted.sink()) as sink:
-        sink.write(batch(log, 0, len(log)))
+        write_here(sink, batch(log, 0, len(log)))
     assert [len(request.changes) for request in posted.endpoint.requests] == [9, 1]
 
 
@@ -76,11 +77,9 @@ def test_what_is_replayed_comes_alone_and_unmarked(posted: Posted) -> None:
     log = records_of(mutation("a", 0, 2, poisoned=1))
     posted.endpoint.answer = refuses
     with closing(posted.sink()) as sink:
-        assert sink.write(batch(log, 0, 2)).dead_letters == 2
+        assert write_here(sink, batch(log, 0, 2)).dead_letters == 2
         posted.endpoint.answer = lambda _: TAKEN
-        again = sink.capabilities.again
-        assert again is not None
-        again.write_again([Piece(tuple(log))])
+        write_here(sink, [Piece(tuple(log))], AGAIN)
     assert ["transaction" in record for record in posted.records()] == [False, False]
 
 

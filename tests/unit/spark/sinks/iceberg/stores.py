@@ -15,7 +15,7 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_task import LakeHistorySink
+from tailrace_spark.sinks.lake.history_shares import history_sink
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN
@@ -83,7 +83,7 @@ class IcebergInTasks(IcebergHistory):
     """Histories that tasks write."""
 
     def open(self, dies_after: int | None = None, *, revives: bool = False) -> Sink:
-        return LogInTasks(LakeHistorySink(LakeHistory(self.opened(dies_after, revives=revives), letters=self.letters)))
+        return LogInTasks(history_sink(LakeHistory(self.opened(dies_after, revives=revives), letters=self.letters)))
 
 
 class FollowedIceberg(Lake, Following):

@@ -15,6 +15,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.writing import write_here
 from tests.held import package
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
@@ -95,7 +96,7 @@ def test_a_crash_at_any_step_heals(another: Stores, step: int) -> None:
         died = False
         with closing(followed.open(dies_after=step)) as sink:
             try:
-                sink.write([piece(second)])
+                write_here(sink, [piece(second)])
             except ServiceError:
                 died = True
         assert died == (step < 6)  # a column is added, and both tables are written: each in one commit
@@ -126,8 +127,8 @@ def test_of_two_that_make_a_table_anew_one_fails(another: Stores) -> None:
     sink = LakeCurrent(Overtaken(followed.settings), 2, clock=lambda: 0)
     mine = [piece([Log(gone).update((1,), (), 30, w=3)])]
     with pytest.raises(ServiceError, match="another writer came first"):
-        sink.write(mine)
-    sink.write(mine)
+        write_here(sink, mine)
+    write_here(sink, mine)
     write(followed, log.insert((2,), (), 50, w=8))
     assert followed.rows(PLAIN, "id", "w") == [(1, 7), (2, 8)]
     assert followed.columns(PLAIN) == ["id", "w"]
@@ -170,7 +171,7 @@ def test_manifests_of_merges_do_not_pile_up(another: Stores) -> None:
     write(followed, log.insert((0,), (), 1, v="a"), log.insert((1,), (), 1, v="a"))
     sink = LakeCurrent(IcebergStore(followed.settings, manifests=4), 1, clock=lambda: 0)
     for number in range(8):
-        sink.write([piece([log.update((0,), (), 2 + number, v=str(number))])])
+        write_here(sink, [piece([log.update((0,), (), 2 + number, v=str(number))])])
         found = followed.table("shop.plain")
         newest = found.current_snapshot()
         assert newest is not None

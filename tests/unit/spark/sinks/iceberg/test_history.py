@@ -22,6 +22,7 @@ from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests.held import package
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
@@ -93,8 +94,8 @@ def test_a_history_has_each_change_once(local: Stores) -> None:
     for batch in batches(topic):
         with closing(stored.open(dies_after=1, revives=True)) as sink:
             with pytest.raises(ServiceError, match="the process is dead"):
-                sink.write(batch)
-            sink.write(batch)
+                write_here(sink, batch)
+            write_here(sink, batch)
         assert deliver(stored, *batch).rows == 0
     again = [piece for batch in batches(Topic()) for piece in batch]
     assert changes_of(stored.records(), PLAIN).keys() == delivered_by(*again).keys()
@@ -127,8 +128,8 @@ def test_a_refused_commit_is_not_made_again_over_another_writer_s(local: Stores)
     overtaken: list[bool] = []
     with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
         with pytest.raises(ServiceError, match="another writer came first"):
-            sink.write([piece])
-        assert sink.write([piece]).rows == 0
+            write_here(sink, [piece])
+        assert write_here(sink, [piece]).rows == 0
     assert len(stored.records()) == 2
     assert stored.table("shop.plain").properties["commit.retry.num-retries"] == "0"
 
@@ -150,8 +151,8 @@ def test_a_compaction_in_between_is_not_undone(local: Stores) -> None:
     overtaken: list[object] = []
     with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
         with pytest.raises(ServiceError, match="another writer came first"):
-            sink.write([piece])
-        assert sink.write([piece]).rows == 1
+            write_here(sink, [piece])
+        assert write_here(sink, [piece]).rows == 1
     assert overtaken == [{"removed": 2, "added": 1}]
     assert len(stored.records()) == 3
     assert stored.maintenance.describe("shop.plain")["files"] == 2

@@ -20,6 +20,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests import postgres, s3
 from tests.held import package
 from tests.services.cutting import CuttingProxy
@@ -128,8 +129,8 @@ def _one_of_two_fails(stored: IcebergHistory, of: Table = PLAIN) -> None:
 
         with closing(stored.open()) as sink:
             with pytest.raises(ServiceError, match="another writer came first"):
-                sink.write(overtaken())
-            assert sink.write([one]).rows == 0
+                write_here(sink, overtaken())
+            assert write_here(sink, [one]).rows == 0
     assert stored.rows(f"{of.keyspace}.{of.name}")["offset"].to_pylist() == [0, 1]
 
 
@@ -145,9 +146,9 @@ def test_a_history_loses_and_doubles_nothing_with_any_request(before: bool) -> N
         through = IcebergHistory(section(**at, endpoint=proxy.endpoint))
         with proxy, closing(through.open()) as sink:
             try:
-                sink.write(batch)
+                write_here(sink, batch)
             except ServiceError:
-                sink.write(batch)
+                write_here(sink, batch)
         assert len(stored.records()) == 9, f"request {step} was lost"
         assert len(through.letters.all) == 1
         if proxy.written < step:
@@ -169,9 +170,9 @@ def test_tables_that_follow_lose_nothing_with_any_request(before: bool) -> None:
         away = FollowedIceberg(section(mode="current", endpoint=proxy.endpoint, **at))
         with proxy, closing(away.open()) as sink:
             try:
-                sink.write([batch])
+                write_here(sink, [batch])
             except ServiceError:
-                sink.write([batch])
+                write_here(sink, [batch])
         rows = followed.rows(PLAIN, "id", "v", "w")
         assert rows == [(0, "0", 5), (2, "2", None), (4, "new", None)], f"request {step} was lost"
         if proxy.written < step:
@@ -194,7 +195,7 @@ def test_a_section_opens_a_sink(tmp_path: Path, caplog: pytest.LogCaptureFixture
     settings = load_settings(path, {})
     with closing(open_sink("x", settings.sink["x"], "p")) as sink:
         sink.reach()
-        sink.write([Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
+        write_here(sink, [Topic().piece(Log(PLAIN).insert((1,), (), 1, v="x"))])
     more = {"path": f"s3://{bucket}/a b", "catalog": named}
     [record] = IcebergHistory(section(**more)).records()
     assert record["columns"] == {"v": "x"}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from tailrace_schemas.errors import FencedError
 from tailrace_spark.batch.delivery import Piece
-from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings
 from tailrace_spark.sinks.images.store import ImageStore
 from tests.support.shop import PLAIN
@@ -43,7 +43,7 @@ def by_driver(store: ImageStore, url: str, some: Piece) -> Callable[[], object]:
 def by_task(store: ImageStore, url: str, some: Piece) -> Callable[[], object]:
     """In another worker process, with another checkpoint."""
     settings, name = ImageSettings(url, NAME, 0.0, None), f"fenced {next(_workers)}"
-    task = ImagePlanner(store, settings).plan(TaskBatch(name, 0, {PARTITION: 1 << 40}), [(-1, PLAIN)])
+    task = ImagePlanner(store, settings).plan(MicroBatch(name, 0, {PARTITION: 1 << 40}), [(-1, PLAIN)])
     own = sa.make_url(url).update_query_dict({"application_name": name})
     worker = replace(task, settings=replace(settings, url=own.render_as_string(hide_password=False)))
     return lambda: list(worker.imaged(PARTITION, [some]))

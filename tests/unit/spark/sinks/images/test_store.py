@@ -31,6 +31,7 @@ from tailrace_spark.sinks.images.state import LONGEST_CLUSTERING, LONGEST_KEY
 from tailrace_spark.sinks.images.store import TABLES, ImageStore
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.state_store.formats import FORMATS
+from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.changes import OF_ANY_BYTES, column, partition_changes
@@ -528,8 +529,8 @@ def test_images_end_in_what_the_sql_sink_shows(
     left = folded(in_batches(next(files), changes, cut, again=again)).values()
     with closing(SqlSink(url := next(files), clock=lambda: 9)) as sink:
         for change in changes:
-            sink.write([piece([change])])
-        sink.write([piece([LOG.update((8,), (8,), 1)])])  # makes the tables, and no row
+            write_here(sink, [piece([change])])
+        write_here(sink, [piece([LOG.update((8,), (8,), 1)])])  # makes the tables, and no row
     engine = sa.create_engine(url)
     database = Database(url, engine)
     rows = database.select('SELECT line, amount FROM "shop_cart__rows"')

@@ -22,11 +22,11 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token as token_of
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.batch.row_image import Imaged
-from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
-from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings, ImagingTask, images_for
+from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings, ShareImages, images_for
 from tailrace_spark.sinks.images.store import ImageStore
 from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.sink_type import Surroundings
@@ -77,8 +77,8 @@ class Planned:
         self.time = 1.0
         self.planner = ImagePlanner(self.store, self.made_of, lambda: self.time)
 
-    def plan(self, number: int = 0, *definitions: tuple[int, Table]) -> ImagingTask:
-        batch = TaskBatch(STREAM, number, {(TOPIC, partition): 1 << 40 for partition in range(PARTITIONS)})
+    def plan(self, number: int = 0, *definitions: tuple[int, Table]) -> ShareImages:
+        batch = MicroBatch(STREAM, number, {(TOPIC, partition): 1 << 40 for partition in range(PARTITIONS)})
         return self.planner.plan(batch, definitions or [(-1, CART)])
 
     def close(self) -> None:
@@ -91,15 +91,15 @@ def planned() -> Iterator[Planned]:
         yield images
 
 
-def in_worker(task: ImagingTask) -> ImagingTask:
+def in_worker(task: ShareImages) -> ShareImages:
     """A copy with connections and a memory of its own, as another worker process has it."""
-    copied: ImagingTask = pickle.loads(pickle.dumps(task))  # noqa: S301 - our own
+    copied: ShareImages = pickle.loads(pickle.dumps(task))  # noqa: S301 - our own
     url = sa.make_url(copied.settings.url).update_query_dict({"application_name": f"worker {next(_workers)}"})
     own = replace(copied.settings, url=url.render_as_string(hide_password=False))
     return replace(copied, settings=own)
 
 
-def by_tasks(task: ImagingTask, changes: Sequence[Delivered], size: int = 2) -> dict[Place, Imaged | None]:
+def by_tasks(task: ShareImages, changes: Sequence[Delivered], size: int = 2) -> dict[Place, Imaged | None]:
     """The images of a batch, a task for each partition, all at once."""
     shares = [
         [delivered for delivered in changes if delivered.record_id.partition == number] for number in range(PARTITIONS)
@@ -174,7 +174,7 @@ def test_driver_and_tasks_take_turns(planned: Planned) -> None:
     made: list[dict[Place, object]] = []
     for number, batch in enumerate(batches):
         if number % 2:
-            planned.planner.fence(STREAM)
+            planned.planner.fence()
             made.append(shown(taken(planned.store.imaged(cut(batch, 5)))))
         else:
             made.append(shown(by_tasks(planned.plan(number), batch)))
@@ -216,7 +216,7 @@ def test_tasks_of_an_earlier_plan_make_no_more_images(planned: Planned) -> None:
     with pytest.raises(FencedError, match="another process writes images"):
         list(in_worker(task).imaged((TOPIC, 0), cut(later, 3)))
     task = planned.plan(2)
-    planned.planner.fence(STREAM)
+    planned.planner.fence()
     with pytest.raises(FencedError, match="another process writes images"):
         list(in_worker(task).imaged((TOPIC, 0), cut(later, 3)))
 
@@ -225,12 +225,11 @@ def test_tasks_of_an_earlier_plan_make_no_more_images(planned: Planned) -> None:
 def test_images_go_on_with_another_checkpoint(planned: Planned) -> None:
     """They are their name's, whatever stream a batch is of."""
     planned.plan()
-    planned.planner.fence("of a member")
-    planned.planner.fence("of the next checkpoint")
+    planned.planner.fence()
     with closing(planned.made_of.open()) as second:
-        ImagePlanner(second, planned.made_of).fence("of another checkpoint")
+        ImagePlanner(second, planned.made_of).fence()
         with pytest.raises(FencedError, match="another process writes images"):
-            planned.planner.fence("of the next checkpoint")
+            planned.planner.fence()
 
 
 def expiring(key: int, at: int) -> Change:
@@ -280,7 +279,7 @@ def test_a_definition_that_no_plan_has_made_ready_is_asked_for(planned: Planned)
 
 def test_a_task_shows_no_secret() -> None:
     made_of = ImageSettings("postgresql+psycopg://u:sesame@127.0.0.1:1/d", "images", 0.0, None)
-    task = ImagingTask(made_of, TaskBatch(STREAM, 0, {}), Fence("images", 1), 1.0)
+    task = ShareImages(made_of, MicroBatch(STREAM, 0, {}), Fence("images", 1), 1.0)
     assert "sesame" not in repr(task) + str(task)
 
 

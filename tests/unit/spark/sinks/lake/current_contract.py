@@ -13,6 +13,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.store import LakeStore
+from tailrace_spark.sinks.writing import write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Outside, Topic, deliver
@@ -100,8 +101,8 @@ class LakeCurrentContract(MergingContract):
             write(followed, *first)
             with closing(LakeCurrent(followed.opened(step, revives=True), 2, clock=lambda: 0)) as sink:
                 with pytest.raises(ServiceError):
-                    sink.write([piece(second)])
-                sink.write([piece(second)])
+                    write_here(sink, [piece(second)])
+                write_here(sink, [piece(second)])
             require_select(followed, [*first, *second], f"step {step} failed")
 
     @pytest.mark.slow
@@ -116,8 +117,8 @@ class LakeCurrentContract(MergingContract):
         sink = LakeCurrent(cast("LakeStore", store), 2, clock=lambda: 0)
         mine = [piece([log.update((1,), (), 2, w=5)])]
         with pytest.raises(ServiceError, match="another writer came first"):
-            sink.write(mine)
-        sink.write(mine)
+            write_here(sink, mine)
+        write_here(sink, mine)
         assert followed.rows(PLAIN, "id", "v", "w") == [(1, "other", 5)]
 
     @pytest.mark.slow

@@ -16,6 +16,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.protocol import Sink
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
@@ -73,8 +74,8 @@ def two_at_a_time(stored: History) -> None:
 
         with closing(stored.open()) as sink:
             with pytest.raises(ServiceError, match=r"another writer|already exists"):
-                sink.write(overtaken())
-            assert sink.write([piece]).rows == 0
+                write_here(sink, overtaken())
+            assert write_here(sink, [piece]).rows == 0
     assert [record["offset"] for record in stored.records()] == [0, 1]
 
 
@@ -93,10 +94,10 @@ class LakeHistoryContract(ChangeLogContract):
             failed = False
             with closing(stored.open(dies_after=step, revives=True)) as sink:
                 try:
-                    sink.write(batch)
+                    write_here(sink, batch)
                 except ServiceError:
                     failed = True
-                    sink.write(batch)
+                    write_here(sink, batch)
             assert len(stored.records()) == 2, f"step {step} failed"
             assert len(stored.letters.all) == 1
             if not failed:

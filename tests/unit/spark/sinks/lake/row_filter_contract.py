@@ -11,6 +11,7 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.lake.current import LakeCurrent
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.lake.current_contract import FollowedLake
 from tests.unit.spark.sinks.row_filter_contract import LOG, RowFilterContract, filtered, rows_of, write
@@ -48,7 +49,7 @@ class LakeRowFilterContract(RowFilterContract):
                 died = False
                 with closing(filtered(LakeCurrent(followed.opened(step), 2, clock=lambda: 0), "row.total > 1")) as sink:
                     try:
-                        sink.write([piece(changes)])
+                        write_here(sink, [piece(changes)])
                     except ServiceError:
                         died = True
                 before = [("k", 2, 2, None), ("k", 3, 3, None)], [("k", 0, 2, None), ("k", 2, 2, None)]

@@ -14,20 +14,21 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.tokens import partition, token
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedRows
+from tailrace_spark.sinks.lake.current_writer import CurrentWriter, StagedRows
 from tailrace_spark.sinks.lake.fast_rows import Buckets, bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
-from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
+from tailrace_spark.sinks.writing import write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.iceberg.stores import FollowedIceberg
-from tests.unit.spark.sinks.in_tasks import STREAM, attempt, interrupted
+from tests.unit.spark.sinks.in_tasks import FENCING, STREAM, attempt, interrupted, planned_by
 from tests.unit.spark.sinks.lake.current_contract import WIDER
 from tests.unit.spark.sinks.merging_contract import selected, write
 
@@ -53,12 +54,12 @@ def sink_of(followed: Followed, dies_after: int | None = None) -> LakeCurrent:
     return LakeCurrent(followed.opened(dies_after), 5, clock=lambda: 0)
 
 
-def batch(partitions: int = PARTITIONS) -> TaskBatch:
-    return TaskBatch(STREAM, 0, {(TOPIC, number): 1 << 40 for number in range(partitions)})
+def batch(partitions: int = PARTITIONS) -> MicroBatch:
+    return MicroBatch(STREAM, 0, {(TOPIC, number): 1 << 40 for number in range(partitions)})
 
 
-def planned(sink: LakeCurrent, *tables: Table) -> CurrentTask:
-    return sink.plan(batch(), list(enumerate(tables)))
+def planned(sink: LakeCurrent, *tables: Table) -> CurrentWriter:
+    return planned_by(CurrentWriter, sink, batch(), list(enumerate(tables)))
 
 
 def inserted(value: str, written: int) -> list[Change]:
@@ -74,7 +75,7 @@ def shares(changes: Sequence[Change]) -> dict[KafkaPartition, Piece]:
     }
 
 
-def written(task: CurrentTask, changes: Sequence[Change]) -> list[PartitionResult]:
+def written(task: CurrentWriter, changes: Sequence[Change]) -> list[CommitMessage]:
     """What a copy of the task brings of each Kafka partition."""
     results = [attempt(task, name, [share], unprepared=True) for name, share in shares(changes).items()]
     return [result for result in results if result is not None]
@@ -83,7 +84,7 @@ def written(task: CurrentTask, changes: Sequence[Change]) -> list[PartitionResul
 def made(followed: Followed) -> LakeCurrent:
     """A driver whose tasks have written a row of each key."""
     sink = sink_of(followed)
-    assert sink.commit(batch(), written(planned(sink, PLAIN), inserted("a", 1))).rows == len(KEYS)
+    assert sink.batch_write(batch()).commit(written(planned(sink, PLAIN), inserted("a", 1))).rows == len(KEYS)
     return sink
 
 
@@ -91,7 +92,7 @@ def shown(followed: Followed) -> set[object]:
     return {value for _, value in followed.rows(PLAIN, "id", "v")}
 
 
-def staged(result: PartitionResult) -> tuple[StagedRows, ...]:
+def staged(result: CommitMessage) -> tuple[StagedRows, ...]:
     assert isinstance(result.detail, tuple)
     return result.detail
 
@@ -107,12 +108,12 @@ def test_a_task_replaces_files_of_its_own_buckets_alone(followed: Followed) -> N
     results = written(planned(sink), inserted("b", 2))
     for result in results:
         [rows] = staged(result)
-        own = {result.partition[1] * 2, result.partition[1] * 2 + 1}
+        own = {result.share[1] * 2, result.share[1] * 2 + 1}
         for files in (rows.state, rows.visible):
             assert {int(path.split("bucket=")[1].split("/")[0]) for path in files.replaced} == own
             assert len(files.replaced) == 2
     assert shown(followed) == {"a"}
-    assert sink.commit(batch(), results) == Summary(len(KEYS), len(KEYS))
+    assert sink.batch_write(batch()).commit(results) == Summary(len(KEYS), len(KEYS))
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("b", 2), "id", "v")
 
 
@@ -126,11 +127,11 @@ def test_two_attempts_at_a_partition_come_out_as_one(followed: Followed) -> None
     others = [result for other in changes if other != name and (result := attempt(task, other, [changes[other]]))]
     with interrupted(task, name, share, then=piece([])) as end:
         repeated = task.write(name, [share])
-        assert sink.commit(batch(), [repeated, *others]).rows == len(KEYS)
+        assert sink.batch_write(batch()).commit([repeated, *others]).rows == len(KEYS)
         late = end()
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("b", 2), "id", "v")
     with pytest.raises(ServiceError, match="another writer came first"):
-        sink.commit(batch(), [late, *others])
+        sink.batch_write(batch()).commit([late, *others])
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, inserted("b", 2), "id", "v")
 
 
@@ -145,21 +146,21 @@ def test_a_driver_that_dies_around_its_commits_leaves_what_the_batch_makes_good(
     results = written(planned(dying), changes)
     if step < 4:
         with pytest.raises(ServiceError, match="the process is dead"):
-            dying.commit(batch(), results)
+            dying.batch_write(batch()).commit(results)
     else:
-        dying.commit(batch(), results)
+        dying.batch_write(batch()).commit(results)
     restarted = sink_of(followed)
     if step in (2, 3) and shown(followed) == {"a"}:  # the state is ahead
         with pytest.raises(UnpreparedError):
             written(planned(restarted), changes)
-    restarted.commit(batch(), written(planned(restarted, PLAIN), changes))
+    restarted.batch_write(batch()).commit(written(planned(restarted, PLAIN), changes))
     wanted = selected(PLAIN, [*inserted("a", 1), *changes], "id", "v")
     assert followed.rows(PLAIN, "id", "v") == wanted
-    assert restarted.commit(batch(), written(planned(restarted), changes)).rows == 0
-    assert restarted.write([piece(changes)]).rows == 0
+    assert restarted.batch_write(batch()).commit(written(planned(restarted), changes)).rows == 0
+    assert write_here(restarted, [piece(changes)]).rows == 0
     if step < 4:
         with pytest.raises(ServiceError, match="another writer came first"):
-            dying.commit(batch(), results)
+            dying.batch_write(batch()).commit(results)
     assert followed.rows(PLAIN, "id", "v") == wanted
 
 
@@ -167,12 +168,14 @@ def test_a_driver_that_dies_around_its_commits_leaves_what_the_batch_makes_good(
 @pytest.mark.promise("tasks.attempts")
 def test_files_that_were_compacted_meanwhile_are_not_replaced(followed: Followed) -> None:
     sink = made(followed)
-    sink.commit(batch(), written(planned(sink), [LOG.insert((key,), (), 1, v="a") for key in range(100, 120)]))
+    sink.batch_write(batch()).commit(
+        written(planned(sink), [LOG.insert((key,), (), 1, v="a") for key in range(100, 120)])
+    )
     results = written(planned(sink), inserted("b", 2))
     followed.compact()
     with pytest.raises(ServiceError, match="another writer came first"):
-        sink.commit(batch(), results)
-    sink.commit(batch(), written(planned(sink), inserted("b", 2)))
+        sink.batch_write(batch()).commit(results)
+    sink.batch_write(batch()).commit(written(planned(sink), inserted("b", 2)))
     rows = [*inserted("b", 2), *(LOG.insert((key,), (), 1, v="a") for key in range(100, 120))]
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, rows, "id", "v")
 
@@ -190,7 +193,7 @@ def test_what_the_plan_has_not_made_ready_is_asked_for(followed: Followed) -> No
     task = planned(sink, WIDER)
     earlier = written(task, inserted("b", 3)[:1])
     assert all(result.of_plan for result in earlier)
-    assert sink.commit(batch(), written(planned(sink, WIDER), wider)).rows == 1
+    assert sink.batch_write(batch()).commit(written(planned(sink, WIDER), wider)).rows == 1
     assert (1, "x") in followed.rows(PLAIN, "id", "x")
 
 
@@ -201,10 +204,9 @@ def test_the_driver_goes_on_behind_tasks_and_tasks_behind_the_driver(followed: F
     for number in range(2, 6):
         changes = [LOG.insert((key,), (), number, v=f"{number}") for key in range(number, 40, number)]
         if number % 2:
-            sink.fence(STREAM)
-            assert sink.write([piece(changes)]).rows == len(changes)
+            assert write_here(sink, [piece(changes)], FENCING).rows == len(changes)
         else:
-            assert sink.commit(batch(), written(planned(sink, PLAIN), changes)).rows == len(changes)
+            assert sink.batch_write(batch()).commit(written(planned(sink, PLAIN), changes)).rows == len(changes)
         done += changes
     assert followed.rows(PLAIN, "id", "v") == selected(PLAIN, done, "id", "v")
 
@@ -212,17 +214,17 @@ def test_the_driver_goes_on_behind_tasks_and_tasks_behind_the_driver(followed: F
 def test_tables_that_tasks_cannot_write_are_the_drivers_before_any_task_runs(followed: Followed) -> None:
     """Where one bucket has keys of two partitions: the driver has made the table, or the topic has got more."""
     write(followed, LOG.insert((1,), (), 1, v="a"))
-    with pytest.raises(DriverOnlyError, match=r"shop\.plain has 5 buckets, .* of several of 3 partitions"):
+    with pytest.raises(HereOnlyError, match=r"shop\.plain has 5 buckets, .* of several of 3 partitions"):
         planned(sink_of(followed))
-    assert sink_of(followed).plan(batch(5), []).partitions == {TOPIC: 5}
-    others = TaskBatch(STREAM, 0, {("t.shop.other", 2): 1})
-    assert sink_of(followed).plan(others, []).partitions == {"t.shop.other": 3}
+    assert planned_by(CurrentWriter, sink_of(followed), batch(5)).partitions == {TOPIC: 5}
+    others = MicroBatch(STREAM, 0, {("t.shop.other", 2): 1})
+    assert planned_by(CurrentWriter, sink_of(followed), others).partitions == {"t.shop.other": 3}
 
 
 @pytest.mark.slow
 def test_a_truncation_is_the_drivers(followed: Followed) -> None:
     sink = made(followed)
-    with pytest.raises(DriverOnlyError, match="a truncation of"):
+    with pytest.raises(HereOnlyError, match="a truncation of"):
         attempt(planned(sink), (TOPIC, 0), [piece([truncate(PLAIN, "a", 5)])])
 
 
@@ -239,7 +241,7 @@ def test_keys_of_another_partition_are_the_drivers(followed: Followed) -> None:
             if number == own:
                 assert attempt(task, (TOPIC, number), [piece([change])]) is not None
             else:
-                with pytest.raises(DriverOnlyError, match="has keys of other partitions' buckets"):
+                with pytest.raises(HereOnlyError, match="has keys of other partitions' buckets"):
                     attempt(task, (TOPIC, number), [piece([change])])
 
 

@@ -24,6 +24,7 @@ from tailrace_spark.sinks.lake.current_table import CurrentTable
 from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.state import BATCH, IDENTITY, WITH_GONE, TableEntry
 from tailrace_spark.sinks.lake.store import LakeStore, Number
+from tailrace_spark.sinks.writing import write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
@@ -73,7 +74,7 @@ def ids(store: LakeStore) -> list[int]:
 @pytest.mark.promise("catalog.earlier-versions")
 def test_a_table_of_an_earlier_version_goes_on(stores: Stores) -> None:
     log = Log(PLAIN)
-    LakeCurrent(stores(), 1).write([piece([log.insert((1,), (), 9 * SECOND, v="a")])])
+    write_here(LakeCurrent(stores(), 1), [piece([log.insert((1,), (), 9 * SECOND, v="a")])])
     truncations = TruncationState((HostTruncation("elsewhere", 5 * SECOND, None, 5 * SECOND),))
     hashed = Buckets(1, by_token=False)
     entry = replace(opened(stores()).entry, announced=3, truncations=truncations, purged_to=7, buckets=hashed)
@@ -81,7 +82,7 @@ def test_a_table_of_an_earlier_version_goes_on(stores: Stores) -> None:
     assert opened(stores()).entry == entry
 
     late, newer = log.insert((2,), (), 7, v="late"), log.insert((3,), (), 8 * SECOND, v="b")
-    summary = LakeCurrent(stores(), 2).write([piece([late, newer], announced=4)])
+    summary = write_here(LakeCurrent(stores(), 2), [piece([late, newer], announced=4)])
     assert (summary.dead_letters, ids(stores())) == (1, [1, 3])
     assert opened(stores()).entry == replace(entry, announced=4)
     stored = opened(stores()).state.stored
@@ -97,8 +98,8 @@ def test_a_table_of_an_earlier_version_goes_on(stores: Stores) -> None:
 def test_a_table_of_a_later_version_ends_the_stream(stores: Stores) -> None:
     """Its changes stay in the topic: they are no dead letters."""
     log = Log(PLAIN)
-    LakeCurrent(stores(), 2).write([piece([log.insert((1,), (), 9, v="a")])])
+    write_here(LakeCurrent(stores(), 2), [piece([log.insert((1,), (), 9, v="a")])])
     noted(stores(), {"clustering": b"definition", "state": b'{"record": 2}'})
     with pytest.raises(SettingsError, match="later version"):
-        LakeCurrent(stores(), 2).write([piece([log.insert((2,), (), 9, v="b")])])
+        write_here(LakeCurrent(stores(), 2), [piece([log.insert((2,), (), 9, v="b")])])
     assert ids(stores()) == [1]

@@ -12,12 +12,14 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_task import HistoryTask, LakeHistorySink
-from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tailrace_spark.sinks.lake.history_shares import HistoryWriter, history_sink
+from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
+from tailrace_spark.sinks.writing import AGAIN, write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
@@ -29,7 +31,7 @@ from tests.unit.spark.sinks.change_log_contract import (
 )
 from tests.unit.spark.sinks.delta.stores import DeltaInTasks
 from tests.unit.spark.sinks.iceberg.stores import IcebergInTasks
-from tests.unit.spark.sinks.in_tasks import STREAM, attempt, interrupted, shares_of
+from tests.unit.spark.sinks.in_tasks import FENCING, STREAM, attempt, interrupted, planned_by, shares_of
 
 WEEK = 168  # hours
 LOG = Log(PLAIN)
@@ -45,20 +47,20 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
     return IcebergInTasks(IcebergSinkSettings(path=path))
 
 
-def sink_of(stored: Stored) -> LakeHistorySink:
+def sink_of(stored: Stored) -> ChangeLogSink:
     """That of a driver of its own."""
-    return LakeHistorySink(LakeHistory(stored.opened(), letters=stored.letters))
+    return history_sink(LakeHistory(stored.opened(), letters=stored.letters))
 
 
-def planned(sink: LakeHistorySink, number: int = 0, *, of: Sequence[Any] = (PLAIN,)) -> HistoryTask:
-    return sink.plan(_batch(number), [(place, table) for place, table in enumerate(of)])
+def planned(sink: ChangeLogSink, number: int = 0, *, of: Sequence[Any] = (PLAIN,)) -> HistoryWriter:
+    return planned_by(HistoryWriter, sink, _batch(number), [(place, table) for place, table in enumerate(of)])
 
 
-def _batch(number: int) -> TaskBatch:
-    return TaskBatch(STREAM, number, {})
+def _batch(number: int) -> MicroBatch:
+    return MicroBatch(STREAM, number, {})
 
 
-def written(task: HistoryTask, *pieces: Piece) -> list[PartitionResult]:
+def written(task: HistoryWriter, *pieces: Piece) -> list[CommitMessage]:
     """What a copy of the task brings of each partition of the pieces."""
     results = [attempt(task, partition, share, unprepared=True) for partition, share in shares_of(pieces).items()]
     return [result for result in results if result is not None]
@@ -78,11 +80,11 @@ def test_two_attempts_at_a_partition_come_out_as_one(stored: Stored) -> None:
     task = planned(sink)
     with interrupted(task, partition, first, then=second) as end:
         repeated = task.write(partition, [first, second])
-        assert sink.commit(_batch(0), [repeated]) == Summary(5, 5)
+        assert sink.batch_write(_batch(0)).commit([repeated]) == Summary(5, 5)
         late = end()
     assert changes_of(stored.records(), PLAIN) == delivered_by(first, second)
     with pytest.raises(ServiceError, match="another writer came first"):
-        sink.commit(_batch(0), [late])
+        sink.batch_write(_batch(0)).commit([late])
     assert len(stored.records()) == 5
 
 
@@ -96,9 +98,9 @@ def test_nothing_is_seen_before_the_commit_and_a_driver_that_dies_there_leaves_n
     assert stored.records() == []
     restarted = sink_of(stored)
     task = planned(restarted)
-    assert restarted.commit(_batch(0), written(task, piece)) == Summary(9, 9, 1)
+    assert restarted.batch_write(_batch(0)).commit(written(task, piece)) == Summary(9, 9, 1)
     with pytest.raises(ServiceError, match="another writer came first"):
-        sink.commit(_batch(0), results)
+        sink.batch_write(_batch(0)).commit(results)
     assert changes_of(stored.records(), PLAIN) == delivered_by(piece)
     assert len(stored.letters.all) == 1
     assert sum(result.summary.rows for result in written(planned(restarted, 1), piece)) == 0
@@ -110,10 +112,10 @@ def test_what_is_written_again_is_there_once(stored: Stored) -> None:
     sink, topic = sink_of(stored), Topic()
     first, second = rows(0, 3, 6, topic=topic), rows(9, 12, topic=topic)
     aside = Piece(first.changes[1:2])
-    sink.commit(_batch(0), written(planned(sink), Piece((first.changes[0], first.changes[2]))))
+    sink.batch_write(_batch(0)).commit(written(planned(sink), Piece((first.changes[0], first.changes[2]))))
     for _ in range(2):
-        assert sink_of(stored).write_again([aside]) == Summary(1, 0 if _ else 1)
-    sink.commit(_batch(1), written(planned(sink, 1), second))
+        assert write_here(sink_of(stored), [aside], AGAIN) == Summary(1, 0 if _ else 1)
+    sink.batch_write(_batch(1)).commit(written(planned(sink, 1), second))
     assert changes_of(stored.records(), PLAIN) == delivered_by(first, second)
     assert len(stored.records()) == 5
 
@@ -128,7 +130,7 @@ def test_what_the_plan_has_not_made_ready_is_asked_for(stored: Stored) -> None:
     task = planned(sink)
     with pytest.raises(UnpreparedError, match=r"shop\.plain"):
         written(task, wider)
-    sink.commit(_batch(0), written(planned(sink, of=(WIDE,)), piece, wider))
+    sink.batch_write(_batch(0)).commit(written(planned(sink, of=(WIDE,)), piece, wider))
     assert changes_of(stored.records(), WIDE).keys() == delivered_by(piece, wider).keys()
 
 
@@ -138,11 +140,10 @@ def test_the_driver_goes_on_behind_tasks_and_tasks_behind_the_driver(stored: Sto
     pieces = [rows(number, number + 1, number + 2, topic=topic) for number in range(0, 12, 3)]
     for number, piece in enumerate(pieces):
         if number % 2:
-            sink.fence(STREAM)
-            assert sink.write([*pieces[:number], piece]).rows == 3
+            assert write_here(sink, [*pieces[:number], piece], FENCING).rows == 3
         else:
             task = planned(sink, number)
-            assert sink.commit(_batch(number), written(task, *pieces[:number], piece)).rows == 3
+            assert sink.batch_write(_batch(number)).commit(written(task, *pieces[:number], piece)).rows == 3
     assert changes_of(stored.records(), PLAIN) == delivered_by(*pieces)
     assert len(stored.records()) == 12
 
@@ -155,7 +156,7 @@ def test_files_that_the_driver_does_not_see_are_not_committed(stored: Stored, tm
         if "plain" in str(path):
             path.unlink()
     with pytest.raises(SettingsError, match=r"was written by an executor .*stream\.execution"):
-        sink.commit(_batch(0), results)
+        sink.batch_write(_batch(0)).commit(results)
 
 
 @pytest.mark.slow
@@ -167,7 +168,7 @@ def test_a_directory_that_executors_do_not_share_is_the_drivers(stored: Stored, 
         mark.unlink()
         if elsewhere:
             mark.write_text(elsewhere)
-        with pytest.raises(DriverOnlyError, match="which executors do not share"):
+        with pytest.raises(HereOnlyError, match="which executors do not share"):
             written(task, piece)
     assert written(planned(sink), piece)
 
@@ -175,7 +176,7 @@ def test_a_directory_that_executors_do_not_share_is_the_drivers(stored: Stored, 
 def test_a_tasks_words_have_no_secret() -> None:
     section = {"path": "s3://bucket/x", "access_key": "me", "secret_key": "sesame"}
     store = DeltaInTasks(DeltaSinkSettings.model_validate(section)).store
-    task = HistoryTask(store, "plan", {})
+    task = HistoryWriter(store, "plan", {})
     assert "sesame" not in repr(task) + str(task)
     assert b"sesame" in pickle.dumps(task)  # it travels inside Spark's own connections
 
@@ -186,7 +187,7 @@ def test_files_of_attempts_that_do_not_count_are_removed(stored: Stored, tmp_pat
     piece = rows(1, topic=topic)
     task = planned(sink)
     written(task, piece)
-    sink.commit(_batch(0), written(task, piece))
+    sink.batch_write(_batch(0)).commit(written(task, piece))
     files = _data_files(tmp_path)
     assert len(files) == 2
     for path in files:
@@ -210,7 +211,6 @@ def test_a_delta_table_whose_rows_delta_rs_checks_is_the_drivers(tmp_path: Path)
     assert table is not None
     table.alter.add_constraint({"no_deletes": "op <> 'delete'"})
     sink, second = sink_of(stored), rows(4, topic=topic)
-    with pytest.raises(DriverOnlyError, match=r"shop\.plain/? has delta\.constraints\.no_deletes"):
+    with pytest.raises(HereOnlyError, match=r"shop\.plain/? has delta\.constraints\.no_deletes"):
         written(planned(sink), second)
-    sink.fence(STREAM)
-    assert sink.write([second]).rows == 1
+    assert write_here(sink, [second], FENCING).rows == 1

@@ -20,6 +20,7 @@ from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_table import CurrentTable
 from tailrace_spark.sinks.lake.store import LakeStore, Number
 from tailrace_spark.sinks.letters import LOGGED, Letters
+from tailrace_spark.sinks.writing import write_here
 from tests.support.expiry import SECOND, Time, expiring
 from tests.support.letters import MemoryLetters
 from tests.support.shop import PLAIN
@@ -95,7 +96,7 @@ def changes() -> list[Change]:
 @pytest.mark.slow
 @pytest.mark.promise("lake.purge")
 def test_what_only_deletes_is_forgotten_and_visible_rows_stay(stores: Stores, time: Time, sink: LakeCurrent) -> None:
-    sink.write([piece(changes())])
+    write_here(sink, [piece(changes())])
     time.now += SWEEP
     sink.sweep()
     shown = visible(stores, "plain", "id", "v", "w"), visible(stores, "wide", "id", "c", "v")
@@ -115,13 +116,13 @@ def test_what_only_deletes_is_forgotten_and_visible_rows_stay(stores: Stores, ti
 @pytest.mark.slow
 def test_a_purge_is_noted_by_both_tables(stores: Stores, time: Time, sink: LakeCurrent) -> None:
     """So the next write need not compare the visible table with the state."""
-    sink.write([piece(changes())])
+    write_here(sink, [piece(changes())])
     time.now = NOW + HORIZON + SWEEP
     sink.sweep()
     versions = [stores().open(name) for name in ("shop.plain-state", "shop.plain")]
     batches = {table and table.version_of("tailrace/batch") for table in versions}
     assert len(batches) == 1
-    sink.write([piece([Log(PLAIN).update((1,), (), at(9), w=7)])])
+    write_here(sink, [piece([Log(PLAIN).update((1,), (), at(9), w=7)])])
     assert visible(stores, "plain", "id", "v", "w") == [(1, "a", 7)]
 
 
@@ -138,7 +139,7 @@ def test_a_purge_that_dies_between_its_commits_heals(stores: Stores, time: Time)
         def append(self, *_: object, **__: object) -> None:
             raise ServiceError("killed")
 
-    opened_at(stores, time).write([piece(changes())])
+    write_here(opened_at(stores, time), [piece(changes())])
     time.now = NOW + SWEEP
     opened_at(stores, time).sweep()
     time.now = NOW + HORIZON + SWEEP
@@ -149,7 +150,7 @@ def test_a_purge_that_dies_between_its_commits_heals(stores: Stores, time: Time)
     sink.sweep()
     assert (states(stores, "plain"), states(stores, "wide")) == (1, 1)
     assert visible(stores, "plain", "id", "v", "w") == [(1, "a", None)]
-    sink.write([piece([Log(PLAIN).update((1,), (), at(9), w=7)])])
+    write_here(sink, [piece([Log(PLAIN).update((1,), (), at(9), w=7)])])
     assert visible(stores, "plain", "id", "v", "w") == [(1, "a", 7)]
 
 
@@ -158,20 +159,20 @@ def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
     stores: Stores, time: Time, sink: LakeCurrent, letters: MemoryLetters
 ) -> None:
     log, other = Log(PLAIN), Log(WIDE)
-    sink.write([piece([log.delete((2,), (), at(5)), log.insert((1,), (), at(6), v="a")])])
+    write_here(sink, [piece([log.delete((2,), (), at(5)), log.insert((1,), (), at(6), v="a")])])
     time.now = NOW + HORIZON + SWEEP
     sink.sweep()
     late, newer = log.insert((2,), (), at(5), v="again"), log.insert((3,), (), at(6), v="b")
     read = replace(log.insert((4,), (), at(1), v="read"), op=Op.READ)
     snapshot = replace(log.insert((5,), (), at(1), v="s"), source=replace(source(), origin=Origin.SNAPSHOT))
     batch = [piece([late, newer, read, snapshot, other.insert((1,), (1,), at(0), v="other")])]
-    assert sink.write(batch) == Summary(4, 4, 1)
+    assert write_here(sink, batch) == Summary(4, 4, 1)
     assert [row[0] for row in visible(stores, "plain", "id")] == [1, 3, 4, 5]
     [letter] = letters.all
     assert str(at(5)) in letter.reason
     assert "merge_horizon" in letter.reason
     again = opened_at(stores, time)  # in another process too
-    assert again.write([piece([log.delete((1,), (), at(4))])]) == Summary(0, 0, 1)
+    assert write_here(again, [piece([log.delete((1,), (), at(4))])]) == Summary(0, 0, 1)
 
 
 @pytest.mark.slow
@@ -181,14 +182,14 @@ def test_of_a_row_the_older_tombstone_goes_and_the_newer_one_stays(
 ) -> None:
     """So a write between the two is merged, and one that the newer tombstone covers shows nothing."""
     log = Log(PLAIN)
-    sink.write([piece([log.insert((1,), (), at(0), v=None), log.update((1,), (), at(5), w=None)])])
+    write_here(sink, [piece([log.insert((1,), (), at(0), v=None), log.update((1,), (), at(5), w=None)])])
     time.now = NOW + HORIZON + 2
     sink.sweep()
     purged = CurrentTable.open(stores(), "shop.plain")
     assert purged is not None
     assert purged.entry.purged_to == at(0)
     between = [log.update((1,), (), at(4), v="x"), log.update((1,), (), at(4), w=7)]
-    assert sink.write([piece(between)]) == Summary(2, 1)
+    assert write_here(sink, [piece(between)]) == Summary(2, 1)
     assert visible(stores, "plain", "id", "v", "w") == [(1, "x", None)]
 
 
@@ -196,11 +197,11 @@ def test_of_a_row_the_older_tombstone_goes_and_the_newer_one_stays(
 @pytest.mark.promise("lake.purge")
 def test_what_came_late_is_kept_as_long(stores: Stores, time: Time, sink: LakeCurrent) -> None:
     log = Log(PLAIN)
-    sink.write([piece([log.delete((2,), (), at(-50_000)), log.delete_partition((3,), at(-50_000))])])
+    write_here(sink, [piece([log.delete((2,), (), at(-50_000)), log.delete_partition((3,), at(-50_000))])])
     time.now = NOW + HORIZON - 1
     sink.sweep()
     assert states(stores, "plain") == 2
-    assert sink.write([piece([log.insert((2,), (), at(-50_001), v="older")])]) == Summary(1, 0)
+    assert write_here(sink, [piece([log.insert((2,), (), at(-50_001), v="older")])]) == Summary(1, 0)
     time.now = NOW + HORIZON + SWEEP
     sink.sweep()
     assert states(stores, "plain") == 0
@@ -209,7 +210,7 @@ def test_what_came_late_is_kept_as_long(stores: Stores, time: Time, sink: LakeCu
 @pytest.mark.slow
 def test_the_next_sweep_goes_on_where_a_commit_was_full(stores: Stores, time: Time) -> None:
     sink = LakeCurrent(stores(), 2, merge_horizon=100 * SWEEP * 10, purge_limit=3, sweep_seconds=SWEEP, clock=time)
-    sink.write([piece([Log(PLAIN).delete((number,), (), at(number)) for number in range(7)])])
+    write_here(sink, [piece([Log(PLAIN).delete((number,), (), at(number)) for number in range(7)])])
     time.now = NOW + 100 * SWEEP * 10 + SWEEP
     left = []
     for _ in range(3):
@@ -222,7 +223,7 @@ def test_the_next_sweep_goes_on_where_a_commit_was_full(stores: Stores, time: Ti
 @pytest.mark.slow
 def test_without_a_horizon_nothing_is_forgotten(stores: Stores, time: Time) -> None:
     sink = LakeCurrent(stores(), 2, clock=time)
-    sink.write([piece([Log(PLAIN).delete((1,), (), at(0))])])
+    write_here(sink, [piece([Log(PLAIN).delete((1,), (), at(0))])])
     time.now = NOW + 10**9
     sink.sweep()
     assert states(stores, "plain") == 1

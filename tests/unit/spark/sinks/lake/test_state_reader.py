@@ -19,6 +19,7 @@ from tailrace_spark.sinks.lake.fast_rows import Buckets, bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import read_now, reading
 from tailrace_spark.sinks.lake.store import Condition
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
 from tests.unit.spark.sinks.merging_contract import expiring
@@ -39,7 +40,7 @@ def write(followed: FollowedDelta, changes: Sequence[Change]) -> int:
     stream = Assignment(1, bytes(16))
     piece = Piece(tuple(Delivered(RecordId("t", 0, at), change, stream) for at, change in enumerate(changes)))
     with closing(followed.open()) as sink:
-        return sink.write([piece]).rows
+        return write_here(sink, [piece]).rows
 
 
 def batches() -> list[list[Change]]:

@@ -8,6 +8,7 @@ from tailrace_schemas.change import Change
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import WIDE
@@ -26,7 +27,7 @@ def main(url: str, prefix: str, rows: int) -> None:
     settings = OpensearchSinkSettings(
         url=url, index=prefix + ".{keyspace}.{table}", replicas=0, shards=1, bulk_documents=20
     )
-    OpensearchSink(SearchClient("search", settings), settings, clock=lambda: 0).write([piece(batch(rows))])
+    write_here(OpensearchSink(SearchClient("search", settings), settings, clock=lambda: 0), [piece(batch(rows))])
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import pytest
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
+from tailrace_spark.sinks.writing import write_here
 from tests import java_sources, opensearch
 from tests.support.shop import ORDERS, PLAIN, WIDE_COLUMNS, WIDER
 from tests.support.waiting import until
@@ -70,7 +71,7 @@ def test_a_crash_at_any_request_heals(proxy: SearchProxy, again: str, lost: Answ
         died = False
         with closing(searched.open()) as sink:
             try:
-                sink.write([piece(second)])
+                write_here(sink, [piece(second)])
             except ServiceError:
                 died = True
         proxy.answer = lambda _: "pass"
@@ -172,12 +173,12 @@ def test_a_server_killed_in_the_middle_of_a_batch(tmp_path: Path) -> None:
         try:
             with closing(searched.open()) as sink:
                 with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:\d+"):
-                    sink.write([piece(changes)])
+                    write_here(sink, [piece(changes)])
                 with pytest.raises(ServiceError):
-                    sink.write([piece(changes)])
+                    write_here(sink, [piece(changes)])
                 node.start()
                 until_written(sink, changes)
-                assert sink.write([piece(changes)]).rows == 0
+                assert write_here(sink, [piece(changes)]).rows == 0
         finally:
             proxy.close()
         assert searched.rows(WIDE, *WIDE_COLUMNS) == selected(WIDE, changes, *WIDE_COLUMNS)
@@ -188,7 +189,7 @@ def until_written(sink: OpensearchSink, changes: Sequence[Change]) -> None:
 
     def is_written() -> bool:
         with suppress(ServiceError):
-            sink.write([piece(changes)])
+            write_here(sink, [piece(changes)])
             return True
         return False
 
@@ -220,7 +221,7 @@ def test_of_two_writers_neither_loses_what_the_other_wrote(searched: Searched) -
         try:
             with closing(searched.open()) as sink:
                 for at in range(0, len(changes), 7):
-                    sink.write([piece(changes[at : at + 7])])
+                    write_here(sink, [piece(changes[at : at + 7])])
         except BaseException as error:
             failures.append(error)
 
@@ -281,9 +282,9 @@ def test_another_s_truncation_is_known_before_anything_is_written(proxy: SearchP
     searched, log = Searched(proxy.url, proxy.address), Log(PLAIN)
     write(searched, log.insert((1,), (), 1, v="a"))
     with closing(searched.open()) as sink:
-        sink.write([piece([log.insert((2,), (), 2, v="b")])])
+        write_here(sink, [piece([log.insert((2,), (), 2, v="b")])])
         overtaken(searched, proxy, "_bulk", truncate(log.table, "h", 50 * SECOND))
-        sink.write([piece([log.insert((3,), (), 3, v="c"), log.insert((4,), (), 60 * SECOND, v="d")])])
+        write_here(sink, [piece([log.insert((3,), (), 3, v="c"), log.insert((4,), (), 60 * SECOND, v="d")])])
     assert searched.rows(PLAIN, "id") == [(4,)]
 
 

@@ -17,6 +17,7 @@ from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import OWN, TABLE_ID
 from tailrace_spark.sinks.opensearch.state import KIND_TABLE, own
 from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry
+from tailrace_spark.sinks.writing import write_here
 from tests import java_sources
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
@@ -65,7 +66,7 @@ def test_a_table_of_an_earlier_version_goes_on(searched: Searched) -> None:
 
     late, newer = log.insert((2,), (), 7, v="late"), Log(WIDER).insert((3,), (), 8 * SECOND, v="b", x="x")
     with closing(searched.open()) as sink:
-        assert sink.write([piece([late, newer], announced=4)]) == Summary(1, 1, 1)
+        assert write_here(sink, [piece([late, newer], announced=4)]) == Summary(1, 1, 1)
     assert searched.rows(PLAIN, "id", "v", "x") == [(1, "a", None), (3, "b", "x")]
     record = json.loads(noted(searched))
     assert (record["record"], record["announced"], record["purged_to"]) == (1, 4, 7)
@@ -87,7 +88,7 @@ def test_what_an_earlier_version_was_yet_to_erase_goes(searched: Searched) -> No
                 assert sink.sweep() == 2
                 assert indexes.rows(PLAIN, "id") == []
             # Older than what was deleted before the truncation.
-            sink.write([piece([log.insert((2,), (), 8 * SECOND, v="b")])])
+            write_here(sink, [piece([log.insert((2,), (), 8 * SECOND, v="b")])])
         assert indexes.rows(PLAIN, "id", "v") == [(2, "b")]
         assert decode_entry(noted(indexes)).erased is None
         assert json.loads(noted(indexes))["record"] == 1
@@ -101,7 +102,7 @@ def test_a_table_of_a_later_version_ends_the_stream(searched: Searched) -> None:
     write(searched, log.insert((1,), (), 9, v="a"))
     note(searched, b'{"record": 2}')
     with closing(searched.open(lambda: 1_000)) as sink:
-        for work in (lambda: sink.write([piece([log.insert((2,), (), 9, v="b")])]), sink.sweep):
+        for work in (lambda: write_here(sink, [piece([log.insert((2,), (), 9, v="b")])]), sink.sweep):
             with pytest.raises(SettingsError, match="later version"):
                 work()
     assert searched.rows(PLAIN, "id") == [(1,)]

@@ -15,6 +15,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.opensearch.groups import groups
+from tailrace_spark.sinks.writing import write_here
 from tests import java_sources, opensearch
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import delivered, piece
@@ -105,7 +106,7 @@ def test_a_crash_while_several_groups_write_heals(proxy: SearchProxy, lost: Answ
         died = False
         with closing(searched.open()) as sink:
             try:
-                sink.write([piece(second)])
+                write_here(sink, [piece(second)])
             except ServiceError:
                 died = True
         proxy.answer = lambda _: "pass"
@@ -191,6 +192,6 @@ def test_an_error_is_told_when_no_request_is_under_way(proxy: SearchProxy) -> No
     proxy.answer = answer
     with closing(searched.open()) as sink:
         with pytest.raises(ServiceError, match="403"):
-            sink.write([piece([log.insert((key,), (0,), 2, w=key) for key in (1, 2)])])
+            write_here(sink, [piece([log.insert((key,), (0,), 2, w=key) for key in (1, 2)])])
         told.set()
     assert early == [False]

@@ -12,6 +12,7 @@ import pytest
 from tailrace_common.settings import load_settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests import java_sources, opensearch
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate
@@ -95,9 +96,9 @@ def test_readers_see_rows_and_nothing_of_the_sink_s(searched: Searched) -> None:
 def test_columns_added_while_it_runs_are_searched(searched: Searched) -> None:
     log = Log(PLAIN)
     with closing(searched.open()) as sink:
-        sink.write([piece([log.insert((1,), (), 1, v="a")])])
-        sink.write([piece([Log(WIDER).update((1,), (), 2, x="more words")])])
-        sink.write([piece([log.update((1,), (), 3, w=4)])])
+        write_here(sink, [piece([log.insert((1,), (), 1, v="a")])])
+        write_here(sink, [piece([Log(WIDER).update((1,), (), 2, x="more words")])])
+        write_here(sink, [piece([log.update((1,), (), 3, w=4)])])
     assert searched.search(PLAIN, {"match": {"x": "words"}}) == [
         {"_id": "1", "id": 1, "v": "a", "w": 4, "x": "more words"}
     ]
@@ -191,7 +192,7 @@ def test_the_registry_opens_it_and_the_page_s_example_runs(
     path.write_text(f'[sink.x]\ntype = "opensearch"\nurl = "{searched.url}"\nindex = "{searched.prefix}.{{table}}"\n')
     with closing(open_sink("x", load_settings(path, {}).sink["x"], "p")) as sink:
         sink.reach()
-        sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
+        write_here(sink, [piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
     assert searched.rows(PLAIN, "id", "v") == [(1, "a")]
     write_by_page("opensearch", tmp_path, url=searched.url, username=None, password=None)
     searched.call("POST", "/shop.plain/_refresh")

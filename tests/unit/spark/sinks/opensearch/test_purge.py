@@ -14,6 +14,7 @@ from tailrace_schemas.change import Change, Op, Origin
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
+from tailrace_spark.sinks.writing import write_here
 from tests.support.expiry import SECOND, Time, expiring
 from tests.support.shop import PLAIN
 from tests.support.shop import WIDE as WITH_PLAINS_ID
@@ -47,7 +48,7 @@ def kept(searched: Searched) -> int:
 
 
 def write(sink: OpensearchSink, *changes: Change) -> Summary:
-    return sink.write([piece(changes)])
+    return write_here(sink, [piece(changes)])
 
 
 @pytest.mark.promise("opensearch.purge")

@@ -12,6 +12,7 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.sinks.writing import write_here
 from tests import java_sources, opensearch
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
@@ -39,7 +40,8 @@ def test_what_the_server_refuses_is_a_dead_letter_and_all_else_goes_on(searched:
     searched.call("PUT", f"/{searched.alias(of)}/_settings", limit)
     large: dict[Any, Any] = {"=": None, "a": 1, "b": 2, "c": 3}
     with closing(searched.open()) as sink:
-        done = sink.write(
+        done = write_here(
+            sink,
             [
                 piece(
                     [
@@ -49,7 +51,7 @@ def test_what_the_server_refuses_is_a_dead_letter_and_all_else_goes_on(searched:
                         log.insert((3,), (), 1, m={"=": None, "a": 1}),
                     ]
                 )
-            ]
+            ],
         )
     assert done == Summary(3, 3, 1)
     assert searched.rows(of, "id") == [(0,), (1,), (3,)]
@@ -152,13 +154,13 @@ def test_tls_and_a_password(tmp_path: Path) -> None:
 def test_an_index_that_is_taken_away_is_made_again_and_never_by_the_server(searched: Searched) -> None:
     log = Log(PLAIN)
     with closing(searched.open()) as sink:
-        sink.write([piece([log.insert((1,), (), 1, v="a")])])
+        write_here(sink, [piece([log.insert((1,), (), 1, v="a")])])
         [index] = searched.call("GET", f"/_alias/{searched.alias(PLAIN)}")
         searched.call("DELETE", f"/{index}")
         with pytest.raises(ServiceError, match="no such index"):
-            sink.write([piece([log.insert((2,), (), 1, v="b")])])
+            write_here(sink, [piece([log.insert((2,), (), 1, v="b")])])
         assert searched.call("GET", f"/_cat/indices/{searched.prefix}*?format=json") == []
-        sink.write([piece([log.insert((2,), (), 1, v="b")])])
+        write_here(sink, [piece([log.insert((2,), (), 1, v="b")])])
     assert searched.rows(PLAIN, "id", "v") == [(2, "b")]
 
 

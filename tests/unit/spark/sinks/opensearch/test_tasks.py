@@ -17,17 +17,18 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
-from tailrace_spark.sinks.opensearch.task import OpensearchTask
-from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tailrace_spark.sinks.opensearch.writer import OpensearchWriter
+from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
+from tailrace_spark.sinks.writing import write_here
 from tests import java_sources
 from tests.support.shop import PLAIN, WIDE_COLUMNS, WIDER
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.in_tasks import SECONDS, STREAM, LogInTasks, attempt, interrupted
+from tests.unit.spark.sinks.in_tasks import FENCING, SECONDS, STREAM, LogInTasks, attempt, interrupted, planned_by
 from tests.unit.spark.sinks.merging_contract import SECOND, WIDE, selected
 from tests.unit.spark.sinks.opensearch.indexes import Searched
 from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy, dying
@@ -43,12 +44,14 @@ LOG = Log(PLAIN)
 _workers = count()
 
 
-def planned(sink: OpensearchSink, *definitions: Table) -> OpensearchTask:
-    batch = TaskBatch(STREAM, 0, {PARTITION: 1 << 40})
-    return sink.plan(batch, [(number, definition) for number, definition in enumerate(definitions)])
+def planned(sink: OpensearchSink, *definitions: Table) -> OpensearchWriter:
+    batch = MicroBatch(STREAM, 0, {PARTITION: 1 << 40})
+    return planned_by(
+        OpensearchWriter, sink, batch, [(number, definition) for number, definition in enumerate(definitions)]
+    )
 
 
-def in_worker(task: OpensearchTask, url: str | None = None) -> OpensearchTask:
+def in_worker(task: OpensearchWriter, url: str | None = None) -> OpensearchWriter:
     """The task with connections and a memory of its own, as in another worker process."""
     settings = task.cluster.settings.model_copy(update={} if url is None else {"url": url})
     return replace(task, cluster=replace(task.cluster, name=f"worker {next(_workers)}", settings=settings))
@@ -133,8 +136,7 @@ def test_what_a_truncation_took_does_not_come_back_by_a_late_attempt_that_dies(p
         zombie = pool.submit(late.write, PARTITION, [piece([row])])
         assert hold.reached.wait(SECONDS)
         assert attempt(in_worker(task), PARTITION, [piece([row])]) is not None
-        sink.fence(STREAM)
-        sink.write([piece([truncate(PLAIN, "h", 50 * SECOND), kept])])
+        write_here(sink, [piece([truncate(PLAIN, "h", 50 * SECOND), kept])], FENCING)
         hold.let_go()
         with pytest.raises(ServiceError):
             zombie.result(SECONDS)
@@ -153,11 +155,11 @@ def test_a_truncation_cut_off_at_any_request_is_brought_to_its_end(proxy: Search
         searched = Searched(proxy.url, proxy.address, retry_seconds=0.01)
         batch = [LOG.update((0,), (), 60 * SECOND, v="kept"), truncate(PLAIN, "h", 50 * SECOND)]
         with closing(searched.open()) as sink:
-            sink.write([piece(rows)])
+            write_here(sink, [piece(rows)])
             proxy.answer = dying(len(proxy.asked) + step, "drop after")
             died = False
             try:
-                sink.write([piece(batch)])
+                write_here(sink, [piece(batch)])
             except ServiceError:
                 died = True
         proxy.answer = lambda _: "pass"
@@ -165,7 +167,7 @@ def test_a_truncation_cut_off_at_any_request_is_brought_to_its_end(proxy: Search
             # The batch comes again, before its truncation with something else for the table's record.
             wider = piece([Log(WIDER).insert((7,), (), 70 * SECOND, v="new")])
             try:
-                (LogInTasks(sink) if by_tasks else sink).write([wider, piece(batch)])
+                write_here(LogInTasks(sink) if by_tasks else sink, [wider, piece(batch)])
             except ServiceError as error:
                 pytest.fail(f"died after {step} requests: {error}")
         assert searched.rows(PLAIN, "id", "v") == [(0, "kept"), (7, "new")], f"died after {step} requests"
@@ -181,10 +183,9 @@ def test_a_truncation_that_a_task_meets_is_the_drivers(searched: Searched) -> No
         task = planned(sink, PLAIN)
         assert attempt(in_worker(task), PARTITION, [piece([LOG.insert((1,), (), 5, v="a")])]) is not None
         worker = in_worker(planned(sink))
-        with pytest.raises(DriverOnlyError, match=r"a truncation of shop\.plain"):
-            worker.write(PARTITION, [piece([LOG.insert((3,), (), 5, v="c"), truncated])])
-        sink.fence(STREAM)
-        sink.write([piece([truncated])])
+        with pytest.raises(HereOnlyError, match=r"a truncation of shop\.plain"):
+            attempt(worker, PARTITION, [piece([LOG.insert((3,), (), 5, v="c"), truncated])])
+        write_here(sink, [piece([truncated])], FENCING)
         assert searched.rows(PLAIN, "id") == []
         old = with_source(LOG.insert((4,), (), 10**15, v="old"), host="h", position=Position(1, 5, 10**6))
         assert worker.write(PARTITION, [piece([old, LOG.insert((5,), (), 20 * SECOND)])]).summary == Summary(2, 1)
@@ -246,19 +247,19 @@ def test_what_the_server_refuses_is_a_letter(proxy: SearchProxy) -> None:
         (400, {}, reason) if (asked.method, "strange" in asked.path) == ("PUT", True) else "pass"
     )
     with closing(searched.open()) as sink:
-        sink.write([piece([Log(of).insert((0,), (), 1)])])
+        write_here(sink, [piece([Log(of).insert((0,), (), 1)])])
         searched.call("PUT", f"/{searched.alias(of)}/_settings", {"index.mapping.nested_objects.limit": 2})
         proper = piece([Log(of).insert((1,), (), 1, m={"=": None, "a": 1}), LOG.insert((1,), (), 1, v="x")])
         large = piece([Log(of).insert((2,), (), 1, m={"=": None, "a": 1, "b": 2, "c": 3})])
         refused = piece([Log(strange).insert((3,), (), 1, v="y")])
         for _ in range(2):
-            assert LogInTasks(sink).write([proper, large, refused]).dead_letters == 2
+            assert write_here(LogInTasks(sink), [proper, large, refused]).dead_letters == 2
         proxy.answer = lambda _: "pass"
         reasons = {letter.record_id: letter.reason for letter in searched.letters.all}
         assert reasons.keys() == {large.changes[0].record_id, refused.changes[0].record_id}
         assert "nested" in reasons[large.changes[0].record_id]
         assert "analyzer" in reasons[refused.changes[0].record_id]
-        assert sink.write([refused]).changes == 1
+        assert write_here(sink, [refused]).changes == 1
     assert searched.rows(of, "id") == [(0,), (1,)]
     assert searched.rows(PLAIN, "id") == [(1,)]
     assert searched.rows(strange, "id") == [(3,)]

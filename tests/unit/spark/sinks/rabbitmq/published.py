@@ -10,11 +10,13 @@ from typing import Any
 
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.sinks.changelog.log_task import TaskLogSink
+from tailrace_spark.sinks.changelog.shares import OpenedShares
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.rabbitmq.client import RabbitmqClient
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener, RabbitmqOutlet
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
+from tailrace_spark.sinks.writing import write_here
 from tests import rabbitmq
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, source
@@ -50,7 +52,7 @@ class Published:
         settings = self.settings.model_copy(update=more)
         client = RabbitmqClient("there", settings)
         opener = RabbitmqOpener(f"there {next(_openings)}", settings, self.letters)
-        sink = TaskLogSink(RabbitmqOutlet(client, settings, self.letters), opener=opener)
+        sink = ChangeLogSink(RabbitmqOutlet(client, settings, self.letters), shares=OpenedShares(opener))
         return LogInTasks(sink) if self._by_tasks else sink
 
     def behind(self, dies_after: int | None = None, **more: object) -> tuple[FrameProxy, Any]:
@@ -127,5 +129,5 @@ def truncation() -> Change:
 
 def write(one: Published, piece: Piece) -> Summary:
     with closing(one.sink()) as sink:
-        summary: Summary = sink.write([piece])
+        summary: Summary = write_here(sink, [piece])
     return summary

@@ -15,6 +15,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.registry import open_sink
+from tailrace_spark.sinks.writing import write_here
 from tests import rabbitmq
 from tests.support.waiting import until
 from tests.unit.spark.sinks.change_log_contract import (
@@ -149,13 +150,13 @@ def test_a_broker_that_dies_within_a_batch_loses_nothing(published: Callable[...
         yield second
 
     with closing(one.sink()) as sink:
-        sink.write([before])
+        write_here(sink, [before])
         with pytest.raises(ServiceError, match=r"amqp://127\.0\.0\.1:\d+, exchange e\d+"):
-            sink.write(pieces())
+            write_here(sink, pieces())
         with pytest.raises(ServiceError, match=r"\(connection refused\)\. Start RabbitMQ or fix its address\."):
-            sink.write([first, second])
+            write_here(sink, [first, second])
         one.server.start()
-        assert sink.write([first, second]) == Summary(180, 180, 0)
+        assert write_here(sink, [first, second]) == Summary(180, 180, 0)
     records = one.records()
     assert changes_of(once(records), PLAIN) == delivered_by(before, first, second)
     require_order(records)
@@ -172,7 +173,7 @@ def test_a_full_queue_holds_the_batch_and_loses_nothing(published: Callable[...,
     with closing(one.sink()) as sink:
         while True:
             try:
-                sink.write([piece])
+                write_here(sink, [piece])
             except ServiceError as error:
                 words.add(str(error).partition("exchange ")[2].partition(": ")[2])
                 held += 1
@@ -229,7 +230,7 @@ def until_written(sink: ChangeLogSink, piece: Piece) -> None:
 
     def is_written() -> bool:
         with suppress(ServiceError):
-            sink.write([piece])
+            write_here(sink, [piece])
             return True
         return False
 
@@ -244,7 +245,7 @@ def test_what_no_queue_takes_is_an_error_and_comes_when_one_does(published: Call
     piece = Topic().piece(*changes(6))
     with closing(one.sink()) as sink:
         with pytest.raises(ServiceError) as raised:
-            sink.write([piece])
+            write_here(sink, [piece])
         name = one.settings.exchange
         assert str(raised.value) == (
             f"{one.settings.url}, exchange {name}: a message is routed to no queue by exchange {name} "
@@ -253,7 +254,7 @@ def test_what_no_queue_takes_is_an_error_and_comes_when_one_does(published: Call
         connection = one.server.connect()
         connection.channel().queue_bind(one.settings.queue_names[0], name)
         connection.close()
-        sink.write([piece])
+        write_here(sink, [piece])
     assert changes_of(one.records(), PLAIN) == delivered_by(piece)
 
 
@@ -262,13 +263,13 @@ def test_a_queue_that_was_deleted_is_told_by_a_truncation_and_made_again(publish
     one = published(queues=2)
     piece = Topic().piece(truncation())
     with closing(one.sink()) as sink:
-        sink.write([Topic("t.other").piece(*changes(1))])
+        write_here(sink, [Topic("t.other").piece(*changes(1))])
         connection = one.server.connect()
         connection.channel().queue_delete(one.settings.queue_names[1])
         connection.close()
         with pytest.raises(ServiceError, match=rf"routed to no queue by queue {one.settings.queue_names[1]} "):
-            sink.write([piece])
-        sink.write([piece])
+            write_here(sink, [piece])
+        write_here(sink, [piece])
     assert [queue[-1]["op"] for queue in one.by_queue()] == ["truncate", "truncate"]
 
 
@@ -278,11 +279,11 @@ def test_no_more_are_under_way_than_is_set(published: Callable[..., Published]) 
     one = published(in_flight=7, timeout_seconds=1)
     proxy, sink = one.behind(in_flight=7)
     with closing(sink):
-        sink.write([Topic("t.other").piece(*changes(1))])
+        write_here(sink, [Topic("t.other").piece(*changes(1))])
         begun = proxy.publishes
         proxy.hold_answers()
         with pytest.raises(ServiceError, match="no confirmation within 1 s"):
-            sink.write([Topic().piece(*changes(100, keys=100))])
+            write_here(sink, [Topic().piece(*changes(100, keys=100))])
         assert proxy.publishes - begun == 7
 
 
@@ -293,12 +294,12 @@ def test_a_broker_that_says_nothing_holds_the_batch(published: Callable[..., Pub
     proxy, sink = one.behind()
     piece = Topic().piece(*changes(50))
     with closing(sink):
-        sink.write([Topic("t.other").piece(*changes(1))])
+        write_here(sink, [Topic("t.other").piece(*changes(1))])
         proxy.stall()
         with pytest.raises(ServiceError, match="no confirmation within 1 s"):
-            sink.write([piece])
+            write_here(sink, [piece])
         proxy.flow()
-        sink.write([piece])
+        write_here(sink, [piece])
     found = changes_of(once(record for record in one.records() if record["topic"] != "t.other"), PLAIN)
     assert found == delivered_by(piece)
     require_order(record for record in one.records() if record["topic"] != "t.other")
@@ -310,7 +311,7 @@ def test_a_connection_lost_between_batches_costs_nothing(published: Callable[...
     proxy, sink = one.behind()
     topic = Topic()
     with closing(sink):
-        sink.write([topic.piece(*changes(2))])
+        write_here(sink, [topic.piece(*changes(2))])
         proxy.cut()
         client = sink._outlet._client
 
@@ -319,7 +320,7 @@ def test_a_connection_lost_between_batches_costs_nothing(published: Callable[...
             return client._connection is None
 
         until(is_dropped, "the end of the connection")
-        assert sink.write([topic.piece(*changes(2))]) == Summary(2, 2, 0)
+        assert write_here(sink, [topic.piece(*changes(2))]) == Summary(2, 2, 0)
     assert proxy.taken == 2
 
 
@@ -330,9 +331,9 @@ def test_an_idle_connection_stays(published: Callable[..., Published]) -> None:
     proxy, sink = one.behind(heartbeat_seconds=1)
     topic = Topic()
     with closing(sink):
-        sink.write([topic.piece(*changes(2))])
+        write_here(sink, [topic.piece(*changes(2))])
         until(lambda: proxy.heartbeats >= 6, "six heartbeats")
-        assert sink.write([topic.piece(*changes(2))]) == Summary(2, 2, 0)
+        assert write_here(sink, [topic.piece(*changes(2))]) == Summary(2, 2, 0)
     assert proxy.taken == 1
 
 
@@ -343,7 +344,7 @@ def test_a_change_that_its_images_make_too_large_comes_without_them(
     one = published(queues=1, images=f"sqlite:///{tmp_path}/images.db", largest_message=2500)
     piece = Topic().piece(LOG.insert((1,), (), 1, v="a"), LOG.insert((1,), (), 2, v="x" * 1000))
     with closing(open_sink("x", one.settings, "p")) as sink:
-        assert sink.write([piece]) == Summary(2, 2, 0)
+        assert write_here(sink, [piece]) == Summary(2, 2, 0)
     small, large = one.records()
     assert small["images"][0]["after"] == {"v": "a"}
     assert (large["images"], large["columns"]) == (None, {"v": "x" * 1000})

@@ -11,9 +11,9 @@ import pytest
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
-from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.sinks.changelog.log_task import LogTask
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.sinks.changelog.shares import LogWriter
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
 from tailrace_spark.sinks.registry import open_sink
@@ -40,10 +40,10 @@ def records(begin: int, end: int) -> Piece:
     )
 
 
-def task_of(settings: RabbitmqSinkSettings, number: int = 0) -> LogTask:
+def task_of(settings: RabbitmqSinkSettings, number: int = 0) -> LogWriter:
     """The task of a batch in a worker process of its own."""
     opener = RabbitmqOpener(f"worker {next(_workers)}", settings)
-    return LogTask(opener, TaskBatch("s", number, {PARTITION: 1 << 40}))
+    return LogWriter(opener, MicroBatch("s", number, {PARTITION: 1 << 40}))
 
 
 def offsets(store: Published) -> list[int]:
@@ -98,17 +98,15 @@ def test_a_truncation_is_the_drivers(published: Callable[..., Published]) -> Non
     store = published(queues=1)
     place = RecordId(*PARTITION, 4, bytes(8))
     behind = Piece((Delivered(place, truncation(), STREAM),))
-    with pytest.raises(DriverOnlyError, match=r"truncation of shop\.plain"):
-        task_of(store.settings).write(PARTITION, [records(0, 4), behind, records(5, 20)])
+    with pytest.raises(HereOnlyError, match=r"truncation of shop\.plain"):
+        attempt(task_of(store.settings), PARTITION, [records(0, 4), behind, records(5, 20)])
     assert {*offsets(store)} <= {0, 1, 2, 3}
 
 
 def test_a_task_shows_no_secret() -> None:
     settings = RabbitmqSinkSettings.model_validate({"url": "amqp://127.0.0.1:1", "password": "sesame"})
     with closing(open_sink("there", settings, "t")) as sink:
-        tasks = sink.capabilities.tasks
-        assert tasks is not None
-        task = tasks.plan(TaskBatch("s", 0, {}), [])
+        task = sink.batch_write(MicroBatch("s", 0, {})).writer([])
     assert "sesame" not in repr(task) + str(task)
 
 
@@ -117,4 +115,4 @@ def test_changes_with_images_are_the_drivers(tmp_path: Path) -> None:
         {"url": "amqp://127.0.0.1:1", "images": f"sqlite:///{tmp_path / 'images.db'}"}
     )
     with closing(open_sink("there", settings, "t")) as sink:
-        assert sink.capabilities.tasks is None
+        assert not sink.capabilities.executors

@@ -12,6 +12,7 @@ import pytest
 from tailrace.local.ports import free_port
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Summary
+from tailrace_spark.sinks.writing import write_here
 from tests import rabbitmq
 from tests.services.certificates import Authority
 from tests.unit.spark.sinks.change_log_contract import Topic
@@ -51,12 +52,12 @@ def test_queues_that_were_made_otherwise_are_told(published: Callable[..., Publi
     one = published(queues=2)
     one.own()
     with closing(one.sink()) as sink, pytest.raises(ServiceError) as raised:
-        sink.write([Topic().piece(*changes(1))])
+        write_here(sink, [Topic().piece(*changes(1))])
     queue = one.settings.queue_names[0]
     words = f": queue {queue} exists, made otherwise; with declare = false it is used as it is: 406 PRECONDITION_FAILED"
     assert words in str(raised.value)
     with closing(one.sink(declare=False)) as sink:
-        assert sink.write([Topic().piece(*changes(1))]).rows == 1
+        assert write_here(sink, [Topic().piece(*changes(1))]).rows == 1
 
 
 @pytest.mark.long
@@ -111,7 +112,7 @@ def test_a_rabbitmq_that_takes_no_messages_is_told(
     """It reads nothing more, and still answers heartbeats."""
     one = published(full, queue_type="classic", timeout_seconds=2, heartbeat_seconds=1)
     with closing(one.sink()) as sink, pytest.raises(ServiceError) as raised:
-        sink.write([Topic().piece(*changes(6))])
+        write_here(sink, [Topic().piece(*changes(6))])
     words = "no confirmation within 2 s; RabbitMQ takes no messages: it lacks memory or disk space"
     assert str(raised.value) == f"{one.settings.location}: {words}"
     assert one.records() == []
@@ -155,7 +156,7 @@ def test_it_speaks_tls_to_whom_it_trusts(
     one.own("fanout")
     url = f"amqps://localhost:{server.tls_port}"
     with closing(one.sink(url=url, tls_ca_file=directory / "ca.pem")) as sink:
-        assert sink.write([Topic().piece(*changes(3))]).rows == 3
+        assert write_here(sink, [Topic().piece(*changes(3))]).rows == 3
     with closing(one.sink(url=url)) as sink, pytest.raises(ServiceError, match="certificate verify failed"):
         sink.reach()
     assert len(one.records()) == 3
@@ -167,7 +168,7 @@ def test_a_plugin_that_is_not_there_is_told(
 ) -> None:
     one = published(other[0])
     with closing(one.sink()) as sink, pytest.raises(ServiceError) as raised:
-        sink.write([Topic().piece(*changes(1))])
+        write_here(sink, [Topic().piece(*changes(1))])
     words = "RabbitMQ lacks a plugin: rabbitmq-plugins enable rabbitmq_consistent_hash_exchange"
     assert f"exchange {one.settings.exchange}: {words}" in str(raised.value)
 
@@ -181,6 +182,6 @@ def test_a_message_that_rabbitmq_finds_too_large_names_the_setting(
     one.own("fanout")
     piece = Topic().piece(LOG.insert((1,), (), 1, v="x" * 5000))
     with closing(one.sink()) as sink, pytest.raises(ServiceError, match="set largest_message to RabbitMQ's max_messag"):
-        sink.write([piece])
+        write_here(sink, [piece])
     with closing(one.sink(largest_message=4096)) as sink:
-        assert sink.write([piece]) == Summary(1, 0, 1)
+        assert write_here(sink, [piece]) == Summary(1, 0, 1)

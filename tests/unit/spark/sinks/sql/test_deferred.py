@@ -18,6 +18,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.sinks.sql.deferred import deferred_change, gather_deferred
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.expiry import Time
 from tests.support.shop import PLAIN, one_change
@@ -39,7 +40,7 @@ def execute(database: Database, *statements: str) -> None:
 def test_a_table_that_was_taken_away_waits_and_the_others_go_on(database: Database) -> None:
     plain, other, time = Log(PLAIN), Log(OTHER), Time(100)
     sink = SqlSink(database.url, clock=time)
-    sink.write([piece([plain.insert((1,), (), 1, v="a"), other.insert((1,), (), 1, v="a")])])
+    write_here(sink, [piece([plain.insert((1,), (), 1, v="a"), other.insert((1,), (), 1, v="a")])])
     execute(database, "ALTER TABLE shop_plain__state RENAME TO elsewhere")
     batch = [
         piece([
@@ -47,23 +48,23 @@ def test_a_table_that_was_taken_away_waits_and_the_others_go_on(database: Databa
             plain.delete((1,), (), 1), plain.delete_partition((3,), 9), plain.insert((3,), (), 8, v="late"),
         ], STREAM),
     ]  # fmt: skip
-    assert sink.write(batch) == Summary(1, 1, 0, 5)
+    assert write_here(sink, batch) == Summary(1, 1, 0, 5)
     assert database.select("SELECT id, v FROM shop_other") == [(1, "b")]
     assert database.select("SELECT v, w FROM shop_plain") == [("a", None)]
     time.now += 1
-    assert sink.write(batch) == Summary(1, 0, 0, 5)  # delivered again: kept once
+    assert write_here(sink, batch) == Summary(1, 0, 0, 5)  # delivered again: kept once
     assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(5,)]
     [(name, since)] = database.select("SELECT name, since FROM tailrace_held_tables")
     assert (name, since) == ("shop.plain", 100)
     execute(database, "ALTER TABLE elsewhere RENAME TO shop_plain__state")
-    assert sink.write([]) == Summary()  # it was tried a moment ago
+    assert write_here(sink, []) == Summary()  # it was tried a moment ago
     assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(5,)]
     time.now += 10
     assert sink.sweep() == 2
     assert database.select("SELECT * FROM shop_plain") == [(1, None, 5), (2, "z", None)]
     assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(0,)]
     assert database.select("SELECT name FROM tailrace_held_tables") == []
-    assert sink.write(batch) == Summary(6, 0, 0)
+    assert write_here(sink, batch) == Summary(6, 0, 0)
     sink.close()
 
 
@@ -73,11 +74,11 @@ def test_what_an_earlier_process_kept_is_merged_by_the_next(database: Database) 
     wider = table({"id": "int"}, regular={"v": "text", "w": "int", "x": "int"}, keyspace="shop", name="plain")
     for change in (log.insert((1,), (), 1, v="a"), Log(wider).update((1,), (), 2, x=1)):
         sink = SqlSink(database.url)
-        assert sink.write([piece([change])]) == Summary(0, 0, 0, 1)
+        assert write_here(sink, [piece([change])]) == Summary(0, 0, 0, 1)
         sink.close()
     execute(database, "DROP TABLE shop_plain")
     sink = SqlSink(database.url)
-    sink.write([piece([log.update((1,), (), 3, w=3)])])
+    write_here(sink, [piece([log.update((1,), (), 3, w=3)])])
     sink.close()
     assert database.select("SELECT id, v, w, x FROM shop_plain") == [(1, "a", 3, 1)]
 
@@ -87,7 +88,7 @@ def test_a_right_that_was_taken_away(database: Database) -> None:
         pytest.skip("only PostgreSQL's tests make a second user")
     log, time = Log(PLAIN), Time(100)
     sink = SqlSink(database.url, clock=time)
-    sink.write([piece([log.insert((1,), (), 1, v="a"), Log(OTHER).insert((1,), (), 1, v="a")])])
+    write_here(sink, [piece([log.insert((1,), (), 1, v="a"), Log(OTHER).insert((1,), (), 1, v="a")])])
     sink.close()
     user = "writer_" + str(sa.make_url(database.url).database)
     rights = [f"GRANT ALL ON {name} TO {user}" for name in database.names()]
@@ -97,7 +98,7 @@ def test_a_right_that_was_taken_away(database: Database) -> None:
     )  # fmt: skip
     url = sa.make_url(database.url).set(username=user).render_as_string(hide_password=False)
     sink = SqlSink(url, clock=time)
-    assert sink.write([piece([log.update((1,), (), 2, w=2), Log(OTHER).insert((2,), (), 1, v="b")])]) == Summary(
+    assert write_here(sink, [piece([log.update((1,), (), 2, w=2), Log(OTHER).insert((2,), (), 1, v="b")])]) == Summary(
         1, 1, 0, 1
     )
     [(reason,)] = database.select("SELECT reason FROM tailrace_held_tables")
@@ -105,7 +106,7 @@ def test_a_right_that_was_taken_away(database: Database) -> None:
     assert "let this user" in reason
     execute(database, f"GRANT ALL ON shop_plain__rows TO {user}")
     time.now += 10
-    assert sink.write([]) == Summary()
+    assert write_here(sink, []) == Summary()
     assert database.select("SELECT * FROM shop_plain") == [(1, "a", 2)]
     sink.close()
     execute(database, f"DROP OWNED BY {user}", f"DROP ROLE {user}")
@@ -113,10 +114,10 @@ def test_a_right_that_was_taken_away(database: Database) -> None:
 
 def test_a_database_that_takes_nothing_holds_the_batch(database: Database) -> None:
     sink = SqlSink(database.url)
-    sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
+    write_here(sink, [piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
     execute(database, "DROP TABLE tailrace_held_tables", "ALTER TABLE shop_plain__state RENAME TO elsewhere")
     with pytest.raises(ServiceError, match="delivered again"):
-        sink.write([piece([Log(PLAIN).insert((2,), (), 1, v="a")])])
+        write_here(sink, [piece([Log(PLAIN).insert((2,), (), 1, v="a")])])
     sink.close()
 
 
@@ -129,19 +130,19 @@ def test_a_truncation_of_a_table_that_waits(database: Database, upto: Position |
         place = Position(1, 5, 10**6 + 1 if behind else 10**6)
         return with_source(log.insert((id,), (), at, v="a"), host="h", position=place)
 
-    sink.write([piece([written(1, 1, behind=False), written(2, 2, behind=False)])])
+    write_here(sink, [piece([written(1, 1, behind=False), written(2, 2, behind=False)])])
     execute(database, "ALTER TABLE shop_plain__state RENAME TO elsewhere")
-    sink.write([piece([written(3, 3, behind=False), written(4, 4, behind=False), log.delete_partition((5,), 5)])])
+    write_here(sink, [piece([written(3, 3, behind=False), written(4, 4, behind=False), log.delete_partition((5,), 5)])])
     assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(3,)]
     truncation = truncate(PLAIN, "h", 10, upto)
     batch = [piece([written(5, 20, behind=False), truncation, written(6, 20, behind=True)])]
-    sink.write(batch)
-    sink.write(batch)  # delivered again
+    write_here(sink, batch)
+    write_here(sink, batch)  # delivered again
     sink.close()
     execute(database, "ALTER TABLE elsewhere RENAME TO shop_plain__state")
     time.now += 10
     sink = SqlSink(database.url, clock=time)
-    sink.write([piece([written(7, 21, behind=True), written(8, 22, behind=False)])])
+    write_here(sink, [piece([written(7, 21, behind=True), written(8, 22, behind=False)])])
     shown = [(6,), (7,)] if upto is not None else [(5,), (6,), (7,), (8,)]
     assert database.select("SELECT id FROM shop_plain") == shown
     assert database.select("SELECT count(*) FROM tailrace_held_changes") == [(0,)]

@@ -13,6 +13,7 @@ from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.names import SUFFIXES
 from tailrace_spark.sinks.sql.types import TYPES
 from tailrace_spark.sinks.state_store.tables import CATALOG
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import piece
 from tests.unit.tables import table
@@ -45,7 +46,7 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, chosen = settings.stream_sink()
     people = table({"id": "int"}, regular={"name": "text"}, keyspace="shop", name="people")
     sink = open_sink(name, chosen, settings.topics.prefix)
-    sink.write([piece([Log(people).insert((1,), (), 1_000_000, name="Ann")])])
+    write_here(sink, [piece([Log(people).insert((1,), (), 1_000_000, name="Ann")])])
     sink.close()
     engine = sa.create_engine("sqlite:///people.db")
     with engine.connect() as connection:

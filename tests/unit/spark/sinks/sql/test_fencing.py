@@ -14,13 +14,16 @@ import sqlalchemy as sa
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.batch.task_batch import TaskBatch
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.sql.writer import SqlWriter
 from tailrace_spark.sinks.state_store import engine
+from tailrace_spark.sinks.writing import write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
+from tests.unit.spark.sinks.in_tasks import planned_by
 from tests.unit.spark.sinks.stopped import stopped_before
 from tests.unit.tables import table
 
@@ -44,18 +47,17 @@ def claimed(database: Database, name: str = NAME) -> SqlSink:
 def writers(database: Database) -> Iterator[tuple[SqlSink, SqlSink]]:
     """The first of which has written row 1."""
     with closing(claimed(database)) as first, closing(claimed(database)) as second:
-        first.write([piece([LOG.insert((1,), (), 1, v="old", w=0)])])
+        write_here(first, [piece([LOG.insert((1,), (), 1, v="old", w=0)])])
         yield first, second
 
 
 def by_driver(sink: SqlSink, checkpoint: str, some: Piece) -> Callable[[], object]:
-    sink.fence(checkpoint)
-    return partial(sink.write, [some])
+    return partial(write_here, sink, [some], MicroBatch(checkpoint, 0, here=True))
 
 
 def by_task(sink: SqlSink, checkpoint: str, some: Piece) -> Callable[[], object]:
     """In another worker process."""
-    task = sink.plan(TaskBatch(checkpoint, 0, {PARTITION: 100}), [(1, PLAIN), (2, OTHER)])
+    task = planned_by(SqlWriter, sink, MicroBatch(checkpoint, 0, {PARTITION: 100}), [(1, PLAIN), (2, OTHER)])
     url = sa.make_url(task.database.url)
     url = url.update_query_dict({PROCESS[url.get_backend_name()]: checkpoint})
     own = replace(task, database=replace(task.database, url=url.render_as_string(hide_password=False)))
@@ -70,15 +72,15 @@ def test_a_writer_that_was_stopped_before_it_writes_leaves_its_successors_rows(
     """Also where the successor has another checkpoint, and where a table is made behind what was read."""
     stale = piece([LOG.update((1,), (), 2, w=1), Log(OTHER).insert((1,), (), 2)])
     with closing(claimed(server_database)) as first, closing(claimed(server_database)) as second:
-        first.write([piece([LOG.insert((1,), (), 1, v="old", w=0)])])
+        write_here(first, [piece([LOG.insert((1,), (), 1, v="old", w=0)])])
         with stopped_before(WRITES, writing(first, "before reset", stale)) as go_on:
             writing(second, "after reset", piece([LOG.update((1,), (), 3, v="new")]))()
             with pytest.raises(FencedError, match=f"another process writes {NAME}"):
                 go_on()
         assert server_database.select("SELECT * FROM shop_plain") == [(1, "new", 0)]
         with pytest.raises(FencedError):
-            first.write([stale])
-        second.write([stale])
+            write_here(first, [stale])
+        write_here(second, [stale])
     assert server_database.select("SELECT * FROM shop_plain") == [(1, "new", 1)]
 
 
@@ -91,12 +93,12 @@ def test_a_writer_with_a_successor_changes_nothing_any_more(
     second.keep_progress(SinkProgress("after reset", 0, {}))
     before = database.everything()
     attempts: list[Callable[[], object]] = [
-        lambda: first.write(pieces),
+        lambda: write_here(first, pieces),
         first.sweep,
         lambda: first.keep_progress(SinkProgress("before reset", 0, {})),
         lambda: first.amend(PLAIN, {}, {}),
-        lambda: first.fence("before reset"),
-        lambda: first.plan(TaskBatch("before reset", 0, {}), [(2, OTHER)]),
+        lambda: write_here(first, [], MicroBatch("before reset", 0, here=True)),
+        lambda: first.batch_write(MicroBatch("before reset", 0)).writer([(2, OTHER)]),
     ]
     for attempt in (*attempts, *attempts):
         with pytest.raises(FencedError):
@@ -113,7 +115,7 @@ def test_writers_of_other_names_and_without_one_write_beside_each_other(
         for sink in others:
             stack.enter_context(closing(sink))
         for number, sink in enumerate([*others, first]):
-            sink.write([piece([LOG.insert((number,), (), 5, v="a", w=number)])])
+            write_here(sink, [piece([LOG.insert((number,), (), 5, v="a", w=number)])])
     assert database.select("SELECT id FROM shop_plain") == [(0,), (1,), (2,), (3,)]
 
 
@@ -124,7 +126,7 @@ def test_a_name_that_is_claimed_again_by_its_owner_stays_its_own(
     first, _ = writers
     for number in range(2, 4):
         first.claim(NAME)
-        first.write([piece([LOG.insert((number,), (), 5, v="a")])])
+        write_here(first, [piece([LOG.insert((number,), (), 5, v="a")])])
     assert database.select("SELECT token FROM tailrace_fences") == [(1,)]
 
 
@@ -140,8 +142,8 @@ def test_a_database_that_was_emptied_or_restored_is_written_at_the_next_attempt(
             connection.exec_driver_sql("UPDATE tailrace_fences SET token = 0")
     pieces = [piece([LOG.insert((2,), (), 5, v="a", w=2)])]
     with pytest.raises(ServiceError, match=f"no such table|exist|restored from a backup, while {NAME} wrote"):
-        first.write(pieces)
-    first.write(pieces)
+        write_here(first, pieces)
+    write_here(first, pieces)
     assert database.select("SELECT * FROM shop_plain WHERE id = 2") == [(2, "a", 2)]
 
 
@@ -152,11 +154,11 @@ def test_a_writer_that_was_stopped_with_locks_holds_its_successor_up_for_a_while
     monkeypatch.setattr(engine, "IDLE_SECONDS", 1)
     old, new = piece([LOG.update((1,), (), 2, w=1)]), piece([LOG.update((1,), (), 3, v="new")])
     with closing(claimed(server_database)) as first, closing(claimed(server_database)) as second:
-        first.write([piece([LOG.insert((1,), (), 1, v="old", w=0)])])
-        with stopped_before("SELECT tailrace_fences", partial(first.write, [old])) as go_on:
-            second.write([new])
+        write_here(first, [piece([LOG.insert((1,), (), 1, v="old", w=0)])])
+        with stopped_before("SELECT tailrace_fences", partial(write_here, first, [old])) as go_on:
+            write_here(second, [new])
             with pytest.raises(ServiceError):
                 go_on()
         with pytest.raises(FencedError):
-            first.write([old])
+            write_here(first, [old])
     assert server_database.select("SELECT * FROM shop_plain") == [(1, "new", 0)]

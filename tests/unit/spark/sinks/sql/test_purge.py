@@ -11,6 +11,7 @@ import pytest
 from tailrace_schemas.change import Op, Origin
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.support.expiry import SECOND, Time, expiring
 from tests.support.letters import MemoryLetters
 from tests.support.shop import PLAIN
@@ -52,7 +53,7 @@ def states(database: Database, table: str) -> int:
 
 def test_what_only_deletes_is_forgotten_and_what_is_shown_stays(database: Database, time: Time, sink: SqlSink) -> None:
     plain, wide = Log(PLAIN), Log(WIDE)
-    sink.write([piece([
+    write_here(sink, [piece([
         plain.insert((1,), (), at(0), v="a"), plain.update((1,), (), at(1), w=None), plain.delete((2,), (), at(0)),
         plain.delete_partition((3,), at(2)), expiring(plain.update((4,), (), at(0), v="x"), NOW + 5),
         wide.insert((1,), (1,), at(0), v="a"), wide.static((1,), at(0), s=None),
@@ -81,22 +82,22 @@ def test_of_a_row_the_older_tombstone_goes_and_the_newer_one_stays(
 ) -> None:
     """So a write between the two is merged, and one that the newer tombstone covers shows nothing."""
     log = Log(PLAIN)
-    sink.write([piece([log.insert((1,), (), at(0), v=None), log.update((1,), (), at(5), w=None)])])
+    write_here(sink, [piece([log.insert((1,), (), at(0), v=None), log.update((1,), (), at(5), w=None)])])
     time.now = NOW + HORIZON + 2
     sink.sweep()
     assert database.select("SELECT purged_to FROM tailrace_purges") == [(at(0),)]
     between = [log.update((1,), (), at(4), v="x"), log.update((1,), (), at(4), w=7)]
-    assert sink.write([piece(between)]) == Summary(2, 1)
+    assert write_here(sink, [piece(between)]) == Summary(2, 1)
     assert database.select("SELECT * FROM shop_plain") == [(1, "x", None)]
 
 
 def test_what_came_late_is_kept_as_long(database: Database, time: Time, sink: SqlSink) -> None:
     log = Log(PLAIN)
-    sink.write([piece([log.delete((2,), (), at(-50_000)), log.delete_partition((3,), at(-50_000))])])
+    write_here(sink, [piece([log.delete((2,), (), at(-50_000)), log.delete_partition((3,), at(-50_000))])])
     time.now = NOW + HORIZON - 1
     sink.sweep()
     assert states(database, "plain") == 2
-    assert sink.write([piece([log.insert((2,), (), at(-50_001), v="older")])]) == Summary(1, 0)
+    assert write_here(sink, [piece([log.insert((2,), (), at(-50_001), v="older")])]) == Summary(1, 0)
     time.now = NOW + HORIZON
     sink.sweep()
     assert states(database, "plain") == 0
@@ -106,26 +107,26 @@ def test_what_is_as_old_as_what_was_forgotten_goes_to_dead_letters(
     database: Database, time: Time, sink: SqlSink, letters: MemoryLetters
 ) -> None:
     log, other = Log(PLAIN), Log(WIDE)
-    sink.write([piece([log.delete((2,), (), at(5)), log.insert((1,), (), at(6), v="a")])])
+    write_here(sink, [piece([log.delete((2,), (), at(5)), log.insert((1,), (), at(6), v="a")])])
     time.now = NOW + HORIZON + 5
     sink.sweep()
     late, newer = log.insert((2,), (), at(5), v="again"), log.insert((3,), (), at(6), v="b")
     read = replace(log.insert((4,), (), at(1), v="read"), op=Op.READ)
     snapshot = replace(log.insert((5,), (), at(1), v="s"), source=replace(source(), origin=Origin.SNAPSHOT))
     batch = [piece([late, newer, read, snapshot, other.insert((1,), (1,), at(0), v="other")])]
-    assert sink.write(batch) == Summary(4, 4, 1)
+    assert write_here(sink, batch) == Summary(4, 4, 1)
     assert database.select("SELECT id FROM shop_plain") == [(1,), (3,), (4,), (5,)]
     [letter] = letters.all
     assert str(at(5)) in letter.reason
     assert "merge_horizon" in letter.reason
     again = SqlSink(database.url, merge_horizon=HORIZON, clock=time)  # of another process it holds as well
-    assert again.write([piece([log.delete((1,), (), at(4))])]) == Summary(0, 0, 1)
+    assert write_here(again, [piece([log.delete((1,), (), at(4))])]) == Summary(0, 0, 1)
     again.close()
 
 
 def test_each_sweep_forgets_some(database: Database, time: Time) -> None:
     log, sink = Log(PLAIN), SqlSink(database.url, merge_horizon=HORIZON, clock=time, purged_at_once=3)
-    sink.write([piece([log.delete((number,), (), at(number)) for number in range(7)])])
+    write_here(sink, [piece([log.delete((number,), (), at(number)) for number in range(7)])])
     time.now = NOW + HORIZON + 100
     left = []
     for _ in range(4):
@@ -137,7 +138,7 @@ def test_each_sweep_forgets_some(database: Database, time: Time) -> None:
 
 def test_without_a_horizon_nothing_is_forgotten(database: Database, time: Time) -> None:
     log, sink = Log(PLAIN), SqlSink(database.url, clock=time)
-    sink.write([piece([log.delete((2,), (), at(0))])])
+    write_here(sink, [piece([log.delete((2,), (), at(0))])])
     time.now *= 1_000
     sink.sweep()
     sink.close()

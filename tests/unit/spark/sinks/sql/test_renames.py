@@ -11,6 +11,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.spark.sinks.sql.writing import named
@@ -22,7 +23,7 @@ def write(database: Database, *batches: tuple[int, Change]) -> None:
     sink = SqlSink(database.url)
     try:
         for announced, change in batches:
-            sink.write([piece([change], announced=announced)])
+            write_here(sink, [piece([change], announced=announced)])
     finally:
         sink.close()
 
@@ -78,13 +79,13 @@ def test_a_running_sink_takes_a_name_that_comes_back(database: Database) -> None
     old, new = Log(named("k", "c")), Log(named("k", "d"))
     sink = SqlSink(database.url)
     try:
-        sink.write([piece([old.insert(("p",), ("q",), 1, v="x")], announced=0)])
-        sink.write([piece([new.insert(("p",), ("r",), 2, v="y")], announced=1)])
-        sink.write([piece([old.insert(("p",), ("s",), 3, v="z")], announced=0)])
+        write_here(sink, [piece([old.insert(("p",), ("q",), 1, v="x")], announced=0)])
+        write_here(sink, [piece([new.insert(("p",), ("r",), 2, v="y")], announced=1)])
+        write_here(sink, [piece([old.insert(("p",), ("s",), 3, v="z")], announced=0)])
         assert database.columns("shop_t")[:2] == ["k", "d"]
-        sink.write([piece([old.insert(("p",), ("t",), 4, v="z")], announced=2)])
+        write_here(sink, [piece([old.insert(("p",), ("t",), 4, v="z")], announced=2)])
         assert database.columns("shop_t")[:2] == ["k", "c"]
-        sink.write([piece([new.insert(("p",), ("u",), 5, v="z")], announced=1)])
+        write_here(sink, [piece([new.insert(("p",), ("u",), 5, v="z")], announced=1)])
         assert database.columns("shop_t")[:2] == ["k", "c"]
     finally:
         sink.close()
@@ -125,7 +126,7 @@ def test_fields_of_user_types_in_rows_that_are_not_written_again(database: Datab
     home = {"street": "S", "zip": 5, "tags": None}
     rows = [log.insert((1,), (n,), 10, a={"=": None, "street": "S", "zip": 5}, f=home) for n in range(1200)]
     sink = SqlSink(database.url)
-    sink.write([piece(rows, announced=1), piece([log.static((1,), 10, s={"=": None, "zip": 7})], announced=1)])
+    write_here(sink, [piece(rows, announced=1), piece([log.static((1,), 10, s={"=": None, "zip": 7})], announced=1)])
     sink.close()
     other = Log(retyped(PLACES, "road", "zip", "tags", "flat"))
     write(database, (2, other.update((2,), (0,), 11, f={"road": "R", "zip": 6, "tags": None, "flat": 1})))

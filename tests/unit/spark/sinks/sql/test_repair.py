@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests import mariadb
 from tests.support.shop import WIDE
 from tests.unit.spark.cassandra import Log
@@ -31,7 +32,7 @@ def database() -> Database:
 def write(database: Database, key: int) -> Summary:
     log, sink = Log(WIDE), SqlSink(database.url)
     try:
-        return sink.write([piece([log.insert((key,), (1,), 1, v="a"), log.static((key,), 1, s="s")])])
+        return write_here(sink, [piece([log.insert((key,), (1,), 1, v="a"), log.static((key,), 1, s="s")])])
     finally:
         sink.close()
 

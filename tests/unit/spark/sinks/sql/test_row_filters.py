@@ -17,6 +17,7 @@ from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, piece
@@ -112,8 +113,8 @@ def _agree(database: Database, batches: list[list[Change]], condition: tuple[str
         writing: SweepingSink = InTasks(part) if by_tasks else part
         for second, batch in enumerate(batches):
             now[0] = 10 + 10 * second
-            writing.write([piece(batch)])
-            whole.write([piece([replace(change, table=WHOLE) for change in batch])])
+            write_here(writing, [piece(batch)])
+            write_here(whole, [piece([replace(change, table=WHOLE) for change in batch])])
             _compare(database, condition[1])
             now[0] += 5
             writing.sweep()
@@ -146,14 +147,14 @@ def test_a_row_comes_with_all_its_columns_and_goes(database: Database) -> None:
             LOG.update(("k",), (1,), 7, total=3),
             LOG.delete(("k",), (1,), 8),
         ):
-            assert sink.write([piece([change])]) == Summary(1, 1, 0)
+            assert write_here(sink, [piece([change])]) == Summary(1, 1, 0)
             seen.append(database.select("SELECT name, total FROM shop_orders"))
     assert seen == [[], [("ann", 2)], [("bob", 2)], [], [("bob", 7)], [], [("bob", 3)], []]
 
 
 def test_a_table_that_the_filter_does_not_fit_waits_and_holds_up_no_other(database: Database) -> None:
     with closing(filtered(SqlSink(database.url), "row.total > 1")) as sink:
-        done = sink.write([piece([Log(ITEMS).insert((1,), (), 1), LOG.insert(("k",), (1,), 1, total=2)])])
+        done = write_here(sink, [piece([Log(ITEMS).insert((1,), (), 1), LOG.insert(("k",), (1,), 1, total=2)])])
         assert (done.rows, done.deferred) == (1, 1)
         assert "no column row.total; it may ask for row.price" in done.refused["shop.items"]
     assert database.select("SELECT total FROM shop_orders") == [(2,)]

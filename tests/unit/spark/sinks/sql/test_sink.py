@@ -20,6 +20,7 @@ from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
 from tailrace_spark.sinks.sql.names import SUFFIXES
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.support.letters import MemoryLetters
 from tests.support.shop import ORDERS, PLAIN, one_change
@@ -94,7 +95,7 @@ def test_rows_come_and_go_batch_by_batch(database: Database) -> None:
         [log.update((1,), (), 3, v=None), log.update((2,), (), 3, w=None), log.update((3,), (), 3, w=3)],
         [log.insert((1,), (), 4), log.insert((2,), (), 3, w=2), log.insert((3,), (), 1, v="late")],
     ):
-        sink.write([piece(batch)])
+        write_here(sink, [piece(batch)])
         seen.append(database.select("SELECT * FROM shop_plain"))
     sink.close()
     assert seen == [
@@ -186,9 +187,9 @@ def test_every_order_and_every_cut_into_batches_converges(
     other = UUID(int=ORDERS.id.int ^ 1)
     try:
         _clear(database)
-        straight.write([Piece(tuple(delivered(change, assignment) for change, assignment in changes))])
+        write_here(straight, [Piece(tuple(delivered(change, assignment) for change, assignment in changes))])
         for change, assignment in shuffled:
-            turned.write([piece([replace(change, table=replace(ORDERS, id=other))], assignment)])
+            write_here(turned, [piece([replace(change, table=replace(ORDERS, id=other))], assignment)])
     finally:
         straight.close()
         turned.close()
@@ -229,12 +230,12 @@ def test_the_state_says_which_stream_wrote_the_newest_of_it(database: Database) 
         log.delete_range(("a",), (2,), (3,), 11),
         log.delete_partition(("a",), 6),
     ]
-    sink.write([piece(old, OLD)])
+    write_here(sink, [piece(old, OLD)])
     assert streams(database) == [(kind, *OLD) for kind in (b"\x00", b"\x01", b"\x02", b"\x03")]
-    sink.write([piece(new, NEW)])
+    write_here(sink, [piece(new, NEW)])
     kept = {b"\x00": NEW, b"\x01": OLD, b"\x02": NEW, b"\x03": NEW}
     assert streams(database) == [(kind, *assignment) for kind, assignment in kept.items()]
-    assert sink.write([piece(old, OLD), piece(new, NEW)]).rows == 0
+    assert write_here(sink, [piece(old, OLD), piece(new, NEW)]).rows == 0
     assert streams(database) == [(kind, *assignment) for kind, assignment in kept.items()]
     sink.close()
 
@@ -249,7 +250,9 @@ def test_a_state_table_of_before_is_widened(database: Database) -> None:
         for column in ("generation", "stream_id", "deletes_from"):
             connection.exec_driver_sql(f"ALTER TABLE shop_orders__state DROP COLUMN {column}")
     sink = SqlSink(database.url)
-    sink.write([piece([log.update(("a",), (1, 2), 11, note="z"), log.update(("a",), (1, 1), 9, note="late")], NEW)])
+    write_here(
+        sink, [piece([log.update(("a",), (1, 2), 11, note="z"), log.update(("a",), (1, 1), 9, note="late")], NEW)]
+    )
     sink.close()
     assert database.select(
         "SELECT note, generation, stream_id FROM shop_orders__rows JOIN shop_orders__state "
@@ -269,12 +272,12 @@ def test_nothing_of_a_batch_stays_when_it_fails(database: Database) -> None:
         raise ConnectionError("the source is gone")
 
     with pytest.raises(ConnectionError):
-        sink.write(broken())  # type: ignore[arg-type]  # a generator that ends in an error
+        write_here(sink, broken())  # type: ignore[arg-type]  # a generator that ends in an error
     if database.dialect != "mysql":  # which commits what makes tables
         assert database.names() == set()
     own_tables = {"tailrace_tables", "tailrace_formats"}
     assert all(rows == [] for name, rows in database.everything().items() if name not in own_tables)
-    sink.write([piece([log.insert((1,), (), 1, v="a")])])
+    write_here(sink, [piece([log.insert((1,), (), 1, v="a")])])
     assert database.select("SELECT v FROM shop_plain") == [("a",)]
     sink.close()
 
@@ -346,7 +349,7 @@ AGAIN = replace(PLAIN, id=UUID("1b255f4d-ef25-11ef-8e5c-9d0d1c0b8f00"))
 
 def follow(sink: SqlSink, change: Change, announced: int) -> Summary:
     """A micro-batch of one change, by a definition of that place."""
-    return sink.write([Piece((delivered(change, announced=announced),))])
+    return write_here(sink, [Piece((delivered(change, announced=announced),))])
 
 
 @pytest.fixture
@@ -396,7 +399,7 @@ def test_a_table_that_is_created_again_with_its_id_takes_its_name_back(database:
 
 def test_the_rows_of_a_dropped_table_go_where_that_is_wanted(database: Database) -> None:
     sink = SqlSink(database.url, on_drop="clear")
-    sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="old"), Log(PLAIN).delete_partition((9,), 1)])])
+    write_here(sink, [piece([Log(PLAIN).insert((1,), (), 1, v="old"), Log(PLAIN).delete_partition((9,), 1)])])
     follow(sink, Log(AGAIN).insert((2,), (), 2, v="new"), 4)
     # What comes late of the old one is wanted no more, of whichever process.
     assert follow(sink, Log(PLAIN).insert((3,), (), 3, v="late"), 3) == Summary(1, 0)
@@ -430,8 +433,8 @@ def test_what_cannot_be_merged_is_set_aside_and_the_rest_goes_on(database: Datab
     changes = piece([log.insert((1,), (), 1, v="a"), truncation, log.insert((2,), (), 1, v="b")]).changes
     changes = tuple(replace(one, message=b"value %d" % at) for at, one in enumerate(changes))
     batch = Piece(changes, (poison,))
-    assert sink.write([batch]) == Summary(2, 2, 2)
-    assert sink.write([batch]) == Summary(2, 0, 2)
+    assert write_here(sink, [batch]) == Summary(2, 2, 2)
+    assert write_here(sink, [batch]) == Summary(2, 0, 2)
     sink.close()
     assert database.select("SELECT id FROM shop_plain") == [(1,), (2,)]
     assert len(letters.all) == 2
@@ -530,7 +533,7 @@ def test_the_table_names_template(database: Database) -> None:
 def test_a_database_that_does_not_answer_is_a_service_error() -> None:
     sink = SqlSink("postgresql://user:hunter2@127.0.0.1:1/nothing")
     with pytest.raises(ServiceError, match=r"Cannot connect to .*\(connection refused\)") as raised:
-        sink.write([piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
+        write_here(sink, [piece([Log(PLAIN).insert((1,), (), 1, v="a")])])
     assert "hunter2" not in str(raised.value)
 
 

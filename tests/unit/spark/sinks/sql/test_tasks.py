@@ -16,16 +16,17 @@ from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import TaskBatch
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.sql.sink import SqlSink
-from tailrace_spark.sinks.sql.task import SqlTask
+from tailrace_spark.sinks.sql.writer import SqlWriter
 from tailrace_spark.sinks.worker_cache import MOST_OPEN
+from tailrace_spark.sinks.writing import write_here
 from tests.postgres import new_database, server_url
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate, with_source
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.in_tasks import SECONDS, interrupted
+from tests.unit.spark.sinks.in_tasks import SECONDS, attempt, interrupted, planned_by
 from tests.unit.spark.sinks.sql.locks import WAITING, until_counted
 
 STREAM = "0d4f8c0f5e0b4dd0a7d4f3f0a1b2c3d4"
@@ -33,17 +34,18 @@ FIRST: KafkaPartition = ("t.shop.plain", 0)
 SECOND: KafkaPartition = ("t.shop.plain", 1)
 ENDS = {FIRST: 100, SECOND: 100}
 LOG = Log(PLAIN)
+FENCING = MicroBatch(STREAM, 0, here=True)
 
 
-def batch(number: int) -> TaskBatch:
-    return TaskBatch(STREAM, number, ENDS)
+def batch(number: int) -> MicroBatch:
+    return MicroBatch(STREAM, number, ENDS)
 
 
-def planned(sink: SqlSink, number: int = 0) -> SqlTask:
-    return sink.plan(batch(number), [(1, PLAIN)])
+def planned(sink: SqlSink, number: int = 0) -> SqlWriter:
+    return planned_by(SqlWriter, sink, batch(number), [(1, PLAIN)])
 
 
-def as_of_another_process(task: SqlTask, name: str) -> SqlTask:
+def as_of_another_process(task: SqlWriter, name: str) -> SqlWriter:
     """The task with a connection and a memory of its own, as in another worker process."""
     url = sa.make_url(task.database.url).update_query_dict({"application_name": name})
     return replace(task, database=replace(task.database, url=url.render_as_string(hide_password=False)))
@@ -63,7 +65,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(server_database: Database) 
     rows = [piece([LOG.insert((number,), (), 5, v="new", w=number) for number in range(20)])]
     last = piece([LOG.update((number,), (), 6, v="newer") for number in range(0, 20, 2)])
     with closing(SqlSink(server_database.url)) as sink, ThreadPoolExecutor(1) as pool:
-        sink.write([piece([LOG.insert((number,), (), 1, v="old", w=0) for number in range(10)])])
+        write_here(sink, [piece([LOG.insert((number,), (), 1, v="old", w=0) for number in range(10)])])
         task = planned(sink)
         with interrupted(as_of_another_process(task, "zombie"), FIRST, *rows, then=last) as end:
             begun = threading.Event()
@@ -96,7 +98,7 @@ def test_tasks_of_an_earlier_plan_write_nothing_behind_a_newer_one(server_databa
 def test_a_batch_of_the_drivers_comes_after_the_tasks_of_the_one_before(server_database: Database) -> None:
     with closing(SqlSink(server_database.url)) as sink:
         task = planned(sink)
-        sink.fence(STREAM)
+        write_here(sink, [], FENCING)
         with pytest.raises(FencedError):
             task.write(FIRST, iter([piece([LOG.insert((1,), (), 5, v="late", w=1)])]))
     assert server_database.select("SELECT * FROM shop_plain") == []
@@ -118,12 +120,12 @@ def test_a_sink_goes_on_with_another_checkpoint(server_database: Database) -> No
     with closing(SqlSink(server_database.url)) as sink:
         planned(sink)
         for stream in ("of a member", "of the next checkpoint"):
-            sink.fence(stream)
-            sink.plan(replace(batch(1), stream=stream), []).write(FIRST, iter([piece([])]))
+            write_here(sink, [], MicroBatch(stream, 1, here=True))
+            sink.batch_write(replace(batch(1), stream=stream)).writer([]).write(FIRST, iter([piece([])]))
         with closing(SqlSink(server_database.url)) as second:
-            second.fence("of the next checkpoint")
+            write_here(second, [], MicroBatch("of the next checkpoint", 1, here=True))
         with pytest.raises(FencedError, match="another process writes of the next checkpoint"):
-            sink.fence("of the next checkpoint")
+            write_here(sink, [], MicroBatch("of the next checkpoint", 1, here=True))
 
 
 @pytest.mark.promise("tasks.one-driver")
@@ -138,7 +140,7 @@ def test_a_plan_that_failed_is_made_again(server_database: Database) -> None:
         planned(sink)
         for _ in range(2):
             with pytest.raises(ConnectionError):
-                sink.plan(batch(1), broken())  # type: ignore[arg-type]  # a generator that ends in an error
+                sink.batch_write(batch(1)).writer(broken())  # type: ignore[arg-type]  # a generator that ends in an error
         planned(sink, 1)
 
 
@@ -160,13 +162,13 @@ def test_changes_of_a_refused_table_are_deferred_by_all_tasks_until_it_is_mended
             connection.exec_driver_sql("ALTER TABLE shop_plain__state RENAME TO elsewhere")
         task = planned(sink, 1)
         results = [task.write(FIRST, rows(1, 2)), task.write(SECOND, rows(3))]
-        summary = sink.commit(batch(1), results)
+        summary = sink.batch_write(batch(1)).commit(results)
         assert (summary.changes, summary.deferred) == (0, 3)
-        assert sink.plan(batch(2), []).refused.keys() == {PLAIN.id}
+        assert planned_by(SqlWriter, sink, batch(2)).refused.keys() == {PLAIN.id}
         with server_database.engine.begin() as connection:
             connection.exec_driver_sql("ALTER TABLE elsewhere RENAME TO shop_plain__state")
         now += 100
-        assert sink.plan(batch(3), []).refused == {}
+        assert planned_by(SqlWriter, sink, batch(3)).refused == {}
     assert server_database.select("SELECT * FROM shop_plain") == [(number, "a", number) for number in (1, 2, 3)]
 
 
@@ -180,11 +182,10 @@ def test_a_truncation_that_a_task_meets_is_the_drivers(server_database: Database
         # The other partition's task may have written by then; what it wrote comes again.
         later = planned(sink, 1)
         later.write(FIRST, iter([behind]))
-        with pytest.raises(DriverOnlyError, match=r"a truncation of shop\.plain"):
-            later.write(SECOND, iter([truncated]))
+        with pytest.raises(HereOnlyError, match=r"a truncation of shop\.plain"):
+            attempt(later, SECOND, [truncated])
         assert len(server_database.select("SELECT * FROM shop_plain")) == 3
-        sink.fence(STREAM)
-        sink.write([truncated, behind])
+        write_here(sink, [truncated, behind], FENCING)
         assert server_database.select("SELECT * FROM shop_plain") == [(2, "b", 0)]
         # Tasks know of it from then on.
         old = with_source(LOG.insert((4,), (), 10**15, v="old", w=0), host="h", position=Position(1, 5, 10**6))

@@ -14,6 +14,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_spark.sinks.sql.catalog import OnDrop
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests import mariadb, postgres
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
@@ -97,7 +98,7 @@ def database() -> Iterator[Watched]:
 
 def write(database: Database, *changes: Change, on_drop: OnDrop = "keep", announced: int = 0) -> None:
     with closing(SqlSink(database.url, on_drop=on_drop)) as sink:
-        done = sink.write([piece(changes, announced=announced)])
+        done = write_here(sink, [piece(changes, announced=announced)])
     assert done.deferred == 0, done.refused
 
 
@@ -175,7 +176,7 @@ def test_what_is_built_on_a_column_that_is_of_another_type_is_named(database: Wa
     database.run("CREATE VIEW mine AS SELECT id, name FROM shop_people")
     again = table({"id": "int"}, {"c": "int"}, {}, {"name": "int"}, keyspace="shop", name="people", table_id=uuid4())
     with closing(SqlSink(database.url)) as sink:
-        done = sink.write([piece([Log(again).insert((2,), (1,), 20, name=5)], announced=1)])
+        done = write_here(sink, [piece([Log(again).insert((2,), (1,), 20, name=5)], announced=1)])
     assert done.refused == {
         "shop.people": 'cannot change data type of view column "name" from text to integer: drop what was built on it, '
         "and create that again afterwards"

@@ -9,6 +9,7 @@ import pytest
 
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database, piece
@@ -20,14 +21,14 @@ def test_a_row_that_another_writer_puts_meanwhile_is_merged(database: Database) 
         pytest.skip("SQLite has one writer at a time")
     log, asked = Log(PLAIN), threading.Event()
     first, second = SqlSink(database.url), SqlSink(database.url)
-    first.write([piece([log.insert((0,), (), 1, v="made")])])
+    write_here(first, [piece([log.insert((0,), (), 1, v="made")])])
 
     def pieces() -> Iterator[Piece]:
         yield piece([log.insert((1,), (), 1, v="a", w=1)])
         yield piece([log.insert((2,), (), 1, v="a")])
         assert asked.wait(SECONDS)
 
-    writing = threading.Thread(target=first.write, args=(pieces(),))
+    writing = threading.Thread(target=write_here, args=(first, pieces()))
     writing.start()
     idle = {
         "postgresql": "pg_stat_activity WHERE state = 'idle in transaction'",
@@ -35,7 +36,9 @@ def test_a_row_that_another_writer_puts_meanwhile_is_merged(database: Database) 
     }
     until_counted(database, f"SELECT count(*) FROM {idle[database.dialect]}")
     found: list[Summary] = []
-    merging = threading.Thread(target=lambda: found.append(second.write([piece([log.update((1,), (), 2, v="b")])])))
+    merging = threading.Thread(
+        target=lambda: found.append(write_here(second, [piece([log.update((1,), (), 2, v="b")])]))
+    )
     merging.start()
     try:
         until_counted(database, WAITING[database.dialect])

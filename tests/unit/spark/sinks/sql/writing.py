@@ -6,6 +6,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.sinks.contract import Database, piece
 from tests.unit.tables import table
 
@@ -20,6 +21,6 @@ def write(database: Database, *changes: Change, table: str = "{keyspace}_{table}
     """One micro-batch through a sink of its own."""
     sink = SqlSink(database.url, table)
     try:
-        return sink.write([piece(changes)])
+        return write_here(sink, [piece(changes)])
     finally:
         sink.close()

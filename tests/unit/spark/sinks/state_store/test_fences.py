@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.state_store.engine import open_engine
 from tailrace_spark.sinks.state_store.fences import FENCES, PARTITIONS, Claim, Fence, begin_partition
 from tailrace_spark.sinks.state_store.formats import make_tables
@@ -21,7 +21,7 @@ from tests.unit.spark.sinks.contract import Database
 STREAM = "0d4f8c0f5e0b4dd0a7d4f3f0a1b2c3d4"
 FIRST: KafkaPartition = ("t.shop.plain", 0)
 SECOND: KafkaPartition = ("t.shop.plain", 1)
-BATCH = TaskBatch(STREAM, 0, {FIRST: 100, SECOND: 100})
+BATCH = MicroBatch(STREAM, 0, {FIRST: 100, SECOND: 100})
 # As short as each database lets it be.
 IMPATIENT = {
     "sqlite": "PRAGMA busy_timeout = 0",

@@ -17,6 +17,7 @@ from tailrace_schemas.streams import build_generation
 from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
 from tailrace_spark.job.replay import ReplayCounts, replay_whole_updates
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.source.decode import pieces
 from tailrace_spark.streams.lookup import StreamTable
 from tests.support.letters import MemoryLetters
@@ -56,14 +57,14 @@ def test_an_update_is_written_with_all_of_its_changes_wherever_a_part_of_the_let
             done = replay_whole_updates(letters, sink, understand, lambda _: None, sink, STREAMS, per_batch=2)
             return sum(done, ReplayCounts())
 
-        sink.write([Piece((), (*whole, *cut[1:], *wide))])
+        write_here(sink, [Piece((), (*whole, *cut[1:], *wide))])
         done = replayed()
         assert done == ReplayCounts(taken=5, again=2)
         assert [one.record_id.offset for one in letters.all] == [4, 5]
         rows = cluster.rows["shop.orders_scylla_cdc_log"].values()
         numbers = sorted((row["id"][-1], row["n"][-1], row["cdc$batch_seq_no"][-1]) for row in rows)
         assert numbers == [(1, 0, 0), (1, 1, 1), (1, 2, 2), (3, 0, 0), (3, 1, 1)]
-        sink.write([Piece((), tuple(cut[:1]))])
+        write_here(sink, [Piece((), tuple(cut[:1]))])
         done = replayed()
         assert done == ReplayCounts(taken=3)
         assert letters.all == []

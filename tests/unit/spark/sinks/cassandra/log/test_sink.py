@@ -15,6 +15,7 @@ from tailrace_spark.sinks.cassandra.cluster import Batch
 from tailrace_spark.sinks.cassandra.log.sink import LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import keyspace_name
 from tailrace_spark.sinks.protocol import Watermark
+from tailrace_spark.sinks.writing import write_here
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.cluster import (
@@ -39,15 +40,15 @@ def test_the_log_table_is_made_and_written() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster)
     first = [LOG.insert((1,), (number,), 5, v="x") for number in range(3)]
-    assert sink.write([piece(first, [LOG.delete((1,), (1,), 6)])]) == Summary(4, 4, 0)
+    assert write_here(sink, [piece(first, [LOG.delete((1,), (1,), 6)])]) == Summary(4, 4, 0)
     rows = cluster.rows["shop.orders_scylla_cdc_log"]
     numbers = [row["cdc$batch_seq_no"][-1] for row in rows.values()]
     assert numbers == [0, 1, 2, 0]
     assert len(cluster.statements) == 2, "the log, and the table of watermarks"
     before = dict(rows)
     again = piece(first, [LOG.delete((1,), (1,), 6)])
-    assert sink.write([again]) == Summary(4, 4, 0)
-    assert LogTablesSink(cluster).write([again, again]) == Summary(8, 8, 0)
+    assert write_here(sink, [again]) == Summary(4, 4, 0)
+    assert write_here(LogTablesSink(cluster), [again, again]) == Summary(8, 8, 0)
     assert cluster.rows["shop.orders_scylla_cdc_log"] == before
     assert len(cluster.statements) == 2, "the log, and the table of watermarks"
 
@@ -56,7 +57,7 @@ def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
     """A reader never finds a column without the one that says of its deletion."""
     cluster = Cluster()
     sink = LogTablesSink(cluster)
-    sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
+    write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")])])
     before = len(cluster.statements)
     sink.announce([(9, WIDER)])
     assert [statement for statement in cluster.statements[before:] if "TABLE" in statement] == [
@@ -66,7 +67,7 @@ def test_columns_are_added_in_one_statement_before_their_first_change() -> None:
     columns = cluster.tables[ORDERS_LOG]
     assert [name for name in columns if not name.startswith("cdc$")] == ["id", "n", "v", "m"]
     assert list(cluster.types["shop.addr"]) == ["street", "zip", "tags"]
-    sink.write([piece([Log(WIDER).insert((1,), (1,), 6)]), piece([LOG.insert((1,), (2,), 7, v="x")])])
+    write_here(sink, [piece([Log(WIDER).insert((1,), (1,), 6)]), piece([LOG.insert((1,), (2,), 7, v="x")])])
     assert len(cluster.rows[ORDERS_LOG]) == 3
 
 
@@ -95,13 +96,13 @@ def test_a_dropped_column_goes_from_the_log_and_older_changes_leave_it_out() -> 
     cluster = Cluster()
     sink = LogTablesSink(cluster)
     sink.announce([(1, ORDERS), (2, WIDER)])
-    sink.write([piece([Log(WIDER).insert((1,), (1,), 6)])])
+    write_here(sink, [piece([Log(WIDER).insert((1,), (1,), 6)])])
     sink.announce([(3, NARROWED)])
     assert cluster.statements[-1] == (
         'ALTER TABLE shop.orders_scylla_cdc_log DROP (m, "cdc$deleted_m", "cdc$deleted_elements_m")'
     )
     # Another host, which is behind, and a definition of which all know by now.
-    sink.write([piece([Log(WIDER).insert((1,), (2,), 7, v="x")]), piece([LOG.insert((1,), (3,), 8, v="x")])])
+    write_here(sink, [piece([Log(WIDER).insert((1,), (2,), 7, v="x")]), piece([LOG.insert((1,), (3,), 8, v="x")])])
     sink.announce([(1, ORDERS), (2, WIDER)])
     assert not {"m", "cdc$deleted_m"} & cluster.tables[ORDERS_LOG].keys()
     assert [row.get("v") for row in cluster.rows[ORDERS_LOG].values()] == [None, b"x", b"x"]
@@ -112,7 +113,7 @@ def test_a_dropped_column_stays_where_it_is_to_be_kept() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster, keep_dropped=True)
     sink.announce([(1, ORDERS), (2, WIDER), (3, NARROWED)])
-    sink.write([piece([Log(WIDER).insert((1,), (1,), 6, v="x")])])
+    write_here(sink, [piece([Log(WIDER).insert((1,), (1,), 6, v="x")])])
     assert {"m", "cdc$deleted_m", "cdc$deleted_elements_m"} <= cluster.tables[ORDERS_LOG].keys()
     assert not any("DROP" in statement for statement in cluster.statements)
 
@@ -143,17 +144,17 @@ def test_only_columns_of_our_own_log_tables_are_dropped() -> None:
 def test_a_key_column_that_was_renamed_is_written_under_its_newest_name() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster)
-    sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
+    write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")])])
     [number] = ORDERS.clustering
     renamed = replace(ORDERS, clustering=(replace(number, name="number"),))
     sink.announce([(4, renamed)])
     assert {"n", "number"} <= cluster.tables[ORDERS_LOG].keys(), "rows have their keys under the former name"
-    sink.write([piece([LOG.insert((1,), (2,), 6, v="x")])])
+    write_here(sink, [piece([LOG.insert((1,), (2,), 6, v="x")])])
     first, second = cluster.rows[ORDERS_LOG].values()
     assert (first.get("n"), first.get("number")) == ((1).to_bytes(4, "big"), None)
     assert (second.get("n"), second.get("number")) == (None, (2).to_bytes(4, "big"))
     sink.announce([(5, ORDERS)])
-    sink.write([piece([LOG.insert((1,), (3,), 7, v="x")])])
+    write_here(sink, [piece([LOG.insert((1,), (3,), 7, v="x")])])
     *_, third = cluster.rows[ORDERS_LOG].values()
     assert (third.get("n"), third.get("number")) == ((3).to_bytes(4, "big"), None), "the former name came back"
 
@@ -174,7 +175,7 @@ def test_of_many_updates_the_refused_ones_are_found_by_halves() -> None:
     sink = LogTablesSink(cluster)
     sink.announce([(1, ORDERS)])
     before = cluster.writes
-    assert sink.write([piece(*updates)]) == Summary(
+    assert write_here(sink, [piece(*updates)]) == Summary(
         63, 63, 1, refused={"shop.orders": "Cassandra refuses it: too large"}
     )
     assert len(cluster.rows[ORDERS_LOG]) == 63
@@ -187,7 +188,7 @@ def test_two_tables_never_share_a_log() -> None:
     other = Log(replace(ORDERS, keyspace="store", id=UUID(int=8)))
     letters = MemoryLetters()
     sink = LogTablesSink(cluster, keyspace="all", letters=letters)
-    found = sink.write([piece([LOG.insert((1,), (1,), 5, v="x")], [other.insert((1,), (2,), 6, v="x")])])
+    found = write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")], [other.insert((1,), (2,), 6, v="x")])])
     assert found == Summary(1, 1, 1)
     [letter] = letters.all
     assert "all.orders_scylla_cdc_log is the log of shop.orders, so not of store.orders" in letter.reason
@@ -198,7 +199,7 @@ def test_a_table_made_again_without_a_column_sets_aside_what_its_log_has_no_plac
     sink = LogTablesSink(cluster, letters=letters)
     anew = replace(ORDERS, id=UUID(int=9), regular=())
     sink.announce([(1, ORDERS), (2, anew)])
-    assert sink.write([piece([LOG.insert((1,), (1,), 5, v="x")], [Log(anew).insert((1,), (2,), 6)])]) == Summary(
+    assert write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")], [Log(anew).insert((1,), (2,), 6)])]) == Summary(
         1, 1, 1
     )
     [letter] = letters.all
@@ -208,13 +209,13 @@ def test_a_table_made_again_without_a_column_sets_aside_what_its_log_has_no_plac
 def test_another_keyspace_and_a_user_type_that_has_grown() -> None:
     cluster = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": {"street": "text"}})
     typed = Log(table({"id": "int"}, regular={"u": "addr"}, keyspace="shop", name="people"))
-    LogTablesSink(cluster, keyspace="{keyspace}_log").write([piece([typed.insert((1,), (), 5)])])
+    write_here(LogTablesSink(cluster, keyspace="{keyspace}_log"), [piece([typed.insert((1,), (), 5)])])
     assert list(cluster.types["shop_log.addr"]) == ["street", "zip", "tags"]
     assert [*cluster.logs()] == ["shop_log.people_scylla_cdc_log"]
     for other in ({"road": "text"}, {"street": "int"}):
         older = Cluster(keyspaces=frozenset({"shop_log"}), types={"shop_log.addr": dict(other)})
         sink = LogTablesSink(older, keyspace="{keyspace}_log")
-        assert sink.write([piece([typed.insert((1,), (), 5)])]) == Summary(dead_letters=1)
+        assert write_here(sink, [piece([typed.insert((1,), (), 5)])]) == Summary(dead_letters=1)
         assert older.types == {"shop_log.addr": other}, "values have their fields by place, as bytes"
 
 
@@ -225,7 +226,7 @@ def test_the_longest_names_have_a_keyspace_and_logs_that_cassandra_takes() -> No
     assert len(keyspace) == 48
     cluster = Cluster(keyspaces=frozenset({keyspace}))
     sink = LogTablesSink(cluster, keyspace="{keyspace}_log")
-    assert sink.write([piece([Log(of).insert((1,), (), 5)]) for of in LONG_NAMES]) == Summary(2, 2, 0)
+    assert write_here(sink, [piece([Log(of).insert((1,), (), 5)]) for of in LONG_NAMES]) == Summary(2, 2, 0)
     assert len(cluster.logs()) == 2
     assert max(len(name) for log in cluster.logs() for name in log.split(".")) == 48
 
@@ -235,12 +236,12 @@ def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
     sink = LogTablesSink(cluster)
     batch = [piece([LOG.insert((1,), (1,), 5, v="x")])]
     with pytest.raises(ServiceError, match="orders_scylla_cdc_log: no such keyspace; the keyspace must exist"):
-        sink.write(batch)
+        write_here(sink, batch)
     cluster.keyspaces = frozenset({"shop"})
-    assert sink.write(batch).rows == 1
+    assert write_here(sink, batch).rows == 1
     cluster.down = True
     with pytest.raises(ServiceError, match="down"):
-        sink.write(batch)
+        write_here(sink, batch)
     with pytest.raises(ServiceError, match="down"):
         sink.reach()
 
@@ -249,10 +250,10 @@ def test_a_cluster_without_the_keyspace_is_waited_for() -> None:
 def test_a_table_made_anew_with_another_type_goes_to_the_dead_letters() -> None:
     cluster, letters = Cluster(), MemoryLetters()
     sink = LogTablesSink(cluster, letters=letters)
-    sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
+    write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")])])
     anew = Log(table({"id": "int"}, {"n": "int"}, regular={"v": "bigint"}, keyspace="shop", name="orders"))
     other = Log(table({"id": "int"}, keyspace="shop", name="others"))
-    found = sink.write([piece([anew.insert((1,), (1,), 6, v=7)], [other.insert((1,), (), 6)])])
+    found = write_here(sink, [piece([anew.insert((1,), (1,), 6, v=7)], [other.insert((1,), (), 6)])])
     assert found == Summary(1, 1, 1)
     [letter] = letters.all
     assert "column v is text there, and bigint is to be written" in letter.reason
@@ -264,7 +265,7 @@ def test_what_the_cluster_refuses_is_set_aside_update_by_update() -> None:
     cluster, letters = Cluster(refuses=b"huge"), MemoryLetters()
     mutations = [[LOG.insert((1,), (n,), n, v="huge" if n == 2 else "x")] for n in range(1, 5)]
     letter = DeadLetter(RecordId("t.shop.orders", 1, 77), "no Avro")
-    found = LogTablesSink(cluster, letters=letters).write([piece(*mutations, letters=[letter])])
+    found = write_here(LogTablesSink(cluster, letters=letters), [piece(*mutations, letters=[letter])])
     assert found == Summary(3, 3, 2)
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 3
     assert [letter.reason for letter in letters.all] == ["Cassandra refuses it: too large", "no Avro"]
@@ -273,9 +274,11 @@ def test_what_the_cluster_refuses_is_set_aside_update_by_update() -> None:
 def test_a_log_table_that_somebody_dropped_is_made_anew() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster)
-    sink.write([piece([LOG.insert((1,), (1,), 5, v="x")])])
+    write_here(sink, [piece([LOG.insert((1,), (1,), 5, v="x")])])
     del cluster.tables["shop.orders_scylla_cdc_log"], cluster.rows["shop.orders_scylla_cdc_log"]
-    assert sink.write([piece([LOG.insert((1,), (2,), 6, v="x")], [LOG.delete((1,), (2,), 7)])]) == Summary(2, 2, 0)
+    assert write_here(sink, [piece([LOG.insert((1,), (2,), 6, v="x")], [LOG.delete((1,), (2,), 7)])]) == Summary(
+        2, 2, 0
+    )
     assert len(cluster.rows["shop.orders_scylla_cdc_log"]) == 2
 
 
@@ -287,7 +290,7 @@ def test_data_that_was_streamed_is_left_out_where_that_is_asked_for(streamed: bo
     assert again.source is not None
     again = replace(again, source=replace(again.source, flags=STREAMED))
     sink = LogTablesSink(cluster, streamed=streamed)
-    assert sink.write([piece([again], [LOG.insert((1,), (2,), 6, v="x")])]).rows == rows
+    assert write_here(sink, [piece([again], [LOG.insert((1,), (2,), 6, v="x")])]).rows == rows
     assert len(cluster.rows[ORDERS_LOG]) == rows
 
 
@@ -334,7 +337,7 @@ def test_tables_without_a_log_have_no_watermark() -> None:
 def test_batches_are_of_one_stream_and_small() -> None:
     cluster = Cluster()
     many = [LOG.insert((1,), (number,), 5, v="x" * 3_000) for number in range(100)]
-    LogTablesSink(cluster).write([piece(many)])
+    write_here(LogTablesSink(cluster), [piece(many)])
     batches = [batch for batch in cluster.batches if batch.statement.startswith("INSERT")]
     assert sum(len(batch.rows) for batch in batches) == 100
     assert max(len(batch.rows) for batch in batches) <= 32

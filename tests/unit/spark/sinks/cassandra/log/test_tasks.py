@@ -12,18 +12,19 @@ import pytest
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, RecordId, Summary
-from tailrace_spark.batch.task_batch import TaskBatch
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore
 from tailrace_spark.sinks.cassandra.log.sink import LogOpener, LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
-from tailrace_spark.sinks.cassandra.task import CassandraTask
+from tailrace_spark.sinks.cassandra.sink_base import CassandraWriter
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.tasks.updates import UpdateReading
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.cassandra.log.cluster import LOG, NARROWED, ORDERS, ORDERS_LOG, WIDER, Cluster, piece
-from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt
+from tests.unit.spark.sinks.in_tasks import LogInTasks, attempt, planned_by
 
 PARTITION: KafkaPartition = ("t.shop.orders", 0)
 _clusters: dict[int, Cluster] = {}
@@ -68,20 +69,20 @@ def driver_of(cluster: Cluster, letters: Letters = LOGGED) -> LogTablesSink:
     return LogTablesSink(cluster, opener=Worker(number, next(_numbers), letters), letters=letters)
 
 
-def planned(sink: LogTablesSink) -> CassandraTask:
-    return sink.plan(TaskBatch("s", 0, {PARTITION: 1 << 40}), [])
+def planned(sink: LogTablesSink) -> CassandraWriter:
+    return planned_by(CassandraWriter, sink, MicroBatch("s", 0, {PARTITION: 1 << 40}))
 
 
-def elsewhere(task: CassandraTask) -> CassandraTask:
+def elsewhere(task: CassandraWriter) -> CassandraWriter:
     """The same in another worker process."""
     opener: Any = task.opener
     return replace(task, opener=replace(opener, number=next(_numbers)))
 
 
 def test_a_sink_without_an_opener_has_no_tasks() -> None:
-    assert LogTablesSink(Cluster()).capabilities.tasks is None
+    assert not LogTablesSink(Cluster()).capabilities.executors
     sink = driver_of(Cluster())
-    assert sink.capabilities.tasks is sink
+    assert sink.capabilities.executors
     assert sink.capabilities.whole_updates is sink
 
 
@@ -93,10 +94,10 @@ def test_tasks_and_the_driver_write_the_same_rows(cluster: Cluster) -> None:
         piece([Log(WIDER).insert((1,), (1,), 7, v="y"), Log(WIDER).insert((1,), (2,), 7)]),
     ]
     of_driver = Cluster()
-    expected = LogTablesSink(of_driver).write(pieces)
+    expected = write_here(LogTablesSink(of_driver), pieces)
     tasks = LogInTasks(driver_of(cluster))
     for _ in range(2):
-        assert tasks.write(pieces) == expected
+        assert write_here(tasks, pieces) == expected
     assert cluster.rows == of_driver.rows
     assert cluster.tables == of_driver.tables
 
@@ -110,7 +111,7 @@ def test_a_task_makes_and_alters_no_log(cluster: Cluster) -> None:
         with pytest.raises(UnpreparedError):
             attempt(planned(sink), PARTITION, [piece([change])], unprepared=True)
         assert (cluster.statements, len(cluster.batches)) == (statements, written)
-        assert LogInTasks(sink).write([piece([change])]) == Summary(1, 1)
+        assert write_here(LogInTasks(sink), [piece([change])]) == Summary(1, 1)
         assert len(cluster.rows[ORDERS_LOG]) == rows
 
 
@@ -142,9 +143,9 @@ def test_letters_are_kept_before_their_batch_counts(cluster: Cluster, by_tasks: 
     batch = [piece([LOG.insert((1,), (1,), 5, v="x")], [LOG.insert((1,), (2,), 5, v="refused")], letters=[record])]
     written = LogInTasks(sink) if by_tasks else sink
     with letters.shut(), pytest.raises(ServiceError, match="Kafka does not answer"):
-        written.write(batch)
+        write_here(written, batch)
     why = "Cassandra refuses it: too large"
-    assert written.write(batch) == Summary(1, 1, 2, refused={"shop.orders": why})
+    assert write_here(written, batch) == Summary(1, 1, 2, refused={"shop.orders": why})
     assert sorted(letter.reason for letter in letters.all) == [why, "no change"]
 
 
@@ -174,6 +175,6 @@ def test_tasks_show_no_secret() -> None:
     opener = LogOpener("log", section)
     task = planned(opener.sink(CassandraStore(section, "sink.log"), opener))
     reading = UpdateReading(LogTablesSink.write_times, {"sasl.password": "sesame"})
-    copied: tuple[CassandraTask, UpdateReading] = pickle.loads(pickle.dumps((task, reading)))  # noqa: S301 - our own
+    copied: tuple[CassandraWriter, UpdateReading] = pickle.loads(pickle.dumps((task, reading)))  # noqa: S301 - our own
     assert copied == (task, reading)
     assert "sesame" not in repr(copied) + str(copied)

@@ -1,13 +1,13 @@
-"""Histories by tasks: each stages files of its Kafka partition's changes, and the driver commits them, table by table.
+"""Histories by executors: each share is files that are staged, and the driver commits them, table by table.
 
-A file that no commit names has no reader. So attempts that do not count, of repeated tasks or an earlier driver, leave
+A file that no commit names has no reader. So attempts that do not count, of repeated shares or an earlier driver, leave
 files for a vacuum, and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
 from uuid import uuid4
@@ -17,25 +17,25 @@ import pyarrow as pa
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.delivery import Piece
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.sinks.arrow.types import DAY, grown
-from tailrace_spark.sinks.changelog.sink import Batch, ChangeLogSink
+from tailrace_spark.sinks.changelog.sink import ChangeLogSink, LogShares, RecordForms, ShareImaging, emit
 from tailrace_spark.sinks.lake.history import HistoryBatch, LakeHistory, description
 from tailrace_spark.sinks.lake.history_table import HistoryTable, Route
 from tailrace_spark.sinks.lake.opened_tables import OpenedTables
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import Capabilities, UnpreparedError
+from tailrace_spark.sinks.protocol import Definitions, UnpreparedError
 from tailrace_spark.sinks.shared_directory import mark_of, require_same
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTable:
-    """What a task has staged of one table.
+    """What a share has staged of one table.
 
-    `noted` is what the table noted under some application ids when the task looked. A commit on another state would
+    `noted` is what the table noted under some application ids when its writer looked. A commit on another state would
     write a record twice, or leave one out. `versions` are to be noted with the files. `identity` is the table's.
     """
 
@@ -47,8 +47,8 @@ class StagedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryTask:
-    """Stages a Kafka partition's changes. `refused` says of tables, by their names in the lake, why they take none.
+class HistoryWriter:
+    """Stages a share's changes. `refused` says of tables, by their names in the lake, why they take none.
 
     `mark` is that of the store's directory, where it has one.
     """
@@ -59,43 +59,45 @@ class HistoryTask:
     mark: str | None = None
     letters: Letters = LOGGED
 
-    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
-        """As PartitionTask says."""
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says."""
         if self.store.directory is not None and self.mark is not None:
             require_same(self.store.directory, self.mark)
         outlet = _PLANNED.outlet(self)
         batch = _StagingBatch(outlet, outlet.store)
-        summary = ChangeLogSink(outlet).into(batch, pieces)
-        return PartitionResult(partition, summary, tuple(batch.staged))
+        summary = emit(batch, pieces, RecordForms())
+        return CommitMessage(share, summary, tuple(batch.staged))
 
 
-class HistoryPlans:
-    """The driver's half: makes tables and columns, and commits what tasks have staged."""
+class HistoryShares(LogShares):
+    """As LogShares: makes tables and columns, and commits what is staged. No attempt is seen by anybody before that,
+    and no driver commits behind another's commit: there is nothing to fence.
+    """
 
     def __init__(self, outlet: LakeHistory) -> None:
         self._outlet = outlet
         self._store = outlet.store
 
-    def plan(self, definitions: Iterable[Table]) -> HistoryTask:
-        """The task of a batch, for which these definitions have their tables. Raises ServiceError, SettingsError."""
-        self._outlet.forget()  # tasks have written since
-        for table in definitions:
+    def writer(self, batch: MicroBatch, definitions: Definitions, imaging: ShareImaging | None) -> HistoryWriter:
+        """As LogShares says."""
+        del batch, imaging  # a table notes the offsets of what it has, and not the batch
+        self._outlet.forget()  # executors have written since
+        for _, table in definitions:
             self._prepare(table)
         directory = self._store.directory
         mark = None if directory is None else mark_of(directory)
         refused = self._outlet.refusals.remembered()
-        return HistoryTask(self._store, uuid4().hex, refused, mark, self._outlet.letters)
+        return HistoryWriter(self._store, uuid4().hex, refused, mark, self._outlet.letters)
 
-    def commit(self, results: Sequence[PartitionResult]) -> Summary:
-        """Commit each table. Raises ServiceError where one is not committed: the batch comes again for the others."""
+    def commit(self, messages: Sequence[CommitMessage]) -> None:
+        """One commit of each table. Raises ServiceError where one is not made: the batch comes again for the others."""
         staged: dict[str, list[StagedTable]] = {}
-        for result in results:
-            if isinstance(result.detail, tuple):
-                for table in result.detail:
+        for message in messages:
+            if isinstance(message.detail, tuple):
+                for table in message.detail:
                     staged.setdefault(table.name, []).append(table)
         for name in sorted(staged):
             self._commit(name, staged[name])
-        return sum((result.summary for result in results), Summary())
 
     def _prepare(self, table: Table) -> None:
         """Make the table that a definition's changes go into, or its columns. One that is refused takes none."""
@@ -138,7 +140,7 @@ def _noted(stored: LakeTable, applications: Iterable[str]) -> dict[str, int]:
 
 
 class _StagingBatch(HistoryBatch):
-    """A Kafka partition's changes on their way into files."""
+    """A share's changes on their way into files."""
 
     def __init__(self, outlet: LakeHistory, store: LakeStore) -> None:
         super().__init__(outlet, store)
@@ -158,10 +160,6 @@ class _StagingBatch(HistoryBatch):
 class _PlannedHistory(LakeHistory):
     """The tables as a plan has made them ready: a definition that they do not fit is for the next plan."""
 
-    def begin(self, *, again: bool = False) -> Batch:
-        del again  # the driver's
-        return _StagingBatch(self, self.store)
-
     def fitting(self, table: Table, batch: HistoryBatch) -> Route:
         """As LakeHistory has it. Raises UnpreparedError where the table or some of its columns are not there."""
         route = super().fitting(table, batch)
@@ -173,22 +171,22 @@ class _PlannedHistory(LakeHistory):
 
 
 class _Planned:
-    """What a worker process knows of the newest plan that it had a task of."""
+    """What a worker process knows of the newest plan that it had a share of."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._plan: str | None = None
         self._outlet: LakeHistory | None = None
 
-    def outlet(self, task: HistoryTask) -> LakeHistory:
-        """The outlet of a task's plan, which other tasks of the plan have used."""
+    def outlet(self, writer: HistoryWriter) -> LakeHistory:
+        """The outlet of a writer's plan, which other shares of the plan have used."""
         with self._lock:
             outlet = self._outlet
-            if outlet is None or self._plan != task.plan:
-                opened: Any = OpenedTables(task.store)
-                outlet = self._outlet = _PlannedHistory(opened, letters=task.letters)
-                self._plan = task.plan
-                for name, reason in task.refused.items():
+            if outlet is None or self._plan != writer.plan:
+                opened: Any = OpenedTables(writer.store)
+                outlet = self._outlet = _PlannedHistory(opened, letters=writer.letters)
+                self._plan = writer.plan
+                for name, reason in writer.refused.items():
                     outlet.refusals.note(name, TableRefusedError(reason))
             return outlet
 
@@ -196,26 +194,6 @@ class _Planned:
 _PLANNED: Final = _Planned()
 
 
-class LakeHistorySink(ChangeLogSink):
-    """As ChangeLogSink, and a TaskSink: no attempt of a task is seen by anybody before its driver's commit."""
-
-    def __init__(self, outlet: LakeHistory) -> None:
-        super().__init__(outlet)
-        self._plans = HistoryPlans(outlet)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, tasks=self)
-
-    def fence(self, stream: str) -> None:
-        """As TaskSink says: nothing that a task has staged counts, and no driver commits behind another's commit."""
-
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> HistoryTask:
-        """As TaskSink says."""
-        del batch  # a table notes the offsets of what it has, and not the batch
-        return self._plans.plan(table for _, table in definitions)
-
-    def commit(self, batch: TaskBatch, results: Sequence[PartitionResult]) -> Summary:
-        """As TaskSink says: one commit of each table."""
-        del batch
-        return self._plans.commit(results)
+def history_sink(outlet: LakeHistory) -> ChangeLogSink:
+    """A change log whose tables are histories."""
+    return ChangeLogSink(outlet, shares=HistoryShares(outlet))

@@ -1,8 +1,8 @@
-"""Current tables by tasks: each merges its Kafka partition's changes with its own buckets' files, and stages files.
+"""Current tables by executors: a share is merged with its own buckets' files, and files of it are staged.
 
 A table's buckets are shares of the ring, as Kafka's partitions are. Where these divide the buckets, no other task reads
 or replaces the files of a task's buckets. Nothing counts before the driver's commit, which takes no files that were
-made of another state than the table then has: see `current_plans`.
+made of another state than the table then has: see `current_shares`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.batch.micro_batch import CommitMessage
 from tailrace_spark.merge.batch_changes import BatchChanges
 from tailrace_spark.merge.by_table import group_by_table
 from tailrace_spark.merge.definitions import newest_definition
@@ -42,15 +42,14 @@ from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.one_copy import one_copy
-from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
 from tailrace_spark.sinks.shared_directory import require_same
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of, refusals_of
-from tailrace_spark.sinks.without_truncations import without_truncations
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
-    """Files that a task has staged for one table of the lake, which `identity` names, and those that they replace."""
+    """Files that a share has staged for one table of the lake, which `identity` names, and those that they replace."""
 
     identity: str
     files: tuple[Any, ...] = ()
@@ -59,7 +58,7 @@ class StagedFiles:
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """What a task has staged of one current table, whose state and visible table both had this `batch`."""
+    """What a share has staged of one current table, whose state and visible table both had this `batch`."""
 
     name: str
     batch: int
@@ -68,8 +67,8 @@ class StagedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentTask:
-    """Merges and stages a Kafka partition's changes.
+class CurrentWriter:
+    """Merges and stages a share's changes.
 
     `partitions` counts those of each topic; `prepared` are the ids of tables that were made ready for this plan. What
     has expired by `now`, in seconds, is gone. `mark` is that of the store's directory, where it has one.
@@ -86,17 +85,17 @@ class CurrentTask:
     filters: RowFilters = ()
     letters: Letters = LOGGED
 
-    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
-        """As PartitionTask says."""
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says."""
         if self.store.directory is not None and self.mark is not None:
             require_same(self.store.directory, self.mark)
         by_table: dict[UUID, list[Delivered]] = {}
         letters: list[DeadLetter] = []
         tables = _PLANNED.tables(self)
-        for piece in without_truncations(one_copy(pieces, tables.truncated)):
+        for piece in one_copy(pieces, tables.truncated):
             letters += piece.dead_letters
             group_by_table(piece.changes, by_table)
-        staging = [_Staging(self, partition, tables, changes) for changes in by_table.values()]
+        staging = [_Staging(self, share, tables, changes) for changes in by_table.values()]
         for table in staging:
             table.require_prepared()  # of all tables, before anything is staged
         staged, summary = list[StagedRows](), Summary()
@@ -104,11 +103,11 @@ class CurrentTask:
             summary += table.stage(staged, letters)
         self.letters.put(letters)
         summary += Summary(dead_letters=len(letters))
-        return PartitionResult(partition, summary, tuple(staged), of_plan=True)
+        return CommitMessage(share, summary, tuple(staged), of_plan=True)
 
 
 class _PlannedTables:
-    """The tables as tasks of one plan see them in one process, each opened once."""
+    """The tables as shares of one plan see them in one process, each opened once."""
 
     def __init__(self, store: LakeStore, filters: RowFilters) -> None:
         opened: Any = OpenedTables(store)
@@ -119,14 +118,14 @@ class _PlannedTables:
     def find(self, table: Table) -> CurrentTable:
         """What follows a source table.
 
-        Raises UnpreparedError where nothing does, or does not show its state, DriverOnlyError where nothing can.
+        Raises UnpreparedError where nothing does, or does not show its state, HereOnlyError where nothing can.
         """
         followed = self._tables.get(table.id)
         if followed is None:
             try:
                 _, followed = self._followed.find(table)
             except TableRefusedError as error:
-                raise DriverOnlyError(str(error)) from error
+                raise HereOnlyError(str(error)) from error
             if followed is None:
                 raise UnpreparedError(str(table))
             self._tables[table.id] = followed
@@ -138,18 +137,18 @@ class _PlannedTables:
 
 
 class _Planned:
-    """What a worker process knows of the newest plan that it had a task of."""
+    """What a worker process knows of the newest plan that it had a share of."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._plan: str | None = None
         self._tables: _PlannedTables | None = None
 
-    def tables(self, task: CurrentTask) -> _PlannedTables:
-        """The tables of a task's plan, which other tasks of the plan have used."""
+    def tables(self, writer: CurrentWriter) -> _PlannedTables:
+        """The tables of a writer's plan, which other shares of the plan have used."""
         with self._lock:
-            if self._tables is None or self._plan != task.plan:
-                self._tables, self._plan = _PlannedTables(task.store, task.filters), task.plan
+            if self._tables is None or self._plan != writer.plan:
+                self._tables, self._plan = _PlannedTables(writer.store, writer.filters), writer.plan
             return self._tables
 
 
@@ -160,9 +159,9 @@ class _Staging:
     """The changes of one table on their way into files."""
 
     def __init__(
-        self, task: CurrentTask, partition: KafkaPartition, tables: _PlannedTables, changes: Sequence[Delivered]
+        self, writer: CurrentWriter, partition: KafkaPartition, tables: _PlannedTables, changes: Sequence[Delivered]
     ) -> None:
-        self._task = task
+        self._writer = writer
         self._partition = partition
         self._store = tables.store
         self._changes = changes
@@ -171,15 +170,15 @@ class _Staging:
         self._visible = self._store.open(self._followed.name)
 
     def require_prepared(self) -> None:
-        """Raises UnpreparedError where the tables are not as these changes need, DriverOnlyError where none can be."""
+        """Raises UnpreparedError where the tables are not as these changes need, HereOnlyError where none can be."""
         followed = self._followed
-        require_own_buckets(followed, self._task.partitions[self._partition[0]])
+        require_own_buckets(followed, self._writer.partitions[self._partition[0]])
         entry = define(followed.entry, self._table, self._announced)
         noted = None if self._visible is None else self._visible.version_of(BATCH)
         if with_names(entry) == followed.entry and noted == followed.state.batch:
             return
-        if self._table.id in self._task.prepared:
-            raise DriverOnlyError(f"{followed.name} is another than it was made ready to be")
+        if self._table.id in self._writer.prepared:
+            raise HereOnlyError(f"{followed.name} is another than it was made ready to be")
         raise UnpreparedError(str(self._table))
 
     def stage(self, staged: list[StagedRows], letters: list[DeadLetter]) -> Summary:
@@ -189,18 +188,16 @@ class _Staging:
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            raise DriverOnlyError(f"{self._followed.name}: {reason_of(error)}") from error
+            raise HereOnlyError(f"{self._followed.name}: {reason_of(error)}") from error
 
     def _stage(self, staged: list[StagedRows], letters: list[DeadLetter]) -> Summary:
         followed, refused = self._followed, list[DeadLetter]()
-        entry, truncated = truncate(followed.entry, self._changes, self._task.ring_delay)
-        if truncated.erased is not None or entry != followed.entry:
-            raise DriverOnlyError(f"truncations of {self._table}, which are of all keys")
+        entry, truncated = truncate(followed.entry, self._changes, self._writer.ring_delay)
         changes, late = split(truncated.left, entry.purged_to)
         refused += late
 
         def merge(batch: BatchChanges, stored: StateReading) -> MergedRows:
-            return followed.merged(batch, entry, None, self._task.now, stored)
+            return followed.merged(batch, entry, None, self._writer.now, stored)
 
         merged = merged_with(followed, entry, changes, refused, WORTH_A_PART, merge)
         if len(merged.state):
@@ -212,10 +209,10 @@ class _Staging:
 
     def _require_own(self, merged: MergedRows) -> None:
         (topic, partition), buckets = self._partition, self._followed.entry.buckets
-        share = buckets.number // self._task.partitions[topic]
+        share = buckets.number // self._writer.partitions[topic]
         touched = set(merged.state["bucket"].unique().to_pylist())
         if not touched <= set(range(partition * share, (partition + 1) * share)):
-            raise DriverOnlyError(f"partition {partition} of {topic} has keys of other partitions' buckets")
+            raise HereOnlyError(f"partition {partition} of {topic} has keys of other partitions' buckets")
 
     def _files(self, merged: MergedRows) -> StagedRows:
         followed, changes, visible = self._followed, merged.changes, self._visible
@@ -244,9 +241,9 @@ class _Staging:
 
 
 def require_own_buckets(followed: CurrentTable, partitions: int) -> None:
-    """Raises DriverOnlyError where a bucket of a table may have rows of several of so many Kafka partitions."""
+    """Raises HereOnlyError where a bucket of a table may have rows of several of so many Kafka partitions."""
     if not fit(followed.entry.buckets, partitions):
-        raise DriverOnlyError(
+        raise HereOnlyError(
             f"{followed.name} has {followed.entry.buckets.number} buckets, of which one may have keys of several of "
             f"{partitions} partitions"
         )

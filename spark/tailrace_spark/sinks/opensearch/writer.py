@@ -1,4 +1,4 @@
-"""The half of the sink that writes in tasks: each merges its Kafka partition's changes, under the cluster's own check.
+"""The shares that executors write: each merges its Kafka partition's changes, under the cluster's own check.
 
 A document is written in place of the version that was read, or as new. So attempts beside each other and late ones lose
 nothing. Merging what is merged already changes nothing. What is of a whole table is the driver's: indexes, fields,
@@ -16,9 +16,8 @@ from typing import Final
 from uuid import UUID
 
 from tailrace_schemas.topics import KafkaPartition
-from tailrace_spark.batch.coalesce import coalesced
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.task_batch import PartitionResult
+from tailrace_spark.batch.micro_batch import CommitMessage
 from tailrace_spark.merge.definitions import newest_definition
 from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.row_filter import RowFilters
@@ -28,15 +27,14 @@ from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.opensearch.client import SearchCluster
 from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex
 from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter
-from tailrace_spark.sinks.protocol import DriverOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
 from tailrace_spark.sinks.table_faults import TableRefusedError
-from tailrace_spark.sinks.without_truncations import without_truncations
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 
 @dataclass(frozen=True, slots=True)
-class OpensearchTask:
-    """Merges a Kafka partition's records.
+class OpensearchWriter:
+    """Merges a share.
 
     `refused`: why the cluster does not take what definitions of some tables need. `now` is the plan's time, in seconds
     since the epoch: rows are written as they read then. Searches find those that the filters leave. `untruncated` are
@@ -51,10 +49,10 @@ class OpensearchTask:
     untruncated: frozenset[UUID] = frozenset()
     letters: Letters = LOGGED
 
-    def write(self, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
-        """As PartitionTask says; where it raises, some of the records may be written."""
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says; where it raises, some of the records may be written."""
         with _WORKERS.borrowed(self.cluster) as worker:
-            return worker.write(self, partition, pieces)
+            return CommitMessage(share, worker.write(self, pieces))
 
 
 class _Worker:
@@ -65,52 +63,41 @@ class _Worker:
         self._settings = cluster.settings
         self._indexes = Indexes(self._client, cluster.settings)
 
-    def write(self, task: OpensearchTask, partition: KafkaPartition, pieces: Iterable[Piece]) -> PartitionResult:
-        set_aside = list[DeadLetter]()
-        summary = Summary()
-        writer = PieceWriter(self._indexes, partial(self._follow, task), partial(self._prepared, task))
-        try:
-            # As the plan knows it: what this process knows may be from before a truncation.
-            copied = one_copy(pieces, lambda table: table.id not in task.untruncated)
-            for piece in coalesced(without_truncations(copied)):
-                summary += writer.write(piece, set_aside)
-        except BaseException:
-            self._indexes.forget()
-            raise
-        task.letters.put(set_aside)
-        return PartitionResult(partition, summary)
+    def write(self, plan: OpensearchWriter, pieces: Iterable[Piece]) -> Summary:
+        follow, prepare = partial(self._follow, plan), partial(self._prepared, plan)
+        # As the plan knows it: what this process knows may be from before a truncation.
+        copied = one_copy(pieces, lambda table: table.id not in plan.untruncated)
+        return PieceWriter(self._indexes, plan.letters, follow, prepare).write(copied)
 
     def close(self) -> None:
         self._client.close()
 
-    def _prepared(self, task: OpensearchTask, changes: Sequence[Delivered]) -> TableIndex | None:
+    def _prepared(self, plan: OpensearchWriter, changes: Sequence[Delivered]) -> TableIndex | None:
         """The index as the plan has made it ready for these changes; None where the cluster refuses what they need.
 
-        Raises UnpreparedError where it is not ready, DriverOnlyError where a truncation is yet to be brought to an end.
+        Raises UnpreparedError where it is not ready, HereOnlyError where a truncation is yet to be brought to an end.
         """
         table, announced = newest_definition(changes)
         index = self._indexes.of(table)
         if index is None or define(index.entry, table, announced) != index.entry:
-            if table.id in task.refused:
+            if table.id in plan.refused:
                 return None
             self._indexes.forget(table.id)
             raise UnpreparedError(str(table))
         if index.entry.erased is not None:
-            raise DriverOnlyError(f"a truncation of {table} that is not brought to its end")
+            raise HereOnlyError(f"a truncation of {table} that is not brought to its end")
         return index
 
-    def _follow(self, task: OpensearchTask, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
-        index = self._prepared(task, changes)
+    def _follow(self, plan: OpensearchWriter, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
+        index = self._prepared(plan, changes)
         if index is None:
-            raise TableRefusedError(task.refused[changes[0].change.table.id])
-        entry, truncated = truncate(index.entry, changes, task.ring_delay)
-        if truncated.erased is not None or entry.truncations != index.entry.truncations:
-            raise DriverOnlyError(f"truncations of {changes[0].change.table}, which are of all keys")
+            raise TableRefusedError(plan.refused[changes[0].change.table.id])
+        entry, truncated = truncate(index.entry, changes, plan.ring_delay)
         in_time, late = split(truncated.left, entry.purged_to)
         refused += late
         if not in_time:
             return 0
-        return IndexMerge(self._client, self._settings, index, task.now, task.filters).run(in_time, refused)
+        return IndexMerge(self._client, self._settings, index, plan.now, plan.filters).run(in_time, refused)
 
 
 _WORKERS: Final = WorkerCache(_Worker)

@@ -1,4 +1,4 @@
-"""The driver's half of current tables by tasks: makes tables ready, and makes one commit of each with all tasks' files.
+"""The driver's half of shares of current tables: makes tables ready, and one commit of each with all shares' files.
 
 A commit takes files that were made of the very batch that the table has, in place of files that it still has. So of two
 drivers, or of two attempts at a batch, one commits, and the other one's files have no reader.
@@ -13,24 +13,24 @@ from uuid import uuid4
 
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_schemas.topics import KafkaPartition, topic_component
+from tailrace_schemas.topics import topic_component
 from tailrace_spark.batch.delivery import Summary
-from tailrace_spark.batch.task_batch import PartitionResult, TaskBatch
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch, partition_counts
 from tailrace_spark.merge.table_record import define
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, state_name
-from tailrace_spark.sinks.lake.current_task import CurrentTask, StagedRows, fit, require_own_buckets
+from tailrace_spark.sinks.lake.current_writer import CurrentWriter, StagedRows, fit, require_own_buckets
 from tailrace_spark.sinks.lake.followed_tables import FollowedTables, with_names
 from tailrace_spark.sinks.lake.state import BATCH
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.letters import Letters
-from tailrace_spark.sinks.protocol import DriverOnlyError
+from tailrace_spark.sinks.protocol import Definitions, HereOnlyError, summed
 from tailrace_spark.sinks.shared_directory import mark_of
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 _MOST_BUCKETS: Final = 4096
 
 
-class CurrentPlans:
+class CurrentShares:
     """Plans and commits of one sink."""
 
     def __init__(
@@ -51,12 +51,9 @@ class CurrentPlans:
         self._letters = letters
         self._existing: dict[str, CurrentTable] | None = None
 
-    def plan(self, batch: TaskBatch, definitions: Sequence[tuple[int, Table]]) -> CurrentTask:
-        """The task of a batch, for which these definitions have their tables.
-
-        Raises DriverOnlyError where tasks cannot write one of the tables, ServiceError, SettingsError.
-        """
-        partitions = _counts(batch.ends)
+    def writer(self, batch: MicroBatch, definitions: Definitions) -> CurrentWriter:
+        """As BatchWrite says. Raises HereOnlyError where shares of one of the tables cannot be written apart."""
+        partitions = partition_counts(batch.ends)
         self._require_fitting(partitions)
         now = int(self._clock())
         for announced, table in definitions:
@@ -65,21 +62,23 @@ class CurrentPlans:
         mark = None if directory is None else mark_of(directory)
         prepared = frozenset(table.id for _, table in definitions)
         plan, filters = uuid4().hex, self._followed.filters
-        return CurrentTask(self._store, plan, partitions, prepared, self._ring_delay, now, mark, filters, self._letters)
+        return CurrentWriter(
+            self._store, plan, partitions, prepared, self._ring_delay, now, mark, filters, self._letters
+        )
 
-    def commit(self, results: Sequence[PartitionResult]) -> Summary:
-        """Commit each table.
+    def commit(self, messages: Sequence[CommitMessage]) -> Summary:
+        """One commit of each table that has changes, its state first.
 
-        Raises ServiceError where one is not committed: the batch comes again, and changes nothing in the others.
+        Raises ServiceError where one is not made: the batch comes again, and changes nothing in the others.
         """
         staged: dict[str, list[StagedRows]] = {}
-        for result in results:
-            if isinstance(result.detail, tuple):
-                for rows in result.detail:
+        for message in messages:
+            if isinstance(message.detail, tuple):
+                for rows in message.detail:
                     staged.setdefault(rows.name, []).append(rows)
         for name in sorted(staged):
             self._commit(name, staged[name])
-        return sum((result.summary for result in results), Summary())
+        return summed(messages)
 
     def _prepare(self, table: Table, announced: int, partitions: Mapping[str, int], now: int) -> None:
         name, topic_partitions = str(table), _partitions_of(table, partitions)
@@ -96,10 +95,10 @@ class CurrentPlans:
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            raise DriverOnlyError(f"{name}: {reason_of(error)}") from error
+            raise HereOnlyError(f"{name}: {reason_of(error)}") from error
 
     def _require_fitting(self, partitions: Mapping[str, int]) -> None:
-        """Raise DriverOnlyError for tables of these topics that tasks cannot write, before any task finds that."""
+        """Raise HereOnlyError for tables of these topics whose shares cannot be written apart."""
         if self._existing is None:
             names = [name for name in self._store.names() if name.endswith(STATE_SUFFIX)]
             opened = [CurrentTable.open(self._store, name.removesuffix(STATE_SUFFIX)) for name in names]
@@ -130,7 +129,7 @@ class CurrentPlans:
         except BaseException as error:
             if not is_of_table(error):
                 raise
-            raise DriverOnlyError(f"{name}: {reason_of(error)}") from error
+            raise HereOnlyError(f"{name}: {reason_of(error)}") from error
 
     def _opened(self, name: str, identities: set[str], batch: int) -> LakeTable:
         table = self._store.open(name)
@@ -140,14 +139,6 @@ class CurrentPlans:
 
     def _overtaken(self, name: str) -> ServiceError:
         return ServiceError(f"{self._store.uri(name)}: another writer came first: the batch is planned again")
-
-
-def _counts(ends: Mapping[KafkaPartition, int]) -> dict[str, int]:
-    """The number of each topic's partitions."""
-    counts: dict[str, int] = {}
-    for topic, partition in ends:
-        counts[topic] = max(counts.get(topic, 0), partition + 1)
-    return counts
 
 
 def _is_topic_of(table: Table, topic: str) -> bool:
