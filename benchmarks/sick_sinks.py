@@ -27,12 +27,20 @@ import sqlalchemy as sa
 
 from benchmarks.agent.figures import percentile, table
 from benchmarks.slow_server import SlowServer
-from benchmarks.worker_load import LOOK_SECONDS, TABLE, Usage, Watch, Worker, Writer, configured, per_second, until
+from benchmarks.worker_load import (
+    LOOK_SECONDS,
+    TABLE,
+    Usage,
+    Watch,
+    Worker,
+    Writer,
+    configured,
+    per_second,
+    subscribed,
+    until,
+)
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace_common.build import describe
-from tailrace_common.settings import load_settings
-from tailrace_server.cli.opening import opened
-from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import DirectOperations
 
 _SHARED: Final = "share_reading=true"
@@ -112,11 +120,7 @@ def _measured(bootstrap: str, place: Path, healthy: int, sick: Sinks, given: arg
     writer = Writer(bootstrap, prefix)
     sinks = sick | {f"s{n}": {"type": "sql", "url": f"sqlite:///{place}/sink-{n}.db"} for n in range(healthy)}
     config = configured(bootstrap, prefix, place, given.trigger, given.set, sinks)
-    settings = load_settings(config, {})
-    with opened(settings) as (_, subscriptions):
-        operations = DirectOperations(subscriptions, settings, "benchmark")
-        for name in sinks:
-            operations.subscribe(Asked(table=TABLE, name=name, target=name), check=False)
+    with subscribed(config, sinks) as operations:
         engine = sa.create_engine(f"sqlite:///{place}/meta.db")
         watch = Watch(bootstrap, f"{prefix}.{TABLE}", engine, without=_ids(engine, sick))
         writer.write(200)
@@ -140,10 +144,10 @@ def _followed(
     watch: Watch,
     writer: Writer,
     operations: DirectOperations,
-    subscribed: tuple[int, Sinks],
+    counted: tuple[int, Sinks],
     given: argparse.Namespace,
 ) -> Figures:
-    healthy, sick = subscribed
+    healthy, sick = counted
     with writer.at_rate(given.rate):
         time.sleep(given.warm)
         spent, cpu, began = worker.by_thread(), worker.cpu, time.monotonic()

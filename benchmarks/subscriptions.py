@@ -20,13 +20,20 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from benchmarks.agent.figures import percentile, table
-from benchmarks.worker_load import LOOK_SECONDS, TABLE, Usage, Watch, Worker, Writer, configured, per_second, until
+from benchmarks.worker_load import (
+    LOOK_SECONDS,
+    TABLE,
+    Usage,
+    Watch,
+    Worker,
+    Writer,
+    configured,
+    per_second,
+    subscribed,
+    until,
+)
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace_common.build import describe
-from tailrace_common.settings import load_settings
-from tailrace_server.cli.opening import opened
-from tailrace_server.operations.asking import Asked
-from tailrace_server.operations.operations import DirectOperations
 
 _IDLE_SECONDS: Final = 20.0
 _SETTLE_SECONDS: Final = 10.0
@@ -84,11 +91,8 @@ def _measured(bootstrap: str, place: Path, count: int, given: argparse.Namespace
     writer = Writer(bootstrap, prefix)
     sinks = {f"s{number}": {"type": "sql", "url": f"sqlite:///{place}/sink-{number}.db"} for number in range(count)}
     config = configured(bootstrap, prefix, place, given.trigger, given.set, sinks)
-    settings = load_settings(config, {})
-    with opened(settings) as (_, subscriptions):
-        operations = DirectOperations(subscriptions, settings, "benchmark")
-        for name in sinks:
-            operations.subscribe(Asked(table=TABLE, name=name, target=name), check=False)
+    with subscribed(config, sinks):
+        pass
     engine = sa.create_engine(f"sqlite:///{place}/meta.db")
     watch = Watch(bootstrap, f"{prefix}.{TABLE}", engine)
     writer.write(200)

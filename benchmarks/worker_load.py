@@ -19,8 +19,12 @@ from benchmarks.agent.figures import cpu_seconds
 from benchmarks.agent.processes import cpu_of
 from benchmarks.stream.corpus import PARTITIONS, Cluster, change
 from tailrace_common.kafka import PartitionEnds
+from tailrace_common.settings import load_settings
 from tailrace_schemas.topics import KafkaPartition
+from tailrace_server.cli.opening import opened
 from tailrace_server.meta.tables import progress
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.operations import DirectOperations
 from tests.integration.processes import PROGRAM
 
 TABLE: Final = "bench.orders"
@@ -199,6 +203,17 @@ def until(worker: Worker, condition: Callable[[], bool]) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"the subscriptions have not read the topic within {_START_SECONDS:g} s")
         time.sleep(LOOK_SECONDS / 2)
+
+
+@contextmanager
+def subscribed(config: Path, names: Collection[str]) -> Iterator[DirectOperations]:
+    """A subscription of TABLE into each of these targets of the settings, under the target's name."""
+    settings = load_settings(config, {})
+    with opened(settings) as (_, subscriptions):
+        operations = DirectOperations(subscriptions, settings, "benchmark")
+        for name in names:
+            operations.subscribe(Asked(table=TABLE, name=name, target=name), check=False)
+        yield operations
 
 
 def configured(
