@@ -125,7 +125,7 @@ class SqlSink:
     def sweep(self) -> int:
         """Show again what has expired; how many rows that changed.
 
-        Each batch does so for the rows that it has changes of. Raises ServiceError as `write` does.
+        Each batch does so for the rows that it has changes of. Raises ServiceError as writing does.
         """
         with self._transaction("what expires is looked for again later") as connection:
             swept = self._give_back(connection)
