@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
-from tailrace.agent.parts import Limits
-from tailrace.agent.transaction import Transaction
+from tailrace.agent.commits import Transaction
+from tailrace.agent.limits import Limits
 from tailrace.local import LocalKafka
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics

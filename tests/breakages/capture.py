@@ -229,7 +229,7 @@ BREAKAGES: Final = {
     ),
     "a-mistyped-pattern-releases": breakage(
         "nothing is released while no table with cdc is selected",
-        "tailrace.agent.selecting:SelectionWatch.__call__",
+        "tailrace.agent.tables:SelectionWatch.__call__",
         replace("not fit.selected", "not fit.names"),
         Red(
             "integration/faults/test_selection.py",

@@ -191,7 +191,7 @@ BREAKAGES: Final = {
     ),
     "what-was-sent-is-kept": breakage(
         "memory is bounded while Kafka takes nothing",
-        "tailrace.agent.transaction:Transaction.send_some",
+        "tailrace.agent.commits:Transaction.send_some",
         insert(
             "self._sent = [*getattr(self, '_sent', ()), *records]",
             before="self._tally.add(records)",
@@ -201,7 +201,7 @@ BREAKAGES: Final = {
     ),
     "progress-runs-ahead": breakage(
         "who has read a host's progress, and then the topics, has every change at or below it",
-        "tailrace.agent.progress:ProgressNotes.record",
+        "tailrace.agent.notes:ProgressNotes.record",
         argument("Progress(...)", 2, "Position(published.epoch, published.segment, published.offset + (1 << 16))"),
         Red(DELIVERY, "test_progress_never_runs_ahead_of_a_reader", r"<= known"),
         session="agent",

@@ -12,7 +12,7 @@ FAULTS: Final = "integration/faults/test_losses.py"
 BREAKAGES: Final = {
     "losses-forgotten-at-a-start": breakage(
         "a loss is shown until it is acknowledged, over restarts of the agent",
-        "tailrace.agent.losses:Losses.begin",
+        "tailrace.agent.notes:Losses.begin",
         replace("self._read(log.read_to_end())", "list(log.read_to_end())"),
         Red(
             FAULTS,

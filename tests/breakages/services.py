@@ -82,7 +82,7 @@ BREAKAGES: Final = {
     ),
     "what-a-registry-refused-stays-refused": breakage(
         "what the registry refuses is held until its rule gives way",
-        "tailrace.agent.topics:TableTopics.open",
+        "tailrace.agent.tables:TableTopics.open",
         drop("not (self._refused and self._parts.clock() >= self._next)"),
         Red(
             "integration/test_registry.py",

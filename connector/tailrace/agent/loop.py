@@ -6,12 +6,11 @@ import logging
 from contextlib import closing
 from typing import Final
 
-from tailrace.agent.losses import Losses
-from tailrace.agent.outage import Outage
-from tailrace.agent.parts import Limits, Parts
+from tailrace.agent.limits import Limits
+from tailrace.agent.notes import Losses
+from tailrace.agent.ports import Parts
 from tailrace.agent.session import Session
-from tailrace.agent.slowness import Slowness
-from tailrace.agent.standstill import Standstill
+from tailrace.agent.stalls import Outage, Slowness, Standstill
 from tailrace.errors import RenewalError
 from tailrace.state.resume import FIRST_EPOCH
 from tailrace_common.backoff import Backoff

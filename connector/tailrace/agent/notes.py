@@ -1,17 +1,198 @@
-"""Records of internal topics that a commit writes beside the changes: losses, progress, schema changes."""
+"""What a commit writes beside the changes, into internal topics: losses, progress, schema changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
-from tailrace.agent.losses import Losses
-from tailrace.agent.parts import Limits, Parts
-from tailrace.agent.progress import ProgressNotes
+from tailrace.agent.limits import Limits
+from tailrace.agent.ports import Parts, ProgressLog, ProgressRecord, Publisher
 from tailrace.history.events import encode_event, event_key
+from tailrace.publish.losses import cause_of, decode_loss, loss_id, loss_record, loss_words
 from tailrace.state.loss import Loss
 from tailrace.state.resume import Resume
+from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.position import Position
+from tailrace_schemas.progress import Progress, encode_progress, progress_key
 from tailrace_schemas.topics import Internal
+
+_LOG: Final = logging.getLogger("tailrace.agent")
+# How often an acknowledgement is looked for, and how long such a look may take, in seconds.
+_LOOK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.005
+IDLE: Final = 6
+"""A host is idle once its position has not moved for so many times `seconds`; it then waits so long between records."""
+_NOTHING: Final = Position(1, -1, 0)
+"""The position of a host that has read no change yet: before its log's first segment."""
+
+
+class Losses:
+    """Outlives sessions with Kafka. One thread."""
+
+    def __init__(self, parts: Parts, host: str) -> None:
+        self._parts = parts
+        self._host = host
+        self._log: ProgressLog | None = None
+        self._looked = parts.clock()
+        self._open: dict[bytes, str] = {}  # those that nobody has acknowledged: words by key
+
+    def begin(self, publisher: Publisher) -> None:
+        """A session begins. The first one reads what earlier processes have recorded. Raises ServiceError."""
+        if self._log is not None:
+            return
+        log = publisher.progress()
+        self._read(log.read_to_end())
+        self._log = log
+        self._show()
+        if self._open:
+            _LOG.warning(
+                "nobody has acknowledged %d losses of this host: `tailrace losses list` shows them", len(self._open)
+            )
+
+    def look(self) -> None:
+        """Notice acknowledgements, from time to time, while there is something to acknowledge."""
+        now = self._parts.clock()
+        if self._log is None or now - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = now
+        if not self._open:
+            self._log.close()  # it connects again when it is needed
+            return
+        try:
+            self._read(_available(self._log))
+        except ServiceError as error:
+            _LOG.debug("acknowledgements are looked for again by the next session: %s", error)
+            self.close()
+            return
+        self._show()
+
+    def tell(self, losses: Iterable[Loss]) -> None:
+        """Show what was found just now."""
+        for loss in losses:
+            self._parts.health.degrade(cause_of(loss_id(loss)), loss_words(str(loss)))
+
+    def records(self, losses: Sequence[Loss]) -> list[tuple[bytes, bytes]]:
+        """Keys and values for `.progress`, for the transaction of the next offsets record."""
+        if not losses:
+            return []
+        parts = self._parts
+        tables = [str(table) for table in parts.schema.history.tracked() if parts.routing.publishes(table)]
+        now = parts.milliseconds()
+        return [loss_record(parts.cluster, self._host, loss, now, tables) for loss in losses]
+
+    def committed(self, losses: Sequence[Loss]) -> None:
+        """These are in Kafka."""
+        for loss in losses:
+            self._open[f"{self._parts.cluster}/{self._host}/{loss_id(loss)}".encode()] = str(loss)
+        for kind, count in Counter(loss.kind.value for loss in losses).items():
+            self._parts.health.count(**{kind: count})
+        self._show()
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._log is not None:
+            self._log.close()
+        self._log = None
+
+    def _read(self, records: Iterable[ProgressRecord]) -> None:
+        for record in records:
+            if record.key is not None:
+                self._note(record.key, record.value)
+
+    def _note(self, key: bytes, value: bytes | None) -> None:
+        try:
+            loss = None if value is None else decode_loss(key, value)
+        except CorruptError as error:
+            _LOG.warning("a loss record is skipped, as it cannot be read: %s", error)
+            return
+        if loss is not None and (loss.cluster, loss.host) != (self._parts.cluster, self._host):
+            return
+        if loss is not None and loss.acknowledged is None:
+            self._open[key] = loss.words
+            self._parts.health.degrade(loss.cause, loss_words(loss.words))
+        elif self._open.pop(key, None) is not None:
+            id = key.decode().removeprefix(f"{self._parts.cluster}/{self._host}/")
+            self._parts.health.recover(cause_of(id))
+            _LOG.info("loss %s was acknowledged", id)
+
+    def _show(self) -> None:
+        self._parts.health.gauge(unacknowledged_losses=len(self._open))
+
+
+def _available(log: ProgressLog) -> Iterator[ProgressRecord]:
+    while (record := log.poll(_POLL_SECONDS)) is not None:
+        yield record
+
+
+class ProgressNotes:
+    """At most one record each `seconds` while the position moves, and for a while after.
+
+    The last move is complete only by a later record. `clock` is monotonic, in seconds; `milliseconds` is wall-clock
+    time. `name` is the node's, or its address, for people.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        host: str,
+        seconds: float,
+        clock: Callable[[], float],
+        milliseconds: Callable[[], int],
+        name: str | None = None,
+    ) -> None:
+        self._cluster = cluster
+        self._host = host
+        self._seconds = seconds
+        self._clock = clock
+        self._milliseconds = milliseconds
+        self._name = name
+        self._told: tuple[Position | None, bool, Position | None] = None, False, None
+        self._at: float | None = None
+        self._moved = 0.0
+        self._complete_to: int | None = None
+
+    def complete(self, milliseconds: int) -> None:
+        """Everything that had been released by then is in the next transaction, or in earlier ones."""
+        self._complete_to = milliseconds
+
+    def due(self, position: Position | None, caught_up: bool, durable: Position | None = None) -> bool:
+        """Whether it is time for a record that says so."""
+        if self._at is None:
+            return True
+        idle = self._seconds * IDLE
+        news = (position, caught_up, durable) != self._told or self._clock() - self._moved < idle
+        return self._clock() - self._at >= (self._seconds if news else idle)
+
+    def record(self, resume: Resume, caught_up: bool, durable: Position | None) -> tuple[bytes, bytes] | None:
+        """Key and value of the record that goes with an offsets record, if one is due. `durable`: up to where
+        Cassandra has flushed what was read; None for all of it.
+
+        It counts as published from now on: a failed transaction ends this object's session.
+        """
+        position = resume.position
+        if not self.due(position, caught_up, durable):
+            return None
+        if position != self._told[0]:
+            self._moved = self._clock()
+        self._told, self._at = (position, caught_up, durable), self._clock()
+        parked = sum(len(lot.offsets) for lot in resume.parked)
+        published = _NOTHING if position is None else position
+        flushed = published if position is None or durable is None else min(position, durable)
+        progress = Progress(
+            self._cluster,
+            self._host,
+            published,
+            flushed,
+            self._milliseconds(),
+            caught_up,
+            parked,
+            len(resume.quarantined),
+            self._complete_to,
+            self._name,
+        )
+        return progress_key(self._cluster, self._host), encode_progress(progress)
 
 
 class CommitNotes:

@@ -1,4 +1,4 @@
-"""Parking: mutations without a definition, or with refused changes, are set aside and retried.
+"""Mutations that cannot be published: set aside and retried, told of in dead letters, published by hand.
 
 A mutation is parked whole, and published whole when it can be: with `origin = parked`, behind what came later. Those
 that wait for a table are published before any later change of that table.
@@ -7,20 +7,29 @@ that wait for a table are published before any later change of that table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Final
 from uuid import UUID
 
-from tailrace.agent.parts import Capture, Limits, Parts, reread
+from tailrace.agent.limits import Limits
+from tailrace.agent.ports import Capture, Parts, Publisher, Routing
 from tailrace.agent.translation import Outgoing, Translation
+from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
-from tailrace.errors import HeldError, TooLargeError, UnexplainedError
+from tailrace.errors import HeldError, TooLargeError, UnexplainedError, UnknownTableError
+from tailrace.publish.dead_letters import DeadLetter, dead_letter, encode_letter, letter_key, payload_records
+from tailrace.publish.record import size_of
 from tailrace.state.parked import Parked, ParkingLot
+from tailrace.state.resume import Resume
 from tailrace_common.backoff import Backoff
+from tailrace_common.kafka import Pace
 from tailrace_schemas.errors import DecodeError
 
 _LOG: Final = logging.getLogger("tailrace.agent")
+_CHANGES_AT_ONCE: Final = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +209,111 @@ class Parking:
             f"{mutations} mutations wait in {len(self._lot.segments)} segments, which are kept: "
             f"{reasons[0]}{other_reasons}. `tailrace parked list` shows them",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Keys and values for `.dead-letter`, to be read once, and the ends of mutations that are lost."""
+
+    records: Iterator[tuple[bytes, bytes]]
+    lost: tuple[int, ...]
+
+
+class DeadLetters:
+    """Writes letters; with `limits.dead_letter_payloads` the mutations too."""
+
+    def __init__(self, parts: Parts, limits: Limits, host: str, capture: Capture) -> None:
+        self._parts = parts
+        self._payloads = limits.dead_letter_payloads
+        self._host = host
+        self._capture = capture
+
+    def of(self, lot: Parked) -> Report:
+        """The report of a lot, whose segment is read for it. Raises ServiceError."""
+        letter = dead_letter(lot, self._reread(lot))
+        return Report(self._records(letter), letter.lost)
+
+    def of_lost(self, lot: Parked, offsets: tuple[int, ...]) -> Report:
+        """The report of mutations of a lot that can no longer be read."""
+        letter = dead_letter(replace(lot, offsets=offsets), ())
+        return Report(iter([self._record(letter)]), offsets)
+
+    def _records(self, letter: DeadLetter) -> Iterator[tuple[bytes, bytes]]:
+        yield self._record(letter)
+        for entry in self._reread(letter.lot) if self._payloads else ():
+            yield from payload_records(self._host, letter.lot, entry)
+
+    def _record(self, letter: DeadLetter) -> tuple[bytes, bytes]:
+        newest = self._parts.schema.history.newest(letter.lot.table)
+        name = None if newest is None else str(newest)
+        value = encode_letter(self._host, letter, name, self._parts.milliseconds())
+        return letter_key(self._host, letter.lot), value
+
+    def _reread(self, lot: Parked) -> Iterable[Entry]:
+        return self._capture.reread(lot.epoch, lot.segment, lot.checksum, lot.offsets)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it: mutations published with so many changes, those that wait on by reason, those that are gone."""
+
+    mutations: int = 0
+    changes: int = 0
+    left: Counter[str] = field(default_factory=Counter)
+    lost: int = 0
+
+
+def publish_parked(
+    publisher: Publisher,
+    capture: Capture,
+    routing: Routing,
+    messages: Callable[[Entry], list[Message]],
+    resume: Resume,
+    chosen: Callable[[Parked], bool],
+    pace: Pace,
+) -> Outcome:
+    """Publish what can be of the lots that are `chosen`, in transactions that take it off the record at once.
+
+    `resume` is the host's record as the publisher has started from it; the publisher goes by `pace`. What still nothing
+    explains waits on; so does what is gone, for the agent to report. Raises ServiceError.
+    """
+    lot, outcome, sent, sent_bytes = ParkingLot(resume.parked, 0), Outcome(), 0, 0
+    lots = [parked for parked in lot.lots if chosen(parked)]
+    lost: dict[Parked, tuple[int, ...]] = {}
+    for entry, parked in reread(capture, lots, lost):
+        try:
+            records = routing.records(messages(entry))
+        except (UnknownTableError, HeldError, DecodeError) as error:
+            outcome.left[str(error)] += 1
+            continue
+        size = size_of(records)
+        if sent and (sent >= _CHANGES_AT_ONCE or sent_bytes + size > pace.limit):
+            publisher.commit(replace(resume, parked=lot.lots), ())
+            sent = sent_bytes = 0
+        if not sent and not pace.suits(size):
+            publisher.close()
+            publisher.start()  # with transactions that may last as long as this one needs
+        publisher.send_all(records)
+        lot.remove(parked, (entry.offset,))
+        outcome.mutations += 1
+        outcome.changes += len(records)
+        sent, sent_bytes = sent + len(records), sent_bytes + size
+    outcome.lost = sum(map(len, lost.values()))
+    if lot.changed:
+        publisher.commit(replace(resume, parked=lot.lots), ())
+    return outcome
+
+
+def reread(
+    capture: Capture, lots: Iterable[Parked], missing: dict[Parked, tuple[int, ...]]
+) -> Iterator[tuple[Entry, Parked]]:
+    """The mutations of some lots once more, by position, each segment read once.
+
+    At the end `missing` has the offsets of those that their segment no longer gives, by lot. Raises ServiceError.
+    """
+    for (epoch, segment, checksum), some in groupby(lots, lambda lot: (lot.epoch, lot.segment, lot.checksum)):
+        waiting = {offset: lot for lot in some for offset in lot.offsets}
+        for entry in capture.reread(epoch, segment, checksum, tuple(waiting)):
+            yield entry, waiting.pop(entry.offset)
+        for offset, lot in waiting.items():
+            missing[lot] = (*missing.get(lot, ()), offset)

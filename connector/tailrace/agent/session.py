@@ -8,16 +8,13 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from typing import Final
 
-from tailrace.agent.bypasses import Bypasses
-from tailrace.agent.commits import Commits
-from tailrace.agent.dead_letters import DeadLetters, Report
-from tailrace.agent.losses import Losses
-from tailrace.agent.notes import CommitNotes
-from tailrace.agent.parking import Parking, Unparked
-from tailrace.agent.parts import Capture, Limits, Parts, Publisher
+from tailrace.agent.commits import Commits, Transaction
+from tailrace.agent.limits import Limits
+from tailrace.agent.notes import CommitNotes, Losses
+from tailrace.agent.parking import DeadLetters, Parking, Report, Unparked
+from tailrace.agent.ports import Capture, Parts, Publisher
 from tailrace.agent.published import PublishedPlaces
-from tailrace.agent.topics import TableTopics
-from tailrace.agent.transaction import Transaction
+from tailrace.agent.tables import Bypasses, TableTopics
 from tailrace.agent.translation import Outgoing, Translation
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import HeldError, UnexplainedError

@@ -9,7 +9,8 @@ from itertools import chain, takewhile
 from typing import Final
 from uuid import UUID
 
-from tailrace.agent.parts import Capture, Limits, Parts, Routing
+from tailrace.agent.limits import Limits
+from tailrace.agent.ports import Capture, Parts, Routing
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.entry import Entry
 from tailrace.commitlog.mutation import first_table

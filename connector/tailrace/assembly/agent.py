@@ -15,10 +15,11 @@ from socket import gethostname
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID, uuid4
 
+from tailrace.agent.limits import Limits
 from tailrace.agent.loop import Agent
-from tailrace.agent.outage import Outage
-from tailrace.agent.parts import Limits, Parts
-from tailrace.agent.selecting import SelectionWatch
+from tailrace.agent.ports import Parts
+from tailrace.agent.stalls import Outage
+from tailrace.agent.tables import SelectionWatch
 from tailrace.assembly.cdc_raw import Care
 from tailrace.assembly.introduction import introduce, services_of
 from tailrace.assembly.mirror import mirroring

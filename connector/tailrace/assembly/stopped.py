@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tailrace.agent.progress import IDLE
+from tailrace.agent.notes import IDLE
 from tailrace.capture.owner import Owner, is_running, read_owner
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import HostRecord

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace.agent.parts import Limits
+from tailrace.agent.limits import Limits
 from tailrace.errors import HeldError
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.losses import acknowledged, loss_words

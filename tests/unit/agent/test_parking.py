@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace.agent.parts import Limits
+from tailrace.agent.limits import Limits
 from tailrace.errors import HeldError
 from tailrace_schemas.change import Origin
 from tailrace_schemas.cql.types import MAX_DEPTH, CqlType

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace.agent.parts import Limits
+from tailrace.agent.limits import Limits
 from tailrace_common.kafka import Pace
 from tailrace_schemas.table import Table
 from tests.support.kafka import Crash, Faults

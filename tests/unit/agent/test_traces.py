@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from tailrace.agent.parts import Limits
+from tailrace.agent.limits import Limits
 from tailrace_common.tracing.otlp import OtlpTracer
 from tailrace_common.tracing.spans import TRACEPARENT
 from tests.support.kafka import Crash, Faults

@@ -8,9 +8,10 @@ from uuid import uuid4
 
 import pytest
 
+from tailrace.agent.limits import Limits
 from tailrace.agent.loop import Agent
-from tailrace.agent.parts import Limits, Parts
-from tailrace.agent.selecting import SelectionWatch
+from tailrace.agent.ports import Parts
+from tailrace.agent.tables import SelectionWatch
 from tailrace.changes.transcode import Transcoder
 from tailrace.history.events import decode_event
 from tailrace.history.objects import Options

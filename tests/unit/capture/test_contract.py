@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from tailrace.agent.parts import Capture
+from tailrace.agent.ports import Capture
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.commitlog.entry import Entry
 from tailrace.state.resume import Resume

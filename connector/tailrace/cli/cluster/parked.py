@@ -12,8 +12,8 @@ from uuid import UUID
 
 import typer
 
-from tailrace.agent.by_hand import publish_parked
-from tailrace.agent.selecting import KEPT
+from tailrace.agent.parking import publish_parked
+from tailrace.agent.tables import KEPT
 from tailrace.assembly.replay_targets import origins_of, with_announced
 from tailrace.assembly.schema_file import definitions_of
 from tailrace.assembly.services import open_router, pace_of, topics_of

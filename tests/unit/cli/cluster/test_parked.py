@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.agent.by_hand import publish_parked
+from tailrace.agent.parking import publish_parked
 from tailrace.changes.transcode import Message
 from tailrace.cli.cluster.dead_letters import letters_of, short
 from tailrace.cli.cluster.parked import chosen_lots, parked_rows

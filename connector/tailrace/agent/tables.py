@@ -1,21 +1,60 @@
-"""How the selected tables fit those that have cdc, while the agent runs: in health, in the log, in what is released."""
+"""The tables to publish: their topics, whether the selection fits those with cdc, whether their writes are logged."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
-from tailrace.agent.parts import Routing
+from tailrace.agent.limits import Limits
+from tailrace.agent.ports import Parts, Routing
+from tailrace.errors import HeldError
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.selection import Coverage, Selection, coverage, listed
+from tailrace.schema.bypassing import Bypass, bypass_words
+from tailrace_common.backoff import Backoff
 
 _LOG: Final = logging.getLogger("tailrace.agent")
-CAUSE: Final = "selection"
+SELECTION: Final = "selection"
 KEPT: Final = (
     "no table with cdc = true is selected. Correct tables.include and tables.exclude (`tailrace check` names the "
     "patterns) and start the agent again, or set tables.release_unselected = true to give these changes up"
 )
+BYPASSING: Final = "bypassing"
+
+
+class TableTopics:
+    """Opens topics ahead of their changes. A refused one is tried again soon, then less often."""
+
+    def __init__(self, parts: Parts, limits: Limits) -> None:
+        self._parts = parts
+        self._refused = False
+        self._backoff = Backoff(limits.waits)
+        self._next = 0.0
+
+    def open(self, changed: bool) -> bool:
+        """Open all where the schema has `changed`, or a retry is due. Whether one is open now that was refused before.
+
+        A refused topic is reported now; its changes are parked when they come.
+        """
+        if not changed and not (self._refused and self._parts.clock() >= self._next):
+            return False
+        health = self._parts.health
+        self._refused, opened = False, False
+        for table in filter(self._parts.routing.publishes, self._parts.schema.history.tracked()):
+            try:
+                self._parts.routing.open(table)
+                opened |= health.recover(f"schema of {table}")
+            except HeldError as error:
+                self._refused = True
+                if health.degrade(f"schema of {table}", str(error)):
+                    _LOG.error("%s", error)
+        if self._refused:
+            self._next = self._parts.clock() + self._backoff.next()
+        else:
+            self._backoff.reset()
+        return opened
 
 
 class SelectionWatch:
@@ -60,9 +99,9 @@ class SelectionWatch:
     def _tell(self, fit: Coverage) -> None:
         words = selection_words(fit, release_unselected=self._release)
         if not words:
-            if self._health.recover(CAUSE):
+            if self._health.recover(SELECTION):
                 _LOG.info("the selected tables fit those that have cdc = true: %s", listed(fit.selected) or "none has")
-        elif self._health.degrade(CAUSE, words, blocking=fit.selects_nothing and not self._release):
+        elif self._health.degrade(SELECTION, words, blocking=fit.selects_nothing and not self._release):
             (_LOG.error if fit.selects_nothing else _LOG.warning)("%s", words)
 
 
@@ -78,3 +117,27 @@ def selection_words(fit: Coverage, *, release_unselected: bool) -> str:
             "in tables.include, or in tables.exclude if it is left out on purpose"
         )
     return "; ".join(clauses)
+
+
+class Bypasses:
+    """Tells what was read of the cluster last."""
+
+    def __init__(self, routing: Routing, health: HealthBoard) -> None:
+        self._routing = routing
+        self._health = health
+        self._told: Sequence[Bypass] | None = None
+
+    def tell(self, bypassing: Sequence[Bypass]) -> None:
+        """These are all tables with cdc whose writes are not logged. Those that are not selected are left out."""
+        if bypassing is self._told:
+            return
+        self._told = bypassing
+        selected = [bypass for bypass in bypassing if self._routing.publishes(bypass.table)]
+        self._health.gauge(bypassing_tables=len(selected))
+        if not selected:
+            if self._health.recover(BYPASSING):
+                _LOG.info("the writes of all selected tables reach the commit log")
+            return
+        words = ". ".join(bypass_words(selected))
+        if self._health.degrade(BYPASSING, words):
+            _LOG.error("%s", words)

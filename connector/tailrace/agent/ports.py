@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Protocol
 
 from tailrace.changes.transcode import Message, Transcoder
@@ -16,10 +15,8 @@ from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
 from tailrace.schema.live import LiveSchema
 from tailrace.state.loss import Loss
-from tailrace.state.parked import Parked
 from tailrace.state.resume import Quarantined, Resume, SegmentKey
 from tailrace.state.spans import Span
-from tailrace_common.backoff import Waits
 from tailrace_common.kafka import Pace
 from tailrace_common.tracing.spans import Headers, TraceSpan
 from tailrace_schemas.change import Source
@@ -125,21 +122,6 @@ class Routing(Protocol):
     def refuse(self, topic: str, words: str) -> None: ...
 
 
-def reread(
-    capture: Capture, lots: Iterable[Parked], missing: dict[Parked, tuple[int, ...]]
-) -> Iterator[tuple[Entry, Parked]]:
-    """The mutations of some lots once more, by position, each segment read once.
-
-    At the end `missing` has the offsets of those that their segment no longer gives, by lot. Raises ServiceError.
-    """
-    for (epoch, segment, checksum), some in groupby(lots, lambda lot: (lot.epoch, lot.segment, lot.checksum)):
-        waiting = {offset: lot for lot in some for offset in lot.offsets}
-        for entry in capture.reread(epoch, segment, checksum, tuple(waiting)):
-            yield entry, waiting.pop(entry.offset)
-        for offset, lot in waiting.items():
-            missing[lot] = (*missing.get(lot, ()), offset)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """The environment of the run loop.
@@ -148,7 +130,7 @@ class Parts:
     `clock` is monotonic, in seconds; `milliseconds` is wall-clock time.
     `wait` sleeps until something happens, for at most the given seconds. `stop` says whether to end after the current
     transaction. `selecting` judges a schema history: whether segments that were retained because no table was selected
-    may be released (agent.selecting). All publishers share `pace`.
+    may be released (agent.tables). All publishers share `pace`.
     `trace` begins the span of a transaction, where that one is traced.
     """
 
@@ -176,36 +158,3 @@ class Parts:
             self.wait(remaining)
             with suppress(ServiceError):
                 self.schema.follow(None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """When a transaction is committed, and how long mutations stay parked.
-
-    A transaction ends at `changes` for each partition that it touches: each partition costs the commit about the same.
-    It also ends at an age: `seconds` for up to `partitions`, in proportion for more, at most `seconds_most`.
-    Under a backlog it takes up to `stretch_changes` times as many changes, and gets up to `stretch_seconds` times as
-    old. Commits that only move the position are at least `idle_seconds` apart, progress records `progress_seconds`.
-    At most `parked` mutations are parked at a time; dead letters report them after `parked_seconds`.
-    """
-
-    changes: int = 64
-    seconds: float = 0.02
-    partitions: int = 36
-    seconds_most: float = 1.0
-    stretch_changes: int = 64
-    stretch_seconds: int = 8
-    idle_seconds: float = 10.0
-    progress_seconds: float = 10.0
-    poll_seconds: float = 1.0
-    retry_seconds: float = 0.5
-    retry_seconds_most: float = 30.0
-    read: int = 1024
-    parked: int = 100_000
-    parked_seconds: float = 3600.0
-    dead_letter_payloads: bool = False
-
-    @property
-    def waits(self) -> Waits:
-        """Between attempts at what fails."""
-        return Waits(self.retry_seconds, self.retry_seconds_most)

@@ -1,13 +1,18 @@
-"""Patterns that select no table with cdc: nothing is released, and everybody is told; then it goes on."""
+"""Patterns that select no table with cdc: nothing is released, and everybody is told; then it goes on.
+
+Tables whose writes never reach cdc_raw, in the agent's health.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
-from tailrace.agent.parts import Limits
+from tailrace.agent.limits import Limits
+from tailrace.agent.tables import BYPASSING
 from tailrace.publish.selection import Selection
 from tailrace_schemas.change import Op, Origin
 from tests.unit.agent.world import ELSEWHERE, NOTES, ORDERS, World, entries
@@ -15,6 +20,8 @@ from tests.unit.ddl import alter, create, truncate
 
 MISTYPED = Selection(("kss.*",))
 OTHER = replace(ELSEWHERE, cdc=True)
+LOGGED = {"ks": {"durable_writes": True, "replication": {}}}
+NOT_LOGGED = {"ks": {"durable_writes": False, "replication": {}}}
 
 
 @pytest.mark.promise("agent.nothing-selected")
@@ -133,3 +140,33 @@ def test_a_truncation_is_kept_with_the_changes() -> None:
     assert [change.op for change in world.changes()].count(Op.TRUNCATE) > 0
     sources = [change.source for change in world.changes() if change.op is not Op.TRUNCATE]
     assert [source and source.origin for source in sources] == [Origin.PARKED]
+
+
+def test_health_says_so_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
+    """ALTER KEYSPACE ends it, as it may begin it; the log says each once."""
+    world = World(keyspaces=dict(NOT_LOGGED))
+    caplog.set_level(logging.INFO, "tailrace.agent")
+    degraded: list[str | None] = []
+
+    def look() -> None:
+        degraded.append(world.health.now.degraded.get(BYPASSING))
+        if len(degraded) == 5:
+            world.keyspaces.update(LOGGED)
+            assert world.schema is not None
+            world.schema.hint()
+
+    world.log.append(1, entries("a"))
+    world.live(idle_waits=10, on_wait=look)
+    assert degraded[0] is not None
+    assert "nothing is captured of ks.orders (keyspace ks has durable_writes = false)" in degraded[0]
+    assert "ALTER KEYSPACE ks WITH durable_writes = true" in degraded[0]
+    assert degraded[-1] is None
+    assert world.health.now.gauges["bypassing_tables"] == 0
+    assert [record.levelname for record in caplog.records if "commit log" in record.message] == ["ERROR", "INFO"]
+
+
+def test_a_table_that_is_not_selected_is_nobody_s_concern() -> None:
+    world = World(keyspaces=dict(NOT_LOGGED), selection=Selection(exclude=("ks.orders",)), release_unselected=True)
+    world.live()
+    assert BYPASSING not in world.health.now.degraded
+    assert world.health.now.gauges["bypassing_tables"] == 0

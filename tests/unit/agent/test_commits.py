@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.agent.parts import Limits
-from tailrace.agent.transaction import Transaction
+from tailrace.agent.commits import Transaction
+from tailrace.agent.limits import Limits
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
 from tailrace.state.resume import Resume

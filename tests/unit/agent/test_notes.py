@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tailrace.agent.parts import Limits
-from tailrace.agent.progress import ProgressNotes
-from tailrace.agent.transaction import Transaction
+from tailrace.agent.commits import Transaction
+from tailrace.agent.limits import Limits
+from tailrace.agent.notes import ProgressNotes
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
 from tailrace.state.resume import Quarantined, Resume
