@@ -167,11 +167,15 @@ BREAKAGES: Final = {
     ),
     "only-a-young-record-is-an-agent": breakage(
         "an idle agent is noticed before its record is changed by hand",
-        "tailrace.assembly.stopped:require_stopped",
+        "tailrace.cli.support.records:require_stopped",
         replace(
             "owner is not None and owner[1]", "owner is not None and owner[1] and (record.age(now) < _BUSY_SECONDS)"
         ),
-        Red("unit/assembly/test_stopped.py", "test_the_lock_of_cdc_raw_names_an_agent_that_runs", r"DID NOT RAISE"),
+        Red(
+            "unit/cli/support/test_records.py",
+            "test_the_lock_of_cdc_raw_names_an_agent_that_runs",
+            r"DID NOT RAISE",
+        ),
     ),
     "a-mark-for-anybody": breakage(
         "what a stopped agent has not published is not deleted by an agent of another prefix",

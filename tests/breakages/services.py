@@ -136,7 +136,7 @@ BREAKAGES: Final = {
     ),
     "a-node-without-cdc-is-no-problem": breakage(
         "an agent of a node with CDC off is not ready, and says so",
-        "tailrace.assembly.node_settings:NodeSettings.cdc_disabled",
+        "tailrace.assembly.node:NodeSettings.cdc_disabled",
         constant("'false'", "off"),
         Red(
             "integration/faults/test_node_settings.py",

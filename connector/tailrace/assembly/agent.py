@@ -21,14 +21,19 @@ from tailrace.agent.ports import Parts
 from tailrace.agent.stalls import Outage
 from tailrace.agent.tables import SelectionWatch
 from tailrace.assembly.cdc_raw import Care
-from tailrace.assembly.introduction import introduce, services_of
-from tailrace.assembly.mirror import mirroring
-from tailrace.assembly.node_settings import NodeSettings, read_node_settings, require_node_directory
-from tailrace.assembly.own_directory import own_directory
+from tailrace.assembly.node import (
+    NodeSettings,
+    introduce,
+    own_directory,
+    read_node_settings,
+    require_node_directory,
+    services_of,
+)
 from tailrace.assembly.services import (
     INTERNAL_TOPICS,
     contact_of,
     entries_of,
+    mirroring,
     open_router,
     pace_of,
     poll_seconds_of,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tailrace.assembly.node_settings import NodeSettings, tell_node_settings
+from tailrace.assembly.node import NodeSettings, tell_node_settings
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.recovery import is_commitlog_of
 from tailrace.commitlog.encryption import Keys

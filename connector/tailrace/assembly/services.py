@@ -1,21 +1,28 @@
-"""Single services of the settings: the cluster, Kafka's topics and producers, the schema registry, the router."""
+"""Single services of the settings: the cluster, Kafka's topics and producers, the registry, the router, the mirror."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from tailrace.cluster import LiveCluster
 from tailrace.driver import Contact
+from tailrace.ops.health import HealthBoard
 from tailrace.publish.destinations import SchemaDestinations, last_definitions
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.publish.kafka.topics import log_recreated
 from tailrace.publish.routing import OwnIds, Router, SchemaStore
+from tailrace.topology.mirror import Mirror, MirrorThread
+from tailrace.topology.mirror_plan import MirrorOptions
+from tailrace.topology.mirror_store import CqlStore
+from tailrace.topology.mirror_tables import IdForm
 from tailrace.topology.proposals import EntrySettings
 from tailrace_common.kafka import Pace, Sizes
 from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
+from tailrace_common.topics.generations import GenerationReader
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import SettingsError
@@ -34,6 +41,7 @@ INTERNAL_TOPICS: Final = (
     Internal.DEAD_LETTER,
     Internal.PROGRESS,
 )
+_DAY_MS: Final = 86_400_000
 
 
 def poll_seconds_of(settings: AgentSettings) -> float:
@@ -118,4 +126,34 @@ def contact_of(settings: ClusterSettings) -> Contact:
         protocol_version=settings.protocol_version,
         connect_seconds=settings.connect_timeout_seconds,
         request_seconds=settings.request_timeout_seconds,
+    )
+
+
+@contextmanager
+def mirroring(settings: Settings, cluster: LiveCluster, host: str, health: HealthBoard) -> Iterator[None]:
+    """Keep the mirror that the settings ask for, if they do, as long as the context lasts; `host` is this node's id."""
+    mirror = mirror_of(settings, cluster)
+    if mirror is None:
+        yield
+        return
+    kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.GENERATIONS)
+    thread = MirrorThread(
+        mirror, host, lambda: GenerationReader.open(kafka, topic), health, lambda: time.time_ns() // 1_000_000
+    )
+    with thread:
+        yield
+
+
+def mirror_of(settings: Settings, cluster: LiveCluster) -> Mirror | None:
+    """The mirror of the settings; None where they name no keyspace."""
+    mirror, days = settings.mirror, settings.generations.retention_days
+    if mirror.keyspace is None:
+        return None
+    keep_ms = None if days is None else round(days * _DAY_MS)
+    return Mirror(
+        CqlStore(cluster, mirror.keyspace),
+        MirrorOptions(v1=mirror.v1, keep_ms=keep_ms),
+        form=None if mirror.stream_ids is None else IdForm(mirror.stream_ids),
+        create=mirror.create,
+        replication=mirror.replication,
     )

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.assembly.mirror import mirror_of
-from tailrace.assembly.services import contact_of
+from tailrace.assembly.services import contact_of, mirror_of
 from tailrace.cli.checks.cassandra import check_cassandra
 from tailrace.cli.checks.directories import check_directories
 from tailrace.cli.checks.kafka import check_kafka

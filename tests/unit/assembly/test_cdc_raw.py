@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.assembly.cdc_raw import Care, exit_code, release_of
-from tailrace.assembly.node_settings import NodeSettings
+from tailrace.assembly.node import NodeSettings
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.ops.health import HealthBoard
 from tailrace.retention.release import DELETED, KEPT

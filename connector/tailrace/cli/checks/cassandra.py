@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Final
 
-from tailrace.assembly.mirror import mirror_of
-from tailrace.assembly.node_names import node_names, node_words
-from tailrace.assembly.node_settings import read_node_settings
-from tailrace.assembly.services import contact_of
+from tailrace.assembly.node import node_names, node_words, read_node_settings
+from tailrace.assembly.services import contact_of, mirror_of
 from tailrace.cli.checks.mirror import check_mirror, needed_generations
 from tailrace.cli.checks.node import check_node
 from tailrace.cli.checks.tables import check_logged, check_masked, check_tables

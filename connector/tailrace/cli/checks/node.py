@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tailrace.assembly.node_settings import ENABLE, GRANT, NodeSettings
-from tailrace.assembly.own_directory import has_segments, named_otherwise
+from tailrace.assembly.node import ENABLE, GRANT, NodeSettings, has_segments, named_otherwise
 from tailrace.ops.headroom import Headroom, limits_of
 from tailrace.retention.pressure import threshold_of
 from tailrace.retention.spool import size_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from tailrace.cli.support.host_records import lost_records, lost_words
-from tailrace.cli.support.stored_losses import chosen_losses, stored_losses
+from tailrace.cli.support.records import chosen_losses, lost_records, lost_words, stored_losses
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError

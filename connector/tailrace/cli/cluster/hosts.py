@@ -10,17 +10,17 @@ from typing import Annotated
 
 import typer
 
-from tailrace.assembly.node_names import node_names
+from tailrace.assembly.node import node_names
 from tailrace.assembly.services import contact_of
-from tailrace.assembly.stopped import require_stopped
-from tailrace.cli.support.host_records import (
+from tailrace.cli.support.options import Yes, confirm
+from tailrace.cli.support.records import (
     Fence,
     known_hosts,
     known_progress,
     publisher_of,
+    require_stopped,
     require_unchanged,
 )
-from tailrace.cli.support.options import Yes, confirm
 from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of
 from tailrace.publish.moves import position_words

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tailrace.cli.support.options import Yes, confirm
-from tailrace.cli.support.stored_losses import (
+from tailrace.cli.support.records import (
     StoredLoss,
     chosen_losses,
     known_topics,

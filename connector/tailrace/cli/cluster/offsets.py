@@ -12,21 +12,22 @@ from typing import Annotated
 
 import typer
 
-from tailrace.assembly.node_settings import GRANT, read_node_settings
-from tailrace.assembly.offset_positions import between, present, require_boundary
-from tailrace.assembly.own_directory import require_own_directory
+from tailrace.assembly.node import GRANT, read_node_settings, require_own_directory
 from tailrace.assembly.services import contact_of
 from tailrace.cli.cluster.offsets_restore import restore
-from tailrace.cli.support.host_records import (
+from tailrace.cli.support.options import Yes, existing_directory
+from tailrace.cli.support.records import (
     Fence,
     Host,
+    between,
     change_record,
     chosen_host,
     known_hosts,
     lost_records,
     lost_words,
+    present,
+    require_boundary,
 )
-from tailrace.cli.support.options import Yes, existing_directory
 from tailrace.cluster import LiveCluster
 from tailrace.publish.hosts import HostRecord, host_of
 from tailrace.publish.moves import adopted, move_words, moved, position_words, target_of

@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tailrace.assembly.node_settings import read_node_settings
-from tailrace.assembly.offset_positions import present
-from tailrace.assembly.own_directory import require_own_directory
+from tailrace.assembly.node import read_node_settings, require_own_directory
 from tailrace.assembly.services import contact_of
-from tailrace.assembly.stopped import require_stopped
 from tailrace.capture.recovery import is_commitlog_of
-from tailrace.cli.support.host_records import Fence, Host, known_progress, lost_records, publisher_of
 from tailrace.cli.support.options import Yes, confirm, existing_directory
+from tailrace.cli.support.records import (
+    Fence,
+    Host,
+    known_progress,
+    lost_records,
+    present,
+    publisher_of,
+    require_stopped,
+)
 from tailrace.cluster import LiveCluster
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import HostRecord

@@ -17,19 +17,19 @@ from tailrace.agent.tables import KEPT
 from tailrace.assembly.replay_targets import origins_of, with_announced
 from tailrace.assembly.schema_file import definitions_of
 from tailrace.assembly.services import open_router, pace_of, topics_of
-from tailrace.assembly.stopped import require_stopped
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.cli.support.host_records import (
+from tailrace.cli.support.options import Yes, confirm, existing_directory, existing_file
+from tailrace.cli.support.records import (
     Fence,
     Host,
     change_record,
     chosen_host,
     known_hosts,
     publisher_of,
+    require_stopped,
     require_unchanged,
 )
-from tailrace.cli.support.options import Yes, confirm, existing_directory, existing_file
 from tailrace.commitlog.entry import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory

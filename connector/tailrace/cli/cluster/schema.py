@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from tailrace.assembly.replay_targets import history_records
-from tailrace.assembly.schema_file import lines_of_cluster
-from tailrace.assembly.schema_rows import chosen_rows, lines_of, rows_of_history
-from tailrace.cli.support.host_records import Host, chosen_host
+from tailrace.assembly.schema_file import chosen_rows, lines_of, lines_of_cluster, rows_of_history
+from tailrace.cli.support.records import Host, chosen_host
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings

@@ -11,12 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tailrace.assembly.offset_positions import between, present, require_boundary
 from tailrace.cli.cluster import offsets
 from tailrace.cli.cluster.hosts import Members, host_rows, progress_words, require_gone
 from tailrace.cli.main import complete
-from tailrace.cli.support.host_records import require_unchanged
 from tailrace.cli.support.options import confirm
+from tailrace.cli.support.records import between, present, require_boundary, require_unchanged
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import HostRecord

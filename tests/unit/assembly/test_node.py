@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from tailrace.assembly.node_settings import NodeSettings, require_node_directory, tell_node_settings
+from tailrace.assembly.node import (
+    NodeSettings,
+    node_names,
+    node_words,
+    require_node_directory,
+    require_own_directory,
+    reverse_name,
+    tell_node_settings,
+)
 from tailrace.cli.checks.node import check_node
 from tailrace.ops.health import HealthBoard
 from tailrace_common.settings import Settings, load_settings
@@ -17,6 +27,8 @@ OFF = NodeSettings({"cdc_enabled": "false"})
 REFUSED = NodeSettings(refusal="no SELECT on system_views")
 SILENT = NodeSettings()
 OLD = NodeSettings(absent=True)
+ENABLED = {"cdc_enabled": "true", "cdc_raw_directory": "/var/lib/cassandra/cdc_raw"}
+NAMES = {"10.0.0.1": "cassandra-1.example", "10.0.0.2": None}
 
 
 @pytest.fixture
@@ -81,3 +93,64 @@ def test_streamed_data_in_the_log_is_named(settings: Settings) -> None:
     assert row.ok
     assert "a join" in row.detail
     assert "cdc_on_repair_enabled: false in cassandra.yaml" in row.advice
+
+
+def test_what_cannot_be_listed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("gone", "file"):
+        with pytest.raises(SettingsError, match=f"agent.cdc_raw_directory: cannot list .*{name}: .*cdc_enabled"):
+            require_own_directory(tmp_path / name, {})
+
+
+def test_what_nothing_can_be_released_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda _, mode: not mode & os.W_OK)  # root may write everywhere
+    with pytest.raises(SettingsError, match=r"agent\.cdc_raw_directory: .*Cassandra's user"):
+        require_own_directory(tmp_path, {})
+
+
+def test_an_empty_directory_beside_the_nodes_own(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"agent\.cdc_raw_directory: .*/var/lib/cassandra/cdc_raw"):
+        require_own_directory(tmp_path, ENABLED)
+
+
+@pytest.mark.parametrize("node", [{}, {**ENABLED, "cdc_enabled": "false"}, {"cdc_enabled": "true"}], ids=str)
+def test_an_empty_directory_where_nothing_speaks_against_it(tmp_path: Path, node: dict[str, str]) -> None:
+    require_own_directory(tmp_path, node)
+
+
+def test_the_nodes_own_under_any_name(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    require_own_directory(link, {**ENABLED, "cdc_raw_directory": str(tmp_path)})
+    (tmp_path / "CommitLog-7-1.log").touch()
+    require_own_directory(tmp_path, ENABLED)
+
+
+def test_each_address_has_the_name_that_is_known() -> None:
+    assert node_names(NAMES, NAMES.get, seconds=60) == {"10.0.0.1": "cassandra-1.example"}
+
+
+def test_a_name_server_that_does_not_answer_holds_nothing_up() -> None:
+    over = threading.Event()
+
+    def silent(address: str) -> str | None:
+        return NAMES[address] if over.wait(60) else None
+
+    assert node_names(NAMES, silent, seconds=0.01) == {}
+    over.set()
+
+
+def test_what_is_no_address_has_no_name() -> None:
+    assert reverse_name("not an address") is None
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "words"),
+    [
+        ("10.0.0.1", "cassandra-1", "cassandra-1 (10.0.0.1), host id h"),
+        ("10.0.0.1", None, "10.0.0.1, host id h"),
+        (None, None, "host id h"),
+    ],
+)
+def test_a_node_in_words(address: str | None, name: str | None, words: str) -> None:
+    assert node_words("h", address, name) == words

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from tailrace.assembly.schema_rows import chosen_rows, lines_of, rows_of_history
+from tailrace.assembly.schema_file import chosen_rows, lines_of, rows_of_history
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, definitions_of
 from tailrace_schemas.definitions import read_schema_file

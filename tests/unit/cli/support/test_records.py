@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.assembly.stopped import require_stopped
 from tailrace.capture.owner import own, this_agent
+from tailrace.cli.support.records import require_stopped
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import HostRecord
 from tailrace.state.resume import Resume
