@@ -51,7 +51,7 @@ BREAKAGES: Final = {
         "what a crash took back of early changes is announced",
         "tailrace.capture.cdcraw:CdcRaw._finish",
         drop("self._register.retract(...)"),
-        Red("unit/capture/test_early.py", "test_what_a_crash_took_back_is_announced"),
+        Red("unit/capture/test_candidates.py", "test_what_a_crash_took_back_is_announced"),
     ),
     "the-wall-clock-judges-life": breakage(
         "of a wall clock that jumps only `seen` shows anything",
@@ -78,14 +78,14 @@ BREAKAGES: Final = {
     ),
     "damage-is-an-end": breakage(
         "a damaged segment is quarantined and kept",
-        "tailrace.capture.current:CurrentSegment.is_torn",
+        "tailrace.capture.candidates:CurrentSegment.is_torn",
         give("self.file.position.offset > 0"),
         Red(FILES, "test_damaged_segments", r"len\(named\(\)\) >= len\(good\)"),
         session="agent",
     ),
     "foreign-files-at-each-look": breakage(
         "files that are none of Cassandra's are reported once",
-        "tailrace.capture.listings:Listings._warn_foreign",
+        "tailrace.capture.candidates:Listings._warn_foreign",
         replace("self._foreign |= new", "self._foreign = new"),
         Red(FILES, "test_files_that_are_none_of_cassandras", r"path\.name"),
         session="agent",
@@ -225,7 +225,9 @@ BREAKAGES: Final = {
         "segments that were read ahead of their index go when they have one",
         "tailrace.capture.candidates:Candidates.scan",
         drop("if id in present and ...: ..."),
-        Red("unit/capture/test_early.py", "test_a_segment_is_released_when_its_index_comes_and_never_before[False]"),
+        Red(
+            "unit/capture/test_candidates.py", "test_a_segment_is_released_when_its_index_comes_and_never_before[False]"
+        ),
     ),
     "a-mistyped-pattern-releases": breakage(
         "nothing is released while no table with cdc is selected",

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.capture.wakeup import Signal
-from tailrace.capture.watch import Watch
+from tailrace.capture.watch import Signal, Watch
 from tailrace.cluster import LiveCluster
 from tailrace.history.events import EventKind
 from tailrace.local import CassandraSettings, LocalCassandra

@@ -26,7 +26,9 @@ _LOG: Final = logging.getLogger("tailrace.agent")
 
 
 class Transaction:
-    """One after another on the same publisher; begins with the first record. It is only ever ended between mutations.
+    """What was sent and is not committed yet, and whether it is time to commit.
+
+    One after another on the same publisher; begins with the first record. It is only ever ended between mutations.
 
     As long as each fills up, the next may be twice as large, and as old, within the limits. A commit costs more than
     the changes in it. It has no more bytes than Kafka takes in time, as `pace` has learned.

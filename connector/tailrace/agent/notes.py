@@ -29,7 +29,10 @@ _NOTHING: Final = Position(1, -1, 0)
 
 
 class Losses:
-    """Outlives sessions with Kafka. One thread."""
+    """What this host has lost: recorded once in `.progress`, and shown in health until somebody acknowledges it.
+
+    Outlives sessions with Kafka. One thread.
+    """
 
     def __init__(self, parts: Parts, host: str) -> None:
         self._parts = parts
@@ -127,7 +130,9 @@ def _available(log: ProgressLog) -> Iterator[ProgressRecord]:
 
 
 class ProgressNotes:
-    """At most one record each `seconds` while the position moves, and for a while after.
+    """When a host's progress is published: readers of quiet tables get on, and idle hosts cost next to nothing.
+
+    At most one record each `seconds` while the position moves, and for a while after.
 
     The last move is complete only by a later record. `clock` is monotonic, in seconds; `milliseconds` is wall-clock
     time. `name` is the node's, or its address, for people.

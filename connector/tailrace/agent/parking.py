@@ -220,7 +220,10 @@ class Report:
 
 
 class DeadLetters:
-    """Writes letters; with `limits.dead_letter_payloads` the mutations too."""
+    """What was parked for too long, or is lost, as records of `.dead-letter`.
+
+    Writes letters; with `limits.dead_letter_payloads` the mutations too.
+    """
 
     def __init__(self, parts: Parts, limits: Limits, host: str, capture: Capture) -> None:
         self._parts = parts

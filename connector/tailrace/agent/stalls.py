@@ -30,7 +30,10 @@ _WITHIN_SECONDS: Final = 10.0
 
 
 class Outage:
-    """Failures in a row. `clock` is monotonic, in seconds."""
+    """A service that fails for long: logged at once, and again every minute with how long and how much waits.
+
+    Failures in a row. `clock` is monotonic, in seconds.
+    """
 
     def __init__(self, health: HealthBoard, clock: Callable[[], float], alarm: Alarm | None = None) -> None:
         self._health = health
@@ -112,7 +115,10 @@ def _alarm(seconds: float, ring: Callable[[], None]) -> Callable[[], None]:
 
 
 class Slowness:
-    """Tells what `pace` has learned. `clock` is monotonic, in seconds."""
+    """What health, metrics and log say of a slow Kafka: how slow, how far behind the agent is, which settings help.
+
+    Tells what `pace` has learned. `clock` is monotonic, in seconds.
+    """
 
     def __init__(self, pace: Pace, health: HealthBoard, clock: Callable[[], float]) -> None:
         self._pace = pace

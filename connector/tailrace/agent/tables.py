@@ -58,7 +58,9 @@ class TableTopics:
 
 
 class SelectionWatch:
-    """Judges the selection whenever the schema's history is another one. Not thread-safe.
+    """How the selected tables fit those that have cdc: in health, in the log, in what is released.
+
+    Judges the selection whenever the schema's history is another one. Not thread-safe.
 
     While tables have cdc = true and none of them is selected, most likely a pattern is wrong. Their mutations are then
     parked, which retains their segments. With `release_unselected` they are released like all others.
@@ -120,7 +122,10 @@ def selection_words(fit: Coverage, *, release_unselected: bool) -> str:
 
 
 class Bypasses:
-    """Tells what was read of the cluster last."""
+    """Selected tables whose writes never reach cdc_raw: in health, in a metric, and in the log.
+
+    Tells what was read of the cluster last.
+    """
 
     def __init__(self, routing: Routing, health: HealthBoard) -> None:
         self._routing = routing

@@ -1,23 +1,100 @@
-"""The segments of cdc_raw and its spool, as they come and go, and which of them is to be read next."""
+"""The segments of cdc_raw and its spool: which there are, which is read next, and the one that is read now."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 
-from tailrace.capture.early import Ahead
 from tailrace.capture.recovery import Recovery
 from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.entry import Entry
 from tailrace.retention.finished_segments import FinishedSegments
 from tailrace.retention.missing import Register, starts_run
+from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.directory import Listing, SegmentFiles
 from tailrace.segments.finality import has_begun, index_of, is_final
-from tailrace.segments.index import Index
-from tailrace.segments.open_segment import OpenSegment
+from tailrace.segments.index import Index, advance
+from tailrace.segments.open_segment import OpenSegment, is_genuine
+from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.position import Position
 
 _LOG: Final = logging.getLogger("tailrace.capture")
+
+
+class Listings:
+    """Listings of one directory, and of the spool with it, by one who holds the spool's lock."""
+
+    def __init__(self, directory: Path, spool: Spool | None) -> None:
+        self._directory = directory
+        self._spool = spool
+        self._indexed: frozenset[int] = frozenset()
+        self._foreign: frozenset[str] = frozenset()
+
+    def take(self) -> Listing:
+        """The segments at an instant when no index is missing that is older than one seen. Raises OSError.
+
+        A listing is no snapshot: one that shows a new index may miss an older one, created just before it. Files that
+        are not Cassandra's are named in the log, each once.
+        """
+        while True:
+            listing = list_both(self._directory, self._spool)
+            indexed = frozenset(files.id for files in listing.segments if files.index is not None)
+            stable, self._indexed = indexed <= self._indexed, indexed
+            if stable:
+                self._warn_foreign(listing.foreign)
+                return listing
+
+    def _warn_foreign(self, names: Iterable[str]) -> None:
+        new = frozenset(names) - self._foreign
+        if new:
+            _LOG.warning(
+                "%s: these files are not Cassandra's and are ignored: %s", self._directory, ", ".join(sorted(new))
+            )
+        self._foreign |= new
+
+
+class Ahead:
+    """Early mode: which segments were read ahead of their index, and what of them is durable by now.
+
+    Mutable. `read_index` reads an index, None for what says nothing (yet).
+    """
+
+    def __init__(self, epoch: int, read_index: Callable[[SegmentFiles], Index | None]) -> None:
+        self._epoch = epoch
+        self._read_index = read_index
+        self._flushed: dict[int, int] = {}
+        self.unindexed: set[int] = set()
+        """Segments that were read to their end before they had an index: most never get one."""
+
+    def opened(self, segment: int) -> None:
+        """It is read from now on."""
+        self._flushed.setdefault(segment, 0)
+
+    def look(self, present: Mapping[int, SegmentFiles]) -> None:
+        """What the directory has now. A segment whose successor has an index was flushed whole, as was one that
+        Cassandra has deleted."""
+        newest = (id for id, files in sorted(present.items(), reverse=True) if files.index is not None)
+        indexed = next((id for id in newest if is_genuine(present[id])), -1) if self._flushed else -1
+        for segment, flushed_offset in list(self._flushed.items()):
+            files = present.get(segment)
+            if files is None or files.log is None or files.spooled or segment < indexed:
+                del self._flushed[segment]
+                continue
+            index = None if files.index is None else self._read_index(files)
+            if index is not None and index.completed:
+                del self._flushed[segment]
+            elif index is not None:
+                self._flushed[segment] = max(flushed_offset, index.offset)
+
+    def durable(self, position: Position) -> Position:
+        """Up to where no crash can take anything back, of what was read up to `position`."""
+        if not self._flushed:
+            return position
+        first = min(self._flushed)
+        return min(position, Position(self._epoch, first, self._flushed[first]))
 
 
 class Candidates:
@@ -121,3 +198,53 @@ class Candidates:
     def forget(self, segment: int) -> None:
         """A segment was released."""
         self._segments.pop(segment, None)
+
+
+class CurrentSegment:
+    """An open segment and its index. With `recovery` it gets no index, is final, and is read by its table ids.
+
+    `early`: it is read up to its last valid marker, ahead of the index.
+    """
+
+    def __init__(self, file: OpenSegment, candidates: Candidates, recovery: Recovery | None, *, early: bool) -> None:
+        self.file = file
+        self.recovery = recovery
+        self._candidates = candidates
+        self._early = early
+        self._index: Index | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether all of it stands in its file. Raises OSError."""
+        return self.recovery is not None or self._candidates.is_final(self.file, self._index)
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the process that wrote it died in the middle of a write, and all that the index releases is read."""
+        index = self._index
+        return index is not None and not index.completed and self.file.logical >= index.offset
+
+    def read_index(self) -> None:
+        """Take in what the index says now. Raises OSError."""
+        if not self._candidates.is_indexed(self.file.id):
+            return
+        read = self._candidates.read_index(self.file.id)
+        if read is not None and self._index is not None and read.offset < self._index.offset and not read.completed:
+            _LOG.warning(
+                "the CDC index of segment %d moved back from %d to %d; reading goes on from the higher one",
+                self.file.id,
+                self._index.offset,
+                read.offset,
+            )
+        self._index = advance(self._index, read)
+
+    def read(self, limit: int, *, final: bool) -> tuple[list[Entry], DecodeError | None]:
+        """The next entries, at most `limit`, and what broke behind them. Raises OSError."""
+        if self.recovery is not None:
+            return self.recovery.read(self.file)
+        released = 0 if self._index is None else self._index.offset
+        return self.file.read(limit, None if final or self._early else released)
+
+    def close(self) -> None:
+        """Close its file."""
+        self.file.close()

@@ -12,10 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
-from tailrace.capture.candidates import Candidates
-from tailrace.capture.current import CurrentSegment
-from tailrace.capture.early import Ahead
-from tailrace.capture.listings import Listings
+from tailrace.capture.candidates import Ahead, Candidates, CurrentSegment, Listings
 from tailrace.capture.recovery import Recovery
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.entry import Entry
@@ -40,7 +37,7 @@ class CdcRaw:
     """Reads one directory, and the spool with it. Not thread-safe. Files may vanish at any time, by any hand.
 
     `keys` open encrypted segments; `release` says what becomes of those that are done; `register` outlives sessions.
-    `early`: read up to the last valid marker, ahead of the index (capture.early), segments without one too. `kept` and
+    `early`: read up to the last valid marker, ahead of the index (candidates.Ahead), segments without one too. `kept` and
     `commitlog`: where segments are read that cdc_raw has no longer (capture.recovery). `capacity`: see Ledger.
     """
 

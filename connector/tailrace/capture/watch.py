@@ -1,8 +1,9 @@
-"""File notification of cdc_raw as a hint: it sets the signal; what happened is read from the directory itself."""
+"""What wakes the run loop: one signal for many causes, and file notification of cdc_raw as a hint."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -10,11 +11,34 @@ from typing import Final
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
-from tailrace.capture.wakeup import Signal
 from tailrace_common.closing import Closing
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _KINDS: Final = frozenset({"created", "modified", "moved", "closed", "deleted"})
+
+
+class Signal:
+    """Set from any thread, or from a signal handler; one waiter.
+
+    The condition's lock is reentrant, because a handler runs in the waiter's own thread, perhaps while that holds it.
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition(threading.RLock())
+        self._set = False
+
+    def set(self) -> None:
+        """Something happened: the wait that runs, or the next one, returns at once."""
+        with self._condition:
+            self._set = True
+            self._condition.notify_all()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until set, at most `seconds`; the signal is consumed. Whether it was set."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._set, timeout=max(0.0, seconds))
+            was, self._set = self._set, False
+            return was
 
 
 class _Hint(FileSystemEventHandler):

@@ -6,8 +6,7 @@ import signal
 import threading
 from pathlib import Path
 
-from tailrace.capture.wakeup import Signal
-from tailrace.capture.watch import Watch
+from tailrace.capture.watch import Signal, Watch
 
 
 def test_a_signal_set_before_the_wait_is_not_lost_and_counts_once() -> None:
