@@ -31,7 +31,7 @@ BREAKAGES: Final = {
     ),
     "restored-from-progress-alone": breakage(
         "a restored record has the position of the newest change in the tables' topics",
-        "tailrace.cli.cluster.offsets_restore:restore",
+        "tailrace.cli.cluster.offsets:restore",
         drop("publisher.newest(progress.at)"),
         Red(FAULTS, "test_a_deleted_offsets_topic_repeats_nothing", r"\b[1-9]\d* doubled\b"),
         session="losses",

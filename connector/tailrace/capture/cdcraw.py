@@ -37,8 +37,8 @@ class CdcRaw:
     """Reads one directory, and the spool with it. Not thread-safe. Files may vanish at any time, by any hand.
 
     `keys` open encrypted segments; `release` says what becomes of those that are done; `register` outlives sessions.
-    `early`: read up to the last valid marker, ahead of the index (candidates.Ahead), segments without one too. `kept` and
-    `commitlog`: where segments are read that cdc_raw has no longer (capture.recovery). `capacity`: see Ledger.
+    `early`: read up to the last valid marker, ahead of the index (candidates.Ahead), segments without one too. `kept`
+    and `commitlog`: where segments are read that cdc_raw has no longer (capture.recovery). `capacity`: see Ledger.
     """
 
     def __init__(

@@ -15,12 +15,12 @@ import typer
 from tailrace.assembly.agent import AgentStart, Stop
 from tailrace.assembly.cdc_raw import exit_code
 from tailrace.capture.watch import Signal
-from tailrace.cli.support.signals import ending_signals
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.server import HealthServer
 from tailrace.segments.keys import keys_of_settings
 from tailrace_common.build import log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.signals import ending_signals
 from tailrace_common.http_server import serving
 from tailrace_common.settings import HEALTH_PORT
 from tailrace_schemas.errors import FencedError

@@ -13,9 +13,9 @@ from typing import Annotated, Final
 import typer
 
 from tailrace.cli.checks.cassandra import check_cassandra
-from tailrace.cli.checks.code import check_code
 from tailrace.cli.checks.directories import check_directories
 from tailrace.cli.checks.kafka import check_kafka, check_registry
+from tailrace_common.build import PURE_ADVICE, compiled_sources, describe
 from tailrace_common.cli.checks import Check, CheckSource
 from tailrace_common.cli.console import on_terminal, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
@@ -24,6 +24,12 @@ from tailrace_schemas.errors import SettingsError
 
 ENTRY_POINTS: Final = "tailrace.checks"
 _SLOW_SECONDS: Final = 2.0
+
+
+def check_code(_settings: Settings, sources: Mapping[str, str] | None = None) -> Iterator[Check]:
+    """Compiled or pure Python: the same changes, at another price. `sources` are those that were compiled."""
+    sources = compiled_sources() if sources is None else sources
+    yield Check("code", True, describe(sources), "" if sources else f"pure Python: {PURE_ADVICE}")
 
 
 def sources(only: Collection[str]) -> Mapping[str, CheckSource]:

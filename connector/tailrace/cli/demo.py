@@ -15,7 +15,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tailrace.cli.support.signals import stopped_by_signals
 from tailrace.demo.display import Display
 from tailrace.demo.lines import Lines
 from tailrace.demo.run import Plan, run
@@ -23,6 +22,7 @@ from tailrace.demo.screen import Screen
 from tailrace.demo.writer import Amount
 from tailrace_common.cli.console import on_terminal, say
 from tailrace_common.cli.logs import set_up_logging
+from tailrace_common.cli.signals import stopped_by_signals
 from tailrace_schemas.errors import SettingsError, TailraceError
 
 

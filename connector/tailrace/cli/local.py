@@ -14,11 +14,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from tailrace.cli.support.signals import stopped_by_signals
 from tailrace.local import CassandraSettings, KafkaSettings, RegistrySettings, Services
 from tailrace.local.process import tail
 from tailrace.local.running import ServiceState, end, hold, is_used, owner, record, states
 from tailrace_common.cli.console import on_terminal, print_rows, say
+from tailrace_common.cli.signals import stopped_by_signals
 from tailrace_schemas.errors import ServiceError
 
 _WATCH_SECONDS = 0.5

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 import typer
 
-from tailrace.cli.groups import Headed
 from tailrace_common.cli.program import (
     COMMANDS,
     LOGGING,
+    Commands,
     FormatOption,
     LevelOption,
     LogFormat,
@@ -24,12 +24,34 @@ from tailrace_common.cli.program import (
     program,
 )
 
+HEADINGS: Final = {
+    "Run": ("demo", "init", "check", "agent", "stream", "snapshot", "local"),
+    "Look": ("tail", "topics", "sinks", "generations", "dead-letters"),
+    "Steer": ("drain", "hosts", "offsets", "losses", "parked", "replay", "sink-letters", "compare"),
+    "Subscriptions": (
+        "server",
+        "subscribe",
+        "subscriptions",
+        "pause",
+        "resume",
+        "alter",
+        "reset",
+        "cancel",
+        "apply",
+        "api-keys",
+        "server-key",
+        "server-meta",
+        "sql",
+    ),
+    "Segment files": ("inspect", "verify", "dump", "schema", "token"),
+    "Lakes": ("delta", "iceberg"),
+}
 OWN: Final = tuple(
     EntryPoint(name, f"tailrace.cli.{value}", COMMANDS)
     for name, value in {
         "agent": "agent:agent",
         "check": "check:check",
-        "dead-letters": "cluster.dead_letters:dead_letters",
+        "dead-letters": "cluster.parked:dead_letters",
         "demo": "demo:demo",
         "drain": "drain:drain",
         "dump": "segments.dump:dump",
@@ -50,6 +72,17 @@ OWN: Final = tuple(
     }.items()
 )
 """The commands of this package. Those of others are entry points, which take a search of all that is installed."""
+
+
+class Headed(Commands):
+    """A program's commands under several headings."""
+
+    def headings(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """By `HEADINGS`; what they do not have comes last."""
+        named = {name for names in HEADINGS.values() for name in names}
+        for heading, names in HEADINGS.items():
+            yield heading, [name for name in names if name in self.commands]
+        yield "Others", [name for name in self.commands if name not in named]
 
 
 def tailrace(

@@ -14,7 +14,7 @@ import typer
 
 from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.cli.stopping import stopping
+from tailrace_common.cli.signals import stopping
 from tailrace_common.http_server import PortTakenError
 from tailrace_common.sections.oidc import OidcSettings
 from tailrace_common.settings import Settings

@@ -14,7 +14,7 @@ import typer
 
 from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.cli.stopping import stopping
+from tailrace_common.cli.signals import stopping
 from tailrace_common.http_server import serving
 from tailrace_common.kafka import PartitionEnds
 from tailrace_common.sections.stream import METRICS_PORT

@@ -17,7 +17,7 @@ from tailrace.assembly.node import (
     reverse_name,
     tell_node_settings,
 )
-from tailrace.cli.checks.node import check_node
+from tailrace.cli.checks.cassandra import check_node
 from tailrace.ops.health import HealthBoard
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import ServiceError, SettingsError

@@ -14,10 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.check import slow_words, timed
-from tailrace.cli.checks.cassandra import check_cassandra
+from tailrace.cli.checks.cassandra import check_cassandra, check_latency
 from tailrace.cli.checks.directories import check_directories
 from tailrace.cli.checks.kafka import check_kafka, check_registry
-from tailrace.cli.checks.node import check_latency
 from tailrace.cli.main import complete
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import AgentSettings, Settings, load_settings

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.cli.cluster.dead_letters import letters_of
+from tailrace.cli.cluster.parked import letters_of
 from tailrace.history.events import EventError, EventKind, SchemaEvent, Subject, decode_event, encode_event
 from tailrace.history.records import (
     HistoryRecord,

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Final
 
-from tailrace.assembly.node import node_names, node_words, read_node_settings
+from tailrace.assembly.node import (
+    ENABLE,
+    GRANT,
+    NodeSettings,
+    has_segments,
+    named_otherwise,
+    node_names,
+    node_words,
+    read_node_settings,
+)
 from tailrace.assembly.services import contact_of, mirror_of
 from tailrace.cli.checks.mirror import check_mirror, needed_generations
-from tailrace.cli.checks.node import check_node
-from tailrace.cli.checks.tables import check_logged, check_masked, check_tables
 from tailrace.cluster import LiveCluster, LocalNode
+from tailrace.ops.headroom import Headroom, limits_of
 from tailrace.publish.kafka import KafkaTopics
-from tailrace.schema.bypassing import read_bypassing
-from tailrace_common.cli.checks import Check
-from tailrace_common.column_masks import Rows
-from tailrace_common.settings import Settings
+from tailrace.publish.selection import Coverage, Selection, coverage, listed
+from tailrace.retention.pressure import threshold_of
+from tailrace.retention.spool import size_of
+from tailrace.schema.bypassing import Bypass, bypass_words, read_bypassing
+from tailrace.segments.directory import list_cdc_raw
+from tailrace_common.cli.checks import Check, judge
+from tailrace_common.column_masks import ALL_MASKS, Rows, can_mask, masked_words
+from tailrace_common.settings import AgentSettings, Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import RingError
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 
+_PERIOD: Final = re.compile(r"(\d+)(ms|s|m|)")
+_UNITS: Final = {"ms": 0.001, "": 0.001, "s": 1.0, "m": 60.0}
+_ON_REPAIR: Final = "cdc_on_repair_enabled"
 _EPOCHS: Final = (
     "each write names the epoch of its definition; DDL is read from the log, where the node tells of its epochs there "
     "(6.0-alpha2 does), else from this node, and then changes are marked schema_inferred, and /status says so"
@@ -107,3 +124,145 @@ def _check_epochs(cluster: LiveCluster) -> Iterator[Check]:
     epoch = cluster.node_state().metadata
     if epoch is not None:
         yield Check("metadata epochs", True, f"epoch {epoch}: {_EPOCHS}")
+
+
+def check_tables(settings: Settings, tables: Iterable[Table]) -> Iterator[Check]:
+    """How the selection fits these tables; a row more for each kind of mistake in it."""
+    fit = coverage(Selection(settings.tables.include, settings.tables.exclude), tables)
+    released = settings.tables.release_unselected
+    yield _selected(fit, released=released)
+    if fit.untaken:
+        pronoun, their = ("it", "its") if len(fit.untaken) == 1 else ("them", "their")
+        advice = f"name {pronoun} in tables.include, or in tables.exclude if {their} changes are left out on purpose"
+        yield Check("tables without a pattern", released, fit.untaken_words(), advice)
+    if clauses := fit.unmatched_words():
+        advice = "correct the pattern: it has the form keyspace.table. If the table is yet to be made, make it first"
+        yield Check("patterns", False, "; ".join(clauses), advice)
+    if fit.without_cdc:
+        match = "matches" if len(fit.without_cdc) == 1 else "match"
+        detail = f"tables.include: {listed(fit.without_cdc)} {match} only tables without cdc"
+        yield Check("tables without cdc", True, detail, "ALTER TABLE ... WITH cdc = true, if they are to be published")
+    if fit.unmatched_exclude:
+        match = "matches" if len(fit.unmatched_exclude) == 1 else "match"
+        detail = f"tables.exclude: {listed(fit.unmatched_exclude)} {match} no table"
+        yield Check("exclude patterns", True, detail, "check the spelling: what is not excluded is published")
+
+
+def check_logged(settings: Settings, bypassing: Iterable[Bypass]) -> Iterator[Check]:
+    """Selected tables whose writes never reach cdc_raw, of those that bypass the commit log; a row where there are."""
+    selection = Selection(settings.tables.include, settings.tables.exclude)
+    selected = [bypass for bypass in bypassing if selection.wants(bypass.table)]
+    if selected:
+        yield Check("tables logged", False, *bypass_words(selected))
+
+
+def check_masked(settings: Settings, tables: Iterable[Table], rows: Rows, release: str) -> Iterator[Check]:
+    """Selected tables of which SELECT gives this role masked values; a row where there are. Raises ServiceError."""
+    if settings.snapshot.allow_masked_values or not can_mask(release):
+        return
+    columns: dict[tuple[object, object], list[str]] = {}
+    for keyspace, name, column in rows(ALL_MASKS):
+        columns.setdefault((keyspace, name), []).append(str(column))
+    fit = coverage(Selection(settings.tables.include, settings.tables.exclude), tables)
+    masked = [
+        masked_words(rows, keyspace, name, columns[keyspace, name], settings.cluster.username)
+        for keyspace, _, name in (table.partition(".") for table in fit.selected)
+        if (keyspace, name) in columns
+    ]
+    refusals = [words for words in masked if words is not None]
+    if refusals:
+        copied = settings.stream.snapshot != "never"
+        advice = "until then existing rows are not copied, compared or read back; the log has what is stored"
+        yield Check("masked columns", not copied, "; ".join(refusals), advice)
+
+
+def _selected(fit: Coverage, *, released: bool) -> Check:
+    if fit.selected:
+        return Check("tables", True, ", ".join(fit.selected))
+    if not fit.selects_nothing:
+        return Check("tables", True, "no table has cdc = true", "ALTER TABLE ... WITH cdc = true")
+    detail = f"none of the tables with cdc = true is selected: {listed((*fit.untaken, *fit.excluded))}"
+    if released:
+        return Check("tables", True, detail, "their changes are given up, as tables.release_unselected = true says")
+    advice = (
+        "correct tables.include and tables.exclude. Until then nothing is published, and the segments are kept; "
+        "tables.release_unselected = true gives these changes up"
+    )
+    return Check("tables", False, detail, advice)
+
+
+def check_node(settings: Settings, node: NodeSettings) -> Iterator[Check]:
+    """A row for each setting that matters; where they cannot be read, rows that fail and say so."""
+    if node.absent:
+        detail = "unknown: this release has no table of its settings"
+        yield Check("cdc_enabled", True, detail, "see that cassandra.yaml has cdc_enabled: true")
+        return
+    if not node.values:
+        why = node.refusal or "the node gave no answer to a query of system_views.settings"
+        yield Check("node settings", False, why, GRANT if node.refusal else "try again; see [cluster]")
+        detail = f"unknown, and so are cdc_raw space, latency, same directory and {_ON_REPAIR}"
+        yield Check("cdc_enabled", False, detail, "let the role read the node's settings, as the row above says")
+        return
+    values = node.values
+    if "cdc_enabled" not in values:
+        yield Check("cdc_enabled", False, "the node does not say whether it is true", ENABLE)
+        return
+    yield judge("cdc_enabled", values["cdc_enabled"] == "true", values["cdc_enabled"], ENABLE)
+    yield from _check_space(settings.agent, values)
+    yield from check_latency(settings.agent, values)
+    yield from _check_repair(values)
+    configured = settings.agent.cdc_raw_directory
+    reported = named_otherwise(configured, values)
+    if reported is not None:
+        segments = has_segments(configured)
+        advice = "that may be right in a container" if segments else f"set agent.cdc_raw_directory to {reported}"
+        yield Check("same directory", segments, f"Cassandra's is {reported}, ours is {configured}", advice)
+
+
+def _check_repair(node: Mapping[str, str]) -> Iterator[Check]:
+    """Whether streamed data is logged: by repairs, and by nodes that join, leave or are replaced."""
+    if node.get(_ON_REPAIR) != "true":
+        return
+    detail = "true: a node logs what a repair, a join, a decommission or a replacement streams to it"
+    advice = (
+        "such changes come once more, with their old write times: sinks that merge end up the same, change logs get "
+        "them twice. cdc_on_repair_enabled: false in cassandra.yaml stops it; then what a repair brings to a node is "
+        "published by the other replicas alone"
+    )
+    yield Check(_ON_REPAIR, True, detail, advice)
+
+
+def check_latency(settings: AgentSettings, node: Mapping[str, str]) -> Iterator[Check]:
+    """How long a change waits for Cassandra's flush, where the node says how often that is."""
+    period = node.get("commitlog_sync_period") or node.get("commitlog_sync_period_in_ms", "")
+    match = _PERIOD.fullmatch(period)
+    if match is None or node.get("commitlog_sync") != "periodic":
+        return
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if settings.early:
+        words = f"changes come ahead of the flush (every {seconds:g} s), marked durable = false (agent.early)"
+        yield Check("latency", True, words)
+        return
+    words = f"Cassandra flushes its log every {seconds:g} s: half of the changes wait for {seconds / 2:g} s and more"
+    cures = "lower commitlog_sync_period in cassandra.yaml, or set agent.early = true (a crash may take changes back)"
+    yield Check("latency", True, words, cures if seconds > 1 else "")
+
+
+def _check_space(settings: AgentSettings, node: Mapping[str, str]) -> Iterator[Check]:
+    """How full cdc_raw is, and what happens when it is full."""
+    limits = limits_of(node)
+    try:
+        listing = list_cdc_raw(settings.cdc_raw_directory)
+    except ServiceError:
+        return  # check_directories says it
+    headroom = Headroom(sum(size_of(files) for files in listing.segments), limits.total)
+    threshold = threshold_of(limits, settings.pressure_percent)
+    full = threshold is not None and headroom.used >= threshold
+    advice = (
+        f"agent.on_pressure = {settings.on_pressure} applies; raise cdc_total_space, or see why the agent is behind"
+    )
+    yield judge("cdc_raw space", not full, str(headroom), advice)
+    if limits.may_delete:
+        blocking = node.get("cdc_block_writes", "unknown")
+        advice = "Cassandra deletes unread segments when cdc_raw is full: changes would be lost, and reported as such"
+        yield Check("cdc_block_writes", True, blocking, advice)

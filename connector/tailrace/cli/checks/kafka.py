@@ -1,17 +1,31 @@
-"""`tailrace check` of Kafka and the schema registry: brokers, the topics that exist, their copies."""
+"""`tailrace check` of Kafka and the registry: brokers, topics, the framing and forms of messages, agents' records."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
+from itertools import product
+from typing import Final, get_args, get_type_hints
 
 from tailrace.assembly.services import registry_store
-from tailrace.cli.checks.framing import check_framing
-from tailrace.cli.checks.records import check_records
+from tailrace.cli.support.records import chosen_losses, lost_records, lost_words, stored_losses
 from tailrace.publish.kafka import KafkaTopics
+from tailrace.publish.selection import listed
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import Settings
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.avro.schema import canonical_text, value_schema
 from tailrace_schemas.errors import ServiceError, TailraceError
+from tailrace_schemas.forms import ValueForms
+from tailrace_schemas.topics import Internal, internal_topic
+
+_MOST_LOSSES: Final = 3
+_HINTS: Final = get_type_hints(ValueForms)
+_ALL_FORMS: Final = tuple(ValueForms(*chosen) for chosen in product(*(get_args(hint) for hint in _HINTS.values())))
+_REGISTRY_BYTES: Final = 4
+_OWN_FRAMING: Final = "C3 01 and 8 bytes (Avro single-object encoding)"
+_REGISTRY_FRAMING: Final = "00 and 4 bytes of the registry's (Confluent's wire format)"
 
 
 def check_kafka(settings: Settings, timeout: int = 10) -> Iterator[Check]:
@@ -77,3 +91,88 @@ def check_registry(settings: Settings) -> Iterator[Check]:
     yield Check(
         "registry", True, f"{settings.schemas.registry.root['url']}, rule of subjects without their own: {rule}"
     )
+
+
+def check_framing(settings: Settings, topics: Iterable[str]) -> Iterator[Check]:
+    """What the prefix's schemas say of its messages: their framings, and the forms of their values where there are any
+    yet. `topics` are those in Kafka."""
+    if internal_topic(settings.topics.prefix, Internal.SCHEMAS) not in topics:
+        yield judge_framing((), settings.schemas.store)
+        return
+    try:
+        with SchemaReader(settings.kafka.reveal(), settings.topics.prefix) as reader:
+            reader.refresh()
+            yield judge_framing(reader.values(), settings.schemas.store)
+            yield judge_forms(reader.values(), settings.topics.prefix, settings.avro.forms())
+    except ServiceError as error:
+        yield Check("framing", False, str(error), "the agent's user needs to read the topic of schemas")
+
+
+def judge_framing(entries: Iterable[SchemaEntry], store: str) -> Check:
+    """Which framings the published schemas have, and which one new messages get."""
+    topic_framed, registry = set[str](), set[str]()
+    for entry in entries:
+        (registry if len(entry.schema_id) == _REGISTRY_BYTES else topic_framed).add(entry.topic)
+    (topic_framed if store == "topic" else registry).add("")  # what comes next
+    if topic_framed and registry:
+        named = listed(sorted((registry if store == "topic" else topic_framed) - {""}))
+        former, now = (_REGISTRY_FRAMING, _OWN_FRAMING) if store == "topic" else (_OWN_FRAMING, _REGISTRY_FRAMING)
+        detail = f"both: messages of {named} begin with {former}; new ones begin with {now}, as schemas.store says"
+        advice = (
+            "stock deserializers of Confluent's fail at the messages of our own framing: start such readers behind "
+            "these, or publish under another topics.prefix"
+        )
+        return Check("framing", True, detail, advice)
+    if store == "topic":
+        detail = f"messages begin with {_OWN_FRAMING}: our readers take it, stock deserializers of Confluent's do not"
+        return Check("framing", True, f"{detail} (schemas.store)")
+    return Check("framing", True, f"messages begin with {_REGISTRY_FRAMING}")
+
+
+def judge_forms(entries: Iterable[SchemaEntry], prefix: str, forms: ValueForms) -> Check:
+    """Which topics have messages in other forms than those of the settings, by the schemas that were announced."""
+    differing: dict[str, set[str]] = {}
+    for entry in entries:
+        if entry.part == "value" and (entry_forms := _other(entry, prefix, forms)) is not None:
+            for name in _HINTS:
+                if getattr(entry_forms, name) != getattr(forms, name):
+                    differing.setdefault(f'{name} = "{getattr(entry_forms, name)}"', set()).add(entry.topic)
+    now = ", ".join(f'{name} = "{getattr(forms, name)}"' for name in _HINTS)
+    if not differing:
+        return Check("avro", True, now)
+    named = "; ".join(f"{name} in {listed(sorted(topics))}" for name, topics in sorted(differing.items()))
+    advice = (
+        "our readers take both. Other readers must know both forms: give all agents the same [avro], and start such "
+        "readers behind the messages from before"
+    )
+    return Check("avro", True, f"both: {named}, by other agents or earlier settings; new messages here: {now}", advice)
+
+
+def _other(entry: SchemaEntry, prefix: str, forms: ValueForms) -> ValueForms | None:
+    """The forms of a schema, as near to these as can be; None where they are these, or where another version of
+    Tailrace made it."""
+
+    def differing(other: ValueForms) -> int:
+        return sum(getattr(other, name) != getattr(forms, name) for name in _HINTS)
+
+    for each in sorted(_ALL_FORMS, key=differing):
+        if canonical_text(value_schema(entry.table, prefix, each)) == entry.avro:
+            return None if each == forms else each
+    return None
+
+
+def check_records(settings: Settings, topics: Collection[str]) -> Iterator[Check]:
+    """The offsets records and losses of a prefix with these topics; nothing where no agent has published yet."""
+    if internal_topic(settings.topics.prefix, Internal.PROGRESS) not in topics:
+        return
+    try:
+        lost = [lost_words(settings, progress) for progress in lost_records(settings)]
+        open_ = chosen_losses(stored_losses(settings), None)
+    except ServiceError as error:
+        yield Check("positions", False, str(error), "the agent's user needs the right to read its topics for this")
+        return
+    yield judge("positions", not lost, "; ".join(lost) or "none was deleted", "tailrace offsets restore")
+    reasons = "; ".join(f"host {stored.loss.host}: {stored.loss.words}" for stored in open_[:_MOST_LOSSES])
+    left_out = f"; and {len(open_) - _MOST_LOSSES} more" if len(open_) > _MOST_LOSSES else ""
+    advice = "see `tailrace losses list`, and once they are dealt with, `tailrace losses acknowledge`"
+    yield judge("losses", not open_, f"{reasons}{left_out}" or "none that nobody has acknowledged", advice)

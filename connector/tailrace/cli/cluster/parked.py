@@ -1,4 +1,4 @@
-"""`tailrace parked`: mutations that wait because nothing explains them, and what can be done about them by hand."""
+"""`tailrace parked` and `tailrace dead-letters`: mutations that could not be published, and what to do."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 import typer
@@ -33,21 +34,26 @@ from tailrace.cli.support.records import (
 from tailrace.commitlog.entry import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
+from tailrace.publish.dead_letters import FORMAT
 from tailrace.publish.hosts import HostRecord
+from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.selection import Selection, coverage
 from tailrace.retention.spool import Spool
 from tailrace.segments.keys import keys_of_settings
 from tailrace.state.parked import Parked
-from tailrace_common.cli.console import print_rows, say
+from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
-from tailrace_common.kafka import SUPPOSED
+from tailrace_common.kafka import SUPPOSED, Record, TopicReader
 from tailrace_common.lengths import length_words
 from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.formats import FIRST, require_format
+from tailrace_schemas.packing import json_object
 from tailrace_schemas.position import NO_POSITION
 from tailrace_schemas.table import Table
+from tailrace_schemas.topics import Internal, internal_topic
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -213,3 +219,67 @@ def _names(settings: Settings) -> dict[UUID, str]:
 def _many(lots: Iterable[Parked]) -> str:
     count = sum(len(lot.offsets) for lot in lots)
     return f"{count} mutation{'' if count == 1 else 's'}"
+
+
+def dead_letters(
+    config: SettingsFile = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="ID", help="Only those of this host.")] = None,
+) -> None:
+    """List the agents' dead letters, oldest first: position, table and reason.
+
+    They report mutations that could not be published at that time; `tailrace parked list` shows those that still wait.
+    JSON lines when piped, in the form of docs/contracts.md section 2.
+
+    Example: tailrace dead-letters -c tailrace.toml
+    """
+    settings = settings_of(config)
+    kafka, topic = settings.kafka.reveal(), internal_topic(settings.topics.prefix, Internal.DEAD_LETTER)
+    topics, _ = KafkaTopics(kafka, settings.topics, create=False).survey()
+    letters: list[dict[str, Any]] = []
+    if topic in topics:
+        with TopicReader(kafka, topic, beginning=True) as reader:
+            letters = list(letters_of((record for _, record in reader.read_to_end()), host))
+    if not letters:
+        say("there are no dead letters")
+    elif on_terminal():
+        print_rows(short(letter) for letter in letters)
+    else:
+        for letter in letters:
+            print_json(letter)
+
+
+_SHOWN: Final = frozenset({"at", "host", "lost", "mutations", "reason", "segment", "table", "table_id"})
+
+
+def letters_of(records: Iterable[Record], host: str | None) -> Iterator[dict[str, Any]]:
+    """The letters, by time; records that carry bytes are passed over. `host`: only of this one.
+
+    Raises SettingsError for a record of a later version.
+    """
+    for record in sorted(records, key=lambda record: record.timestamp):
+        record_name = f"a record of {record.timestamp} ms, offset {record.offset},"
+        try:
+            letter = json_object(record.value or b"{}")
+            letter_format = letter.get("format", FIRST)
+            if not isinstance(letter_format, int):
+                raise ValueError(f"format {letter_format!r}")
+        except ValueError as error:
+            say(f"{record_name} is no dead letter: {error}")
+            continue
+        require_format(record_name, letter_format, FORMAT)
+        if letter.keys() >= _SHOWN and host in (None, letter["host"]):
+            yield letter
+
+
+def short(letter: dict[str, Any]) -> dict[str, object]:
+    """What fits a terminal."""
+    return {
+        "at": datetime.fromtimestamp(letter["at"] / 1000, UTC).isoformat(timespec="seconds"),
+        "host": letter["host"],
+        "table": letter["table"] or letter["table_id"],
+        "segment": letter["segment"],
+        "mutations": len(letter["mutations"]),
+        "bytes": sum(size for _, size in letter["mutations"]),
+        "lost": len(letter["lost"]),
+        "reason": letter["reason"],
+    }

@@ -13,17 +13,24 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tailrace.assembly.replay_targets import kafka_outlet, lines_outlet, origins_of
-from tailrace.cli.support.arguments import time_of
-from tailrace.cli.support.options import existing_file
-from tailrace.cli.support.segment_options import DAMAGED, Key, Keystore, PasswordFile, Since, Until
-from tailrace.cli.support.signals import stopped_by_signals
+from tailrace.cli.support.options import (
+    DAMAGED,
+    Key,
+    Keystore,
+    PasswordFile,
+    Since,
+    Until,
+    existing_file,
+    stretch_of,
+    time_of,
+)
 from tailrace.commitlog.encryption import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
 from tailrace.segments.directory import SegmentFiles, list_segments
 from tailrace.segments.keys import keys_of, keys_of_settings
-from tailrace.segments.ranges import stretch_of
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.signals import stopped_by_signals
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError
 

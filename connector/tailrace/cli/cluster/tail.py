@@ -1,9 +1,11 @@
-"""`tailrace tail`: a table's changes from its topic, decoded by the published schemas, as they come."""
+"""`tailrace tail`: a table's changes, or all DDL, from their topic as they come."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -12,12 +14,12 @@ from rich.console import Console
 from rich.text import Text
 
 from tailrace.assembly.services import contact_of
-from tailrace.cli.cluster.event_lines import EventLines
-from tailrace.cli.support.arguments import topic_of
-from tailrace.cli.support.signals import stopped_by_signals
+from tailrace.cli.support.options import topic_of
 from tailrace.cluster import LiveCluster
+from tailrace.history.events import EventError, EventKind, SchemaEvent, decode_event, event_object
 from tailrace_common.cli.console import on_terminal, print_json, say
 from tailrace_common.cli.options import SettingsFile, settings_of
+from tailrace_common.cli.signals import stopped_by_signals
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
@@ -32,6 +34,9 @@ from tailrace_schemas.change_words import words
 from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 
+_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_COPIES: Final = 10_000
+_EVENT_STYLES: Final = {EventKind.CREATED: "green", EventKind.ALTERED: "cyan"}
 _POLL_SECONDS: Final = 0.5
 _LEFT_OUT: Final = 3
 _STYLES: Final = {"insert": "green", "update": "cyan", "read": "dim"}
@@ -158,3 +163,44 @@ def line(forms: ChangeForms, partition: int, offset: int, change: Change) -> dic
     """The JSON object of a change, its place behind its table (docs/change-json.md)."""
     value = forms.of(change.table).write(change)
     return {"table": value.pop("table"), "partition": partition, "offset": offset, **value}
+
+
+class EventLines:
+    """Shows events, and none of the last `copies` a second time; `left_out` counts the records that are none."""
+
+    def __init__(self, copies: int = _MOST_COPIES) -> None:
+        self._console = Console(markup=False, highlight=False) if on_terminal() else None
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._copies = copies
+        self.left_out = 0
+
+    def show(self, record: Record) -> bool:
+        """Print it; whether that was done: a copy of one that was shown is not shown again."""
+        try:
+            host, event = decode_event(record.value or b"")
+        except EventError as error:
+            self.left_out += 1
+            say(f"offset {record.offset}: not decoded: {error}")
+            return False
+        if event.digest in self._known:
+            return False
+        self._known[event.digest] = None
+        if len(self._known) > self._copies:
+            self._known.popitem(last=False)
+        if self._console is None:
+            print_json({"offset": record.offset, **event_object(record.value or b"")})
+        else:
+            self._console.print(
+                Text(event_words(host, event), style=_EVENT_STYLES.get(event.kind, "red")), soft_wrap=True
+            )
+        return True
+
+
+def event_words(host: str, event: SchemaEvent) -> str:
+    """The line of an event: when, what, and where it was read first."""
+    try:
+        when = (_BEGIN + timedelta(microseconds=event.written)).strftime("%Y-%m-%d %H:%M:%S.%fZ")
+    except OverflowError:
+        when = f"{event.written} us"
+    text = f"{when} {event}{' (concluded, not read)' if event.inferred else ''} [{host} {event.position}]"
+    return "".join(character if character.isprintable() else "?" for character in text)

@@ -13,8 +13,18 @@ from uuid import UUID
 import typer
 
 from tailrace.assembly.schema_file import definitions_of, definitions_of_cluster, selected
-from tailrace.cli.support.options import existing_file
-from tailrace.cli.support.segment_options import DAMAGED, Key, Keystore, PasswordFile, SegmentFiles, Since, Until
+from tailrace.cli.support.options import (
+    DAMAGED,
+    Key,
+    Keystore,
+    PasswordFile,
+    SegmentFiles,
+    SegmentRange,
+    Since,
+    Until,
+    existing_file,
+    stretch_of,
+)
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import Frame, frames
@@ -25,7 +35,6 @@ from tailrace.errors import UnknownTableError
 from tailrace.segments.files import open_segment, read_named_descriptor
 from tailrace.segments.keys import keys_of, keys_of_settings
 from tailrace.segments.printing import PRINTERS, Format, Printer, Shown
-from tailrace.segments.ranges import SegmentRange, stretch_of
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import settings_of
 from tailrace_common.settings import Settings

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import typer
 
-from tailrace.cli.support.segment_options import DAMAGED, Key, Keystore, PasswordFile, SegmentFiles
+from tailrace.cli.support.options import DAMAGED, Key, Keystore, PasswordFile, SegmentFiles
 from tailrace.commitlog.descriptor import SegmentData
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tailrace.cli.support.segment_options import DAMAGED, Key, Keystore, PasswordFile
+from tailrace.cli.support.options import DAMAGED, Key, Keystore, PasswordFile
 from tailrace.commitlog.descriptor import parse_name
 from tailrace.segments.directory import list_segments
 from tailrace.segments.keys import keys_of

@@ -10,8 +10,7 @@ import pytest
 
 from tailrace.agent.parking import publish_parked
 from tailrace.changes.transcode import Message
-from tailrace.cli.cluster.dead_letters import letters_of, short
-from tailrace.cli.cluster.parked import chosen_lots, parked_rows
+from tailrace.cli.cluster.parked import chosen_lots, letters_of, parked_rows, short
 from tailrace.commitlog.entry import Entry
 from tailrace.errors import UnknownTableError
 from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records

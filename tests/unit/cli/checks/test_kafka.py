@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tailrace.cli.checks.forms import judge_forms
+import pytest
+
+from tailrace.cli.checks.kafka import judge_forms, judge_framing
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms
 from tailrace_schemas.table import Table
@@ -11,6 +13,7 @@ from tests.unit.tables import table
 ORDERS = table({"id": "uuid"}, regular={"v": "decimal"}, name="orders")
 ITEMS = table({"id": "text"}, regular={"at": "timestamp"}, name="items")
 FIXED = ValueForms(uuids="fixed")
+FRAMED = table({"id": "text"}, name="orders")
 
 
 def entries(of: Table, forms: ValueForms) -> list[SchemaEntry]:
@@ -45,3 +48,42 @@ def test_a_schema_that_no_setting_makes_is_passed_over() -> None:
     (entry, _) = entries(ORDERS, PLAIN_FORMS)
     older = SchemaEntry(schema_id=entry.schema_id, topic=entry.topic, table=entry.table, avro='{"type":"record"}')
     assert judge_forms([older], "p", FIXED).advice == ""
+
+
+def entry(schema_id: bytes, topic: str = "p.shop.orders") -> SchemaEntry:
+    return SchemaEntry(schema_id=schema_id, topic=topic, table=FRAMED, avro="{}")
+
+
+OWN = entry(bytes(8))
+REGISTRY = entry(bytes(4), "p.shop.items")
+
+
+@pytest.mark.promise("commands.check")
+@pytest.mark.parametrize(
+    ("entries", "store", "both"),
+    [
+        ([], "topic", False),
+        ([], "registry", False),
+        ([OWN], "topic", False),
+        ([REGISTRY], "registry", False),
+        ([OWN], "registry", True),
+        ([REGISTRY], "topic", True),
+        ([OWN, REGISTRY], "topic", True),
+        ([OWN, REGISTRY], "registry", True),
+    ],
+)
+def test_both_framings_in_a_prefix_are_named(entries: list[SchemaEntry], store: str, both: bool) -> None:
+    """Also where they will be: with the next message."""
+    row = judge_framing(entries, store)
+    assert row.ok
+    assert row.detail.startswith("both") is both
+    assert ("topics.prefix" in row.advice) is both
+
+
+def test_the_topics_with_the_other_framing_are_named() -> None:
+    assert "messages of p.shop.orders begin with C3 01" in judge_framing([OWN, REGISTRY], "registry").detail
+    assert "messages of p.shop.items begin with 00" in judge_framing([OWN, REGISTRY], "topic").detail
+
+
+def test_what_stock_deserializers_do_with_the_default_is_said() -> None:
+    assert "stock deserializers of Confluent's do not" in judge_framing([], "topic").detail

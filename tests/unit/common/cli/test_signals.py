@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tailrace.cli.support.signals import stopped_by_signals
+from tailrace_common.cli.signals import stopped_by_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -28,7 +28,7 @@ def test_both_signals_interrupt(number: signal.Signals, before: str) -> None:
 # Not signal.pause(): a signal that comes just before it is handled only after the next one.
 _WAITING = """
 import signal, time
-from tailrace.cli.support.signals import stopped_by_signals
+from tailrace_common.cli.signals import stopped_by_signals
 signal.signal({number}, signal.{before})
 try:
     with stopped_by_signals():
@@ -64,7 +64,7 @@ def test_a_closed_terminal_interrupts_once_and_nothing_that_is_said_fails() -> N
 
 _HANGING = """
 import fcntl, os, signal, sys, termios, time
-from tailrace.cli.support.signals import stopped_by_signals
+from tailrace_common.cli.signals import stopped_by_signals
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
 try:

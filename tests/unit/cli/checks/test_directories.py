@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tailrace.cli.checks.code import check_code
-from tailrace.cli.checks.disks import check_segment, check_spool_disk
+from tailrace.cli.check import check_code
+from tailrace.cli.checks.directories import check_segment, check_spool_disk
 from tailrace_common import build
 from tailrace_common.settings import AgentSettings, load_settings
 from tests.unit.capture.segments import SegmentWriter

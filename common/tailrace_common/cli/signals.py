@@ -1,14 +1,17 @@
-"""Signals that end a command as Ctrl-C does: SIGTERM, and SIGHUP when its terminal is closed."""
+"""Signals that end a command: at once as Ctrl-C does, or in order, when what is under way is finished."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
-_NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_INTERRUPTING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
@@ -18,8 +21,8 @@ def ending_signals() -> tuple[signal.Signals, ...]:
     it is ignored, as by nohup.
     """
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        return _NUMBERS[:-1]
-    return _NUMBERS
+        return _INTERRUPTING[:-1]
+    return _INTERRUPTING
 
 
 @contextmanager
@@ -60,3 +63,19 @@ class _Interrupt:
         for descriptor in self._terminals:
             os.dup2(null_device, descriptor)
         os.close(null_device)
+
+
+@contextmanager
+def stopping(stop: threading.Event, log: logging.Logger, consequence: str) -> Iterator[None]:
+    """While inside, SIGTERM and SIGINT set the event and log the consequence, instead of ending the process."""
+
+    def tell(number: int, _frame: FrameType | None) -> None:
+        log.info("%s: %s", signal.Signals(number).name, consequence)
+        stop.set()
+
+    handlers = {signal_number: signal.signal(signal_number, tell) for signal_number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tailrace.cli.checks.tables import check_logged, check_masked, check_tables
+from tailrace.cli.checks.cassandra import check_logged, check_masked, check_tables
 from tailrace.publish.selection import Selection, coverage, listed
 from tailrace.schema.bypassing import Bypass
 from tailrace_common.settings import load_settings
