@@ -22,7 +22,7 @@ from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.record import Record
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.kafka import Pace, Sizes
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder

@@ -17,12 +17,11 @@ from tailrace.driver import (
     driver,
     failure_of,
 )
-from tailrace.gossip import ring_of
 from tailrace.history.objects import NodeState, metadata_epoch_of
 from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace_schemas.definitions import Definitions
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.ring import Ring
+from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.tokens import token
 
 MURMUR3: Final = "org.apache.cassandra.dht.Murmur3Partitioner"
@@ -57,6 +56,12 @@ _GOSSIP_EXISTS: Final = (
     "SELECT table_name FROM system_virtual_schema.tables "
     "WHERE keyspace_name = 'system_views' AND table_name = 'gossip_info'"
 )
+# What gossip says of a node, the words before the comma (VersionedValue). A member that was shut down, or is known only
+# from before this node's restart (no word), keeps its tokens: nodetool status calls it DN, down and normal.
+_NORMAL: Final = frozenset({"NORMAL", "shutdown", ""})
+# Those of nodes that will own tokens, or own some that this node has not noted yet. Others without tokens have left
+# (LEFT, removed), or coordinate only (hibernate).
+_COMING: Final = frozenset({"BOOT", "BOOT_REPLACE", "NORMAL"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +249,28 @@ class LiveCluster:
 def _keyed(table: str, row: Mapping[str, Any]) -> KeyedRow:
     written = row.get("written")
     return KeyedRow(table, {name: value for name, value in row.items() if name != "written"}, written or 0)
+
+
+def ring_of(owners: Iterable[Mapping[str, Any]], gossip: Iterable[Mapping[str, Any]] = ()) -> Ring:
+    """The ring of the rows of system.local and system.peers_v2, and of system_views.gossip_info where it exists.
+
+    A node that is only about to own tokens has a row in gossip alone; it stands in the ring without any. Raises
+    RingError when nobody owns tokens.
+    """
+    states = {row["host_id"]: row for row in gossip if row["host_id"] is not None}
+    owning = [row for row in owners if row["host_id"] is not None and row["tokens"]]
+    nodes = {str(row["host_id"]): _node(row, states.get(str(row["host_id"]))) for row in owning}
+    for host, state in states.items():
+        if host not in nodes and _status(state) in _COMING:
+            nodes[host] = Node(host, state["dc"] or "", (), normal=False)
+    return Ring(tuple(nodes.values()))
+
+
+def _node(row: Mapping[str, Any], state: Mapping[str, Any] | None) -> Node:
+    tokens = tuple(int(text) for text in row["tokens"])
+    return Node(str(row["host_id"]), row["data_center"], tokens, state is None or _status(state) in _NORMAL)
+
+
+def _status(state: Mapping[str, Any]) -> str:
+    """The first word of what gossip says of a node; 4.0 and later write it with ports and, for older ones, without."""
+    return str(state["status_with_port"] or state["status"] or "").partition(",")[0]

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.encryption import NO_KEYS, Keys
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import UnknownTableError
 from tailrace.history.decode import messages_at, source_at

@@ -62,7 +62,7 @@ BREAKAGES: Final = {
     ),
     "a-bad-checksum-costs-one-mutation": breakage(
         "what is damaged is read up to the damage and no further",
-        "tailrace.commitlog.entry:Stretch.take",
+        "tailrace.commitlog.frames:Stretch.take",
         replace(
             "payload = ...",
             """

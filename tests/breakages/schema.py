@@ -132,7 +132,7 @@ BREAKAGES: Final = {
     ),
     "a-truncation-stands-where-its-record-does": breakage(
         "a truncation stands before the changes that it left",
-        "tailrace.state.truncation:Truncation.effective_position",
+        "tailrace.state:Truncation.effective_position",
         give("self.position"),
         Red("unit/agent/test_loop.py", "test_a_truncation_stands_before_the_changes_that_it_left"),
     ),

@@ -20,7 +20,7 @@ from tailrace.cluster import LiveCluster
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_schemas.table import Table
 from tests.corpus.corpus import View, segment_id, write_corpus
 from tests.corpus.release import Dialect, dialect_of

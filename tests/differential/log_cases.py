@@ -15,14 +15,18 @@ from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Message, Transcoder
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
 from tailrace.commitlog.encryption import Keys
-from tailrace.commitlog.entry import Entry, Stretch
-from tailrace.commitlog.frames import frames, frames_of
+from tailrace.commitlog.frames import Entry, Stretch, frames, frames_of
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
-from tailrace.commitlog.mutation import decode_mutation, first_metadata_epoch, first_table, first_table_bytes
+from tailrace.commitlog.mutation import (
+    decode_mutation,
+    first_metadata_epoch,
+    first_table,
+    first_table_bytes,
+    oldest_write,
+)
 from tailrace.commitlog.raw import NEVER_32, raw_mutation
 from tailrace.commitlog.reader import Reader
 from tailrace.commitlog.sections import sections
-from tailrace.commitlog.times import oldest_write
 from tailrace.history.decode import Definitions, holds_change, messages_at, put_messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, Tally, size_of

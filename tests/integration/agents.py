@@ -34,7 +34,7 @@ from tailrace.local.ports import free_port
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
 from tailrace.segments.directory import OWNER_MARK
 from tailrace.segments.open_segment import header_checksum
-from tailrace.state.resume import Resume, SegmentKey
+from tailrace.state import Resume, SegmentKey
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import TopicSettings
 from tailrace_common.topics.schemas import SchemaReader

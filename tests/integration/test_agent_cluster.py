@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cluster import MURMUR3, LiveCluster
+from tailrace.cluster import MURMUR3, LiveCluster, ring_of
 from tailrace.driver import Contact
-from tailrace.gossip import ring_of
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.local.ports import free_port
 from tailrace_schemas.errors import ServiceError

@@ -14,7 +14,7 @@ from tailrace.capture.cdcraw import CdcRaw
 from tailrace.cluster import LiveCluster
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.local import CassandraSettings, LocalCassandra
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tests.integration.agents import contact_of_node, cql
 from tests.support.waiting import until
 

@@ -23,12 +23,12 @@ from typer.testing import CliRunner
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.cli.main import complete
 from tailrace.cluster import LiveCluster
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.history.records import HistoryRecord
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.change import Origin
 from tailrace_schemas.definitions import schema_row_to_json

@@ -18,7 +18,7 @@ from tailrace.local.kafka import KafkaSettings
 from tailrace.local.ports import free_port
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.record import Record
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.kafka import Sizes, TopicReader
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records

@@ -28,7 +28,7 @@ from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.kafka.publisher import Delivery
 from tailrace.publish.offsets import OffsetsLostError
 from tailrace.publish.record import Record
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.kafka import Sizes, TopicReader
 from tailrace_common.settings import TopicSettings
 from tailrace_common.tracing.spans import TRACEPARENT

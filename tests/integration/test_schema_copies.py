@@ -16,7 +16,7 @@ from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.schema.live import LiveSchema
 from tailrace.segments.kept import KeptSegments
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tests.integration.agents import contact_of_node, cql, create_keyspace
 from tests.services.choice import Means
 from tests.support.waiting import until

@@ -35,7 +35,7 @@ from tailrace.assembly.services import contact_of
 from tailrace.cluster import LiveCluster
 from tailrace.publish.kafka import KafkaLog, KafkaPublisher, KafkaTopics
 from tailrace.publish.record import Record
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.kafka import read_to_end
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.errors import ServiceError

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tailrace.commitlog.entry import Entry
-from tailrace.state.loss import Loss
-from tailrace.state.resume import Quarantined, Resume, SegmentKey
-from tailrace.state.spans import Span, spans
+from tailrace.commitlog.frames import Entry
+from tailrace.state import Loss, Quarantined, Resume, SegmentKey, Span, spans
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.position import Position
 from tests.support.kafka import Faults

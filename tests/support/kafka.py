@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tailrace.history.records import HistoryRecord
 from tailrace.publish.record import Record
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.tracing.spans import Headers
 from tailrace_schemas.errors import FencedError
 from tailrace_schemas.table import Table

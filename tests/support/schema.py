@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.history.objects import NodeState, Options
 from tailrace.history.rows import KeyedRow, Name

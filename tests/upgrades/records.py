@@ -18,10 +18,7 @@ from tailrace.history.events import EventKind, SchemaEvent, Subject, decode_even
 from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
 from tailrace.publish.losses import ReportedLoss, decode_loss, loss_record
 from tailrace.publish.offsets import decode_offsets, decode_parked, encode_offsets, encode_parked, parked_key
-from tailrace.state.loss import Loss, Missing
-from tailrace.state.parked import Parked
-from tailrace.state.resume import Quarantined, Resume
-from tailrace.state.truncation import Truncation
+from tailrace.state import Loss, Missing, Parked, Quarantined, Resume, Truncation
 from tailrace_schemas.avro import Encoder, entry_from_record, schema_records
 from tailrace_schemas.generation_records import GenerationLog, Proposal, encode_proposal
 from tailrace_schemas.packing import unpacked

@@ -13,8 +13,7 @@ from tailrace.errors import RenewalError
 from tailrace.history.records import HistoryRecord
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record, Tally
-from tailrace.state.parked import ParkingLot
-from tailrace.state.resume import Resume
+from tailrace.state import ParkingLot, Resume
 from tailrace_common.kafka import Pace
 from tailrace_common.tracing.spans import Attributes, TraceSpan
 from tailrace_schemas.avro.decode import written_of

@@ -12,7 +12,7 @@ from tailrace.agent.ports import Parts
 from tailrace.agent.session import Session
 from tailrace.agent.stalls import Outage, Slowness, Standstill
 from tailrace.errors import RenewalError
-from tailrace.state.resume import FIRST_EPOCH
+from tailrace.state import FIRST_EPOCH
 from tailrace_common.backoff import Backoff
 from tailrace_common.kafka import StoppedError
 from tailrace_schemas.change import Source

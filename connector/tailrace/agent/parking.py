@@ -18,12 +18,11 @@ from tailrace.agent.limits import Limits
 from tailrace.agent.ports import Capture, Parts, Publisher, Routing
 from tailrace.agent.translation import Outgoing, Translation
 from tailrace.changes.transcode import Message
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.errors import HeldError, TooLargeError, UnexplainedError, UnknownTableError
 from tailrace.publish.dead_letters import DeadLetter, dead_letter, encode_letter, letter_key, payload_records
 from tailrace.publish.record import size_of
-from tailrace.state.parked import Parked, ParkingLot
-from tailrace.state.resume import Resume
+from tailrace.state import Parked, ParkingLot, Resume
 from tailrace_common.backoff import Backoff
 from tailrace_common.kafka import Pace
 from tailrace_schemas.errors import DecodeError

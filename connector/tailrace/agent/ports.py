@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.history.records import HistoryRecord
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
 from tailrace.schema.live import LiveSchema
-from tailrace.state.loss import Loss
-from tailrace.state.resume import Quarantined, Resume, SegmentKey
-from tailrace.state.spans import Span
+from tailrace.state import Loss, Quarantined, Resume, SegmentKey, Span
 from tailrace_common.kafka import Pace
 from tailrace_common.tracing.spans import Headers, TraceSpan
 from tailrace_schemas.change import Source

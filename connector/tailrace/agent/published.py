@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import first_table_bytes
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.position import Position

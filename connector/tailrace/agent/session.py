@@ -16,12 +16,10 @@ from tailrace.agent.ports import Capture, Parts, Publisher
 from tailrace.agent.published import PublishedPlaces
 from tailrace.agent.tables import Bypasses, TableTopics
 from tailrace.agent.translation import Outgoing, Translation
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.errors import HeldError, UnexplainedError
 from tailrace.publish.record import size_of
-from tailrace.state.parked import ParkingLot
-from tailrace.state.resume import Resume
-from tailrace.state.truncation import Truncation
+from tailrace.state import ParkingLot, Resume, Truncation
 from tailrace_common.backoff import Backoff
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import DecodeError, ServiceError

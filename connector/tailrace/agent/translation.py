@@ -12,7 +12,7 @@ from uuid import UUID
 from tailrace.agent.limits import Limits
 from tailrace.agent.ports import Capture, Parts, Routing
 from tailrace.changes.transcode import Message
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import (
     HeldError,
@@ -24,8 +24,7 @@ from tailrace.errors import (
 from tailrace.history.decode import LARGE, Definitions, messages_at, put_messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, size_of
-from tailrace.state.parked import ParkingLot
-from tailrace.state.truncation import Truncation
+from tailrace.state import ParkingLot, Truncation
 from tailrace_common.backoff import Backoff
 from tailrace_schemas.change import SCHEMA_INFERRED, TRUNCATED_LATE, Origin, Source
 from tailrace_schemas.errors import DecodeError, ServiceError

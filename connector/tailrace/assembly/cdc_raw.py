@@ -20,7 +20,7 @@ from tailrace.retention.pressure import Mode, Policy, Tender, Tending
 from tailrace.retention.release import DELETED, KEPT, Release, archived
 from tailrace.retention.spool import Spool
 from tailrace.segments.kept import KeptSegments
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.settings import AgentSettings
 from tailrace_schemas.position import Position
 

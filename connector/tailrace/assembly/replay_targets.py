@@ -16,7 +16,7 @@ from tailrace.assembly.schema_file import definitions_of, selected
 from tailrace.assembly.services import contact_of, open_router, pace_of, sizes_of, topics_of
 from tailrace.changes.transcode import Transcoder
 from tailrace.cluster import LiveCluster
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.history.records import HistoryRecord, history_of, read_history
 from tailrace.history.schema import SchemaHistory

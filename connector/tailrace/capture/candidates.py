@@ -10,7 +10,7 @@ from typing import Final
 
 from tailrace.capture.recovery import Recovery
 from tailrace.commitlog.encryption import Keys
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.retention.finished_segments import FinishedSegments
 from tailrace.retention.missing import Register, starts_run
 from tailrace.retention.spool import Spool, list_both

@@ -15,7 +15,7 @@ from typing import Final
 from tailrace.capture.candidates import Ahead, Candidates, CurrentSegment, Listings
 from tailrace.capture.recovery import Recovery
 from tailrace.commitlog.encryption import NO_KEYS, Keys
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.retention.finished_segments import FinishedSegments
 from tailrace.retention.missing import Register
 from tailrace.retention.release import DELETED, Release
@@ -24,9 +24,7 @@ from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.finality import index_of
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import OpenSegment, entries_at, header_checksum, require_keys
-from tailrace.state.loss import Loss
-from tailrace.state.resume import FIRST_EPOCH, Quarantined, Resume, SegmentKey
-from tailrace.state.spans import Span
+from tailrace.state import FIRST_EPOCH, Loss, Quarantined, Resume, SegmentKey, Span
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.commitlog.encryption import Keys
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.retention.missing import Register
 from tailrace.segments.directory import Listing, SegmentFiles, list_segments
 from tailrace.segments.finality import has_begun

@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from tailrace.changes.pieces import Dated, Put, Tables, put_pieces
 from tailrace.changes.transcode import UNTRACKED, Message, Transcoder
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import (
     MutationVisitor,
     UpdateVisitor,

@@ -11,8 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tailrace.ops.headroom import Headroom
-from tailrace.ops.health import Health
-from tailrace.ops.ring import RingHealth, RingState
+from tailrace.ops.health import Health, RingHealth, RingState
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.commitlog.entry import Entry
-from tailrace.state.parked import Parked
+from tailrace.commitlog.frames import Entry
+from tailrace.state import Parked
 
 FORMAT: Final = 1
 CHUNK: Final = 512 * 1024

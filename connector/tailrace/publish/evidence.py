@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace.publish.offsets import offsets_key
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_schemas.avro import SchemaEntry, decode
 from tailrace_schemas.change import Change, Op, Origin
 from tailrace_schemas.errors import TailraceError

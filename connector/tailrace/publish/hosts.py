@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from tailrace.publish.offsets import OffsetsError, host_key, offsets_key, read_offsets
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import SettingsError

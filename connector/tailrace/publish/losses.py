@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tailrace.state.loss import Loss, Missing
+from tailrace.state import Loss, Missing
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.packing import json_object
 from tailrace_schemas.position import Position

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tailrace.state.resume import Quarantined, Resume, SegmentKey
+from tailrace.state import Quarantined, Resume, SegmentKey
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.position import Position
 

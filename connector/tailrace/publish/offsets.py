@@ -10,9 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace.state.parked import LotKey, Parked
-from tailrace.state.resume import Quarantined, Resume
-from tailrace.state.truncation import Newest, Truncation
+from tailrace.state import LotKey, Newest, Parked, Quarantined, Resume, Truncation
 from tailrace_schemas.errors import TailraceError
 from tailrace_schemas.packing import json_object
 from tailrace_schemas.position import Position

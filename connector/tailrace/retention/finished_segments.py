@@ -12,9 +12,7 @@ from tailrace.retention.ledger import Ledger
 from tailrace.retention.missing import Register
 from tailrace.retention.release import Release
 from tailrace.segments.directory import SegmentFiles
-from tailrace.state.loss import Loss
-from tailrace.state.resume import FIRST_EPOCH, Quarantined, Resume, SegmentKey
-from tailrace.state.spans import Span
+from tailrace.state import FIRST_EPOCH, Loss, Quarantined, Resume, SegmentKey, Span
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.position import Position
 

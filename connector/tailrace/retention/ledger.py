@@ -16,7 +16,7 @@ from typing import Final
 from tailrace.retention.release import DELETED, Release
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.open_segment import header_checksum
-from tailrace.state.resume import SegmentKey
+from tailrace.state import SegmentKey
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 # Where nobody says how many the log can hold: as many as commitlog_total_space takes by default, 8 GiB of 32 MiB each.

@@ -16,8 +16,7 @@ from typing import Final
 from tailrace.commitlog.encryption import Keys
 from tailrace.segments.directory import Listing, SegmentFiles, pair
 from tailrace.segments.open_segment import OpenSegment
-from tailrace.state.loss import Loss, Missing
-from tailrace.state.spans import Span, ids_of, spans, united, without
+from tailrace.state import Loss, Missing, Span, ids_of, spans, united, without
 from tailrace_schemas.position import Position
 
 # A step between ids that is longer than this may be a restart of the node; a shorter one cannot, as it takes a second.

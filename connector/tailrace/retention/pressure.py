@@ -20,7 +20,7 @@ from tailrace.retention.spool import Spool, SpoolError, list_both, size_in_raw, 
 from tailrace.segments.directory import Listing, SegmentFiles
 from tailrace.segments.index import parse_index
 from tailrace.segments.open_segment import is_genuine
-from tailrace.state.spans import ids_of
+from tailrace.state import ids_of
 from tailrace_schemas.errors import ServiceError
 
 _LOG: Final = logging.getLogger("tailrace.capture")

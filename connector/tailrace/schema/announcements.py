@@ -12,7 +12,7 @@ from tailrace.history.events import EventKind, SchemaEvent, Subject, changed_wor
 from tailrace.history.objects import OPTIONS, ObjectChange, Objects, types_of
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow, SchemaChange, SchemaRows
-from tailrace.state.truncation import Truncation
+from tailrace.state import Truncation
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 

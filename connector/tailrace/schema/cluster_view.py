@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 from uuid import UUID
 
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.history.cells import NEVER
 from tailrace.history.objects import NodeState, ObjectChange, Objects, types_of
 from tailrace.history.rows import KeyedRow, Name, definitions_of

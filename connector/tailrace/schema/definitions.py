@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.history.objects import Objects, types_of
 from tailrace.history.records import BEGINNING, HistoryRecord
 from tailrace.history.rows import Name, SchemaRows
@@ -20,7 +20,7 @@ from tailrace.schema.announcements import Announcements, Told, inferred_event, o
 from tailrace.schema.cluster_view import SYSTEM, ClusterView, told
 from tailrace.schema.truncations import Truncations
 from tailrace.schema.unsent import UnsentRecords
-from tailrace.state.truncation import Truncation
+from tailrace.state import Truncation
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables
 from tailrace_schemas.table import Table

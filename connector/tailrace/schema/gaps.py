@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from tailrace.commitlog.entry import Entry
-from tailrace.commitlog.times import oldest_write
+from tailrace.commitlog.frames import Entry
+from tailrace.commitlog.mutation import oldest_write
 from tailrace.history.cells import NEVER
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.definitions import LiveDefinitions, just_before

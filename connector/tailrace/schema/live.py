@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.history.events import SchemaEvent
 from tailrace.history.records import BEGINNING, HistoryRecord
 from tailrace.history.schema import SchemaDifference, SchemaHistory
@@ -21,7 +21,7 @@ from tailrace.schema.truncations import Truncations
 from tailrace.schema.unsent import UnsentRecords
 from tailrace.schema.writes import adopt, as_read
 from tailrace.segments.unindexed import interest_in
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_schemas.position import Position
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.errors import UnknownTableError

@@ -12,7 +12,7 @@ from tailrace.history.rows import SchemaRows
 from tailrace.schema.announcements import object_told, objects_of
 from tailrace.schema.cluster_view import SYSTEM
 from tailrace.schema.definitions import LiveDefinitions
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 

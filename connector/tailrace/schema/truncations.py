@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, Row
 from tailrace.history.objects import metadata_epoch_of
-from tailrace.state.truncation import Newest, Truncation
+from tailrace.state import Newest, Truncation
 from tailrace_schemas.position import Position
 
 _COLUMN: Final = "truncated_at"
@@ -50,7 +50,7 @@ def metadata_epoch(mutation: Mutation) -> int | None:
 
 
 class Record(Protocol):
-    """What the offsets record says of truncations; see state.resume.Resume."""
+    """What the offsets record says of truncations; see state.Resume."""
 
     @property
     def schema(self) -> Position | None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.history.records import HistoryRecord
 from tailrace.history.rows import KeyedRow
 from tailrace.history.schema import SchemaHistory

@@ -12,10 +12,9 @@ from typing import BinaryIO, Final
 
 from tailrace.commitlog.descriptor import VERSIONS, Descriptor, read_descriptor
 from tailrace.commitlog.encryption import NO_KEYS, Keys
-from tailrace.commitlog.entry import Entry, Stretch
-from tailrace.commitlog.frames import frames, frames_of
+from tailrace.commitlog.frames import Entry, Stretch, frames, frames_of
+from tailrace.commitlog.mutation import oldest_write
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
-from tailrace.commitlog.times import oldest_write
 from tailrace.errors import MissingKeyError, WrongKeyError
 from tailrace.segments.directory import SegmentFiles
 from tailrace_schemas.errors import DecodeError, SettingsError

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.commitlog.encryption import NO_KEYS, Keys
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.reader import Reader
 from tailrace.history.decode import holds_change
 from tailrace.history.schema import SchemaHistory

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from tailrace.ops.health import HealthBoard
-from tailrace.ops.ring import RingHealth, RingState
+from tailrace.ops.health import HealthBoard, RingHealth, RingState
 from tailrace.topology.proposals import ONE_STREAM, EntrySettings, propose
 from tailrace.topology.publication import Appending, announcing
 from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tailrace.ops.ring import RingState
+from tailrace.ops.health import RingState
 from tailrace_schemas.ring import Ring, ring_seed
 
 REMEMBERED: Final = 16

@@ -12,8 +12,7 @@ from uuid import uuid4
 import pytest
 
 from tailrace.local import LocalKafka
-from tailrace.ops.health import HealthBoard
-from tailrace.ops.ring import RingHealth, RingState
+from tailrace.ops.health import HealthBoard, RingHealth, RingState
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.topology.keeper import RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays

@@ -8,7 +8,7 @@ from tailrace.agent.commits import Transaction
 from tailrace.agent.limits import Limits
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.kafka import Pace
 from tests.support.clock import ManualClock
 from tests.support.kafka import Faults, MemoryKafka, MemoryPublisher

@@ -12,7 +12,7 @@ from tailrace.agent.limits import Limits
 from tailrace.errors import HeldError
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.losses import acknowledged, loss_words
-from tailrace.state.loss import Loss, Missing
+from tailrace.state import Loss, Missing
 from tailrace_schemas.change import SCHEMA_INFERRED, Op
 from tailrace_schemas.errors import FencedError, ServiceError
 from tailrace_schemas.position import Position

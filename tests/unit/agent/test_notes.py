@@ -11,7 +11,7 @@ from tailrace.agent.limits import Limits
 from tailrace.agent.notes import ProgressNotes
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.record import Record
-from tailrace.state.resume import Quarantined, Resume
+from tailrace.state import Quarantined, Resume
 from tailrace_common.kafka import Pace
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import decode_progress

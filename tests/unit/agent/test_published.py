@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.agent.published import PublishedPlaces
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace_schemas.position import Position
 from tests.unit.agent.world import NOTES, ORDERS, entries
 

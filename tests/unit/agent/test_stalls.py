@@ -15,7 +15,7 @@ from tailrace.agent.limits import Limits
 from tailrace.agent.stalls import STANDSTILL, Outage, Slowness, Standstill
 from tailrace.errors import RenewalError
 from tailrace.ops.health import HealthBoard
-from tailrace.state.loss import Loss, Missing
+from tailrace.state import Loss, Missing
 from tailrace_common.kafka import Pace
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position

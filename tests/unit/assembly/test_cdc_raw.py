@@ -12,7 +12,7 @@ from tailrace.assembly.node import NodeSettings
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.ops.health import HealthBoard
 from tailrace.retention.release import DELETED, KEPT
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.settings import Settings, load_settings
 from tailrace_schemas.position import Position
 from tests.support.waiting import until

@@ -10,8 +10,7 @@ import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.publish.losses import loss_record
-from tailrace.state.loss import Loss, Missing
-from tailrace.state.resume import Resume
+from tailrace.state import Loss, Missing, Resume
 from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 

@@ -10,7 +10,7 @@ import pytest
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.errors import LogEpochError
 from tailrace.segments.open_segment import header_checksum
-from tailrace.state.resume import Quarantined, Resume
+from tailrace.state import Quarantined, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter, header

@@ -10,8 +10,8 @@ import pytest
 
 from tailrace.agent.ports import Capture
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.commitlog.entry import Entry
-from tailrace.state.resume import Resume
+from tailrace.commitlog.frames import Entry
+from tailrace.state import Resume
 from tailrace_schemas.errors import CorruptError
 from tests.support.capture import MemoryCapture, MemoryLog
 from tests.support.kafka import Faults

@@ -19,7 +19,7 @@ from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.directory import SegmentFiles
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import header_checksum
-from tailrace.state.resume import Quarantined, Resume
+from tailrace.state import Quarantined, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.position import Position
 from tests.support.disk import FaultyDisk

@@ -11,7 +11,7 @@ import pytest
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import first_cursor, read_section
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tests.unit.capture.recorded import KINDS, lay_out
 from tests.unit.commitlog.recorded import KEYS, Recorded, recorded
 

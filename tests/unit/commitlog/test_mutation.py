@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.commitlog.model import PartitionUpdate, RangeMarker, Row
-from tailrace.commitlog.mutation import decode_mutation, first_table
+from tailrace.commitlog.model import Mutation, PartitionUpdate, RangeMarker, Row
+from tailrace.commitlog.mutation import decode_mutation, first_table, oldest_write
 from tailrace.errors import UnknownColumnError, UnknownTableError
 from tailrace_schemas.change import Cell, ColumnDeletion, Deletion, Marker
 from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError, UnsupportedError
@@ -18,6 +18,7 @@ from tailrace_schemas.table import Column, Table
 from tests.properties import examples
 from tests.unit.commitlog.invented import Inventor
 from tests.unit.commitlog.written import Stats, encode, sized, vint
+from tests.unit.mutations import deletion
 from tests.unit.tables import TABLE_ID, table
 
 # The table of the recorded bytes, with columns beyond those that they name.
@@ -40,6 +41,7 @@ NOTHING: dict[UUID, Table] = {}
 FIRST, NEXT = Deletion(T1, DELETED), Deletion(T1 + 1, DELETED)
 # Stats that count from T1, DELETED and 0.
 AT = "fce9d96a43c001 f01500b182 00"
+TABLE = table({"id": "text"})
 
 
 def decode(text: str, version: int = 7) -> PartitionUpdate:
@@ -370,3 +372,25 @@ def test_damaged_mutations_fail_as_promised(seed: int, version: int, data: st.Da
 def test_any_bytes_fail_as_promised(tail: bytes) -> None:
     with suppress(DecodeError):
         decode_mutation(HEAD + tail, 7, {TABLE_ID: SIMPLE}.get)
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.sampled_from([None, 7, 1 << 40]), st.binary(max_size=300))
+def test_it_is_the_one_that_was_written(written: int, epoch: int | None, key: bytes) -> None:
+    """Any time, any key, with a table's epoch and without."""
+    row = Row(clustering=(), marker=Marker(written))
+    update = PartitionUpdate(table=TABLE, key=key, items=(row,), metadata_epoch=epoch)
+    payload = encode(Mutation(updates=(update,)), Stats(timestamp=written), [((), ())])
+    assert oldest_write(payload, 8 if epoch is None else 9) == written
+
+
+def test_what_says_nothing() -> None:
+    """An empty update, a version that nobody knows, and bytes that end before."""
+    empty = encode(Mutation(updates=(PartitionUpdate(table=TABLE, key=b"k"),)), Stats(), [((), ())])
+    assert oldest_write(empty, 8) is None
+    assert oldest_write(deletion(TABLE, b"k"), 5) is None
+
+
+@pytest.mark.parametrize("end", range(1 + 16 + 1 + 1 + 1))
+def test_a_cut_anywhere(end: int) -> None:
+    """None, and no error: the reader of the mutation will say it."""
+    assert oldest_write(deletion(TABLE, b"k")[:end], 7) is None

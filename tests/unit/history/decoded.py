@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from uuid import UUID
 
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.history.schema import SchemaHistory
 from tailrace_schemas.change import Source
 from tailrace_schemas.position import NO_POSITION

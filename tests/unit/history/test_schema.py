@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.errors import NewerSchemaError, UnknownTableError
 from tailrace.history.decode import Definitions, messages_at

@@ -17,8 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tailrace.ops.headroom import Headroom
-from tailrace.ops.health import HealthBoard
-from tailrace.ops.ring import RingHealth, RingState
+from tailrace.ops.health import HealthBoard, RingHealth, RingState
 from tailrace.ops.server import HealthServer
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.position import Position

@@ -10,9 +10,7 @@ import pytest
 
 from tailrace.publish.evidence import Owner, Trace, committed
 from tailrace.publish.offsets import encode_offsets, offsets_key, records_of
-from tailrace.state.parked import Parked
-from tailrace.state.resume import Resume
-from tailrace.state.truncation import Truncation
+from tailrace.state import Parked, Resume, Truncation
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.change import Change, Deletion, Op, Origin
 from tailrace_schemas.position import Position

@@ -34,9 +34,7 @@ from tailrace.publish.offsets import (
     read_offsets,
     records_of,
 )
-from tailrace.state.parked import Parked
-from tailrace.state.resume import Quarantined, Resume
-from tailrace.state.truncation import Truncation
+from tailrace.state import Parked, Quarantined, Resume, Truncation
 from tailrace_common.kafka import Record
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
 from tailrace_schemas.change import Cell, Change, Marker, Op, Source

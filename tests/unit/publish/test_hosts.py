@@ -9,8 +9,7 @@ import pytest
 
 from tailrace.publish.hosts import HostRecord, host_of, hosts_of, lost_hosts
 from tailrace.publish.offsets import OffsetsLostError, encode_offsets, encode_parked, offsets_key, parked_key
-from tailrace.state.parked import Parked
-from tailrace.state.resume import Resume
+from tailrace.state import Parked, Resume
 from tailrace_common.kafka import Record
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.position import Position

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.publish.moves import Between, adopted, move_words, moved, position_words, restored, target_of
 from tailrace.publish.offsets import decode_offsets, encode_offsets
-from tailrace.state.resume import Quarantined, Resume
+from tailrace.state import Quarantined, Resume
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.position import Position
 

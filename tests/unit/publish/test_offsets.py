@@ -23,9 +23,7 @@ from tailrace.publish.offsets import (
     parked_key,
     read_offsets,
 )
-from tailrace.state.parked import Parked
-from tailrace.state.resume import Quarantined, Resume
-from tailrace.state.truncation import Truncation
+from tailrace.state import Parked, Quarantined, Resume, Truncation
 from tailrace_schemas.position import Position
 from tests.properties import examples
 

@@ -11,7 +11,7 @@ import pytest
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.retention.ledger import Ledger
 from tailrace.segments.directory import SegmentFiles
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 

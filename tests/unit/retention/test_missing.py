@@ -8,8 +8,7 @@ import pytest
 
 from tailrace.retention.missing import UNWATCHED_SECONDS, Register, unwatched_gaps
 from tailrace.segments.directory import Listing, SegmentFiles
-from tailrace.state.loss import Loss, Missing
-from tailrace.state.spans import Span
+from tailrace.state import Loss, Missing, Span
 from tailrace_schemas.position import Position
 from tests.support.clock import ManualClock
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from tailrace.history.records import HistoryRecord
 from tailrace.schema.live import LiveSchema
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_schemas.table import Table
 from tests.support.capture import MemoryLog
 from tests.support.kafka import Faults

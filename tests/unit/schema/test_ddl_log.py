@@ -13,7 +13,7 @@ from tailrace.commitlog.descriptor import read_descriptor
 from tailrace.commitlog.sections import sections
 from tailrace.schema.ddl_log import Gap, SchemaLog
 from tailrace.segments.kept import KeptSegments
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_table_id

@@ -8,14 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.errors import NewerSchemaError
 from tailrace.history.events import Subject
 from tailrace.history.records import BEGINNING, HistoryRecord, encode_history, history_key, read_history
 from tailrace.schema.ddl_log import Gap
 from tailrace.schema.live import LiveSchema
-from tailrace.state.resume import Resume
-from tailrace.state.truncation import Truncation
+from tailrace.state import Resume, Truncation
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.position import Position
 from tailrace_schemas.system_tables import system_tables

@@ -9,8 +9,7 @@ import pytest
 
 from tailrace.commitlog.mutation import decode_mutation
 from tailrace.schema.truncations import Truncations, metadata_epoch, truncation_of, truncations_in
-from tailrace.state.resume import Resume
-from tailrace.state.truncation import Truncation
+from tailrace.state import Resume, Truncation
 from tailrace_schemas.position import Position
 from tests.unit.ddl import LOCAL, schema_version, truncate
 

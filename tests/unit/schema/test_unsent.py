@@ -11,7 +11,7 @@ import pytest
 from tailrace.history.records import BEGINNING, HistoryRecord, encode_history
 from tailrace.schema.live import LiveSchema
 from tailrace.schema.unsent import UnsentRecords
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tests.support.kafka import Faults

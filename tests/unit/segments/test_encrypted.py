@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.commitlog.encryption import NO_KEYS, Keys
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_schemas.errors import SettingsError
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.commitlog.recorded import KEY, KEYS, read_until_damage, recorded, sections_of

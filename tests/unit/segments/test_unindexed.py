@@ -16,8 +16,7 @@ from tailrace.retention.missing import Register
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.unindexed import Unindexed, interest_in
-from tailrace.state.loss import Missing
-from tailrace.state.resume import Resume
+from tailrace.state import Missing, Resume
 from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 from tests.unit.mutations import EPOCH, deletion, mutation

@@ -10,8 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.ops.health import Health, HealthBoard
-from tailrace.ops.ring import RingState
+from tailrace.ops.health import Health, HealthBoard, RingState
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.publication import run_appending
 from tailrace.topology.ring_watch import USUAL, Delays

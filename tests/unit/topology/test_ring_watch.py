@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tailrace.ops.ring import RingState
+from tailrace.ops.health import RingState
 from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest
 from tailrace_schemas.ring import Node, Ring
 

@@ -36,7 +36,7 @@ from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import HostRecord, host_of
 from tailrace.publish.moves import adopted, move_words, moved, position_words, restored, target_of
 from tailrace.segments.keys import keys_of_settings
-from tailrace.state.resume import Resume, SegmentKey
+from tailrace.state import Resume, SegmentKey
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.lengths import length_words

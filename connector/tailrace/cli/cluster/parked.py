@@ -31,7 +31,7 @@ from tailrace.cli.support.records import (
     require_stopped,
     require_unchanged,
 )
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.dead_letters import FORMAT
@@ -40,7 +40,7 @@ from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.selection import Selection, coverage
 from tailrace.retention.spool import Spool
 from tailrace.segments.keys import keys_of_settings
-from tailrace.state.parked import Parked
+from tailrace.state import Parked
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import SUPPOSED, Record, TopicReader

@@ -29,7 +29,7 @@ from tailrace.publish.offsets import OffsetsLostError
 from tailrace.segments.directory import SegmentFiles, list_segments
 from tailrace.segments.files import open_segment, read_named_descriptor
 from tailrace.segments.open_segment import header_checksum
-from tailrace.state.resume import Resume, SegmentKey
+from tailrace.state import Resume, SegmentKey
 from tailrace_common.cli.console import say
 from tailrace_common.kafka import Pace, Record, TopicReader
 from tailrace_common.settings import Settings

@@ -23,8 +23,7 @@ from tailrace.publish.offsets import (
     read_offsets,
 )
 from tailrace.publish.record import Record
-from tailrace.state.parked import LotKey, Parked
-from tailrace.state.resume import Resume
+from tailrace.state import LotKey, Parked, Resume
 from tailrace_common.kafka import PartitionReader, TopicStates, read_to_end
 from tailrace_common.kafka.appends import KafkaAppends
 from tailrace_common.kafka.client import LOG, Clock, Config

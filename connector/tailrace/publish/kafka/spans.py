@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from tailrace.publish.evidence import Header, Owner, Trace, committed
 from tailrace.publish.offsets import records_of
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.kafka import READING
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Clock, Config, made, offset_of, service_error
 from tailrace_common.secrets import redact

@@ -20,7 +20,7 @@ from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.moves import Between
-from tailrace.state.resume import Quarantined, Resume
+from tailrace.state import Quarantined, Resume
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress

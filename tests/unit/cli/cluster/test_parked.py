@@ -11,13 +11,12 @@ import pytest
 from tailrace.agent.parking import publish_parked
 from tailrace.changes.transcode import Message
 from tailrace.cli.cluster.parked import chosen_lots, letters_of, parked_rows, short
-from tailrace.commitlog.entry import Entry
+from tailrace.commitlog.frames import Entry
 from tailrace.errors import UnknownTableError
 from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.record import Record
-from tailrace.state.parked import Parked
-from tailrace.state.resume import Resume
+from tailrace.state import Parked, Resume
 from tailrace_common.kafka import Pace
 from tailrace_common.kafka import Record as Found
 from tailrace_schemas.change import Source

@@ -11,7 +11,7 @@ from tailrace.capture.owner import own, this_agent
 from tailrace.cli.support.records import require_stopped
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import HostRecord
-from tailrace.state.resume import Resume
+from tailrace.state import Resume
 from tailrace_common.settings import Settings
 
 RECORD = HostRecord("c", "h", Resume(), 100_000)

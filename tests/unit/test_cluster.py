@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.gossip import ring_of
+from tailrace.cluster import ring_of
 from tailrace_schemas.ring import Node, Ring, RingError
 
 A, B = (UUID(int=number) for number in (1, 2))

@@ -1,4 +1,4 @@
-"""Parked mutations: the lots that they are kept in, and reading them once more."""
+"""Spans of segments against sets of ids."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.state.parked import LOT, Parked, ParkingLot
-from tailrace.state.resume import Resume
+from tailrace.state import LOT, Parked, ParkingLot, Resume, ids_of, spans, united, without
 from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter
 
+IDS = st.sets(st.integers(0, 40))
 A, B, C = (letter * 10 for letter in (b"a", b"b", b"c"))
 ONE, TWO = UUID(int=1), UUID(int=2)
+
+
+@given(IDS, IDS)
+def test_spans_are_sets_of_ids(some: set[int], others: set[int]) -> None:
+    """Against Python's own sets."""
+    assert ids_of(spans(some)) == some
+    assert ids_of(united(spans(some), spans(others))) == some | others
+    assert united(spans(some), spans(others)) == spans(some | others)
+    assert ids_of(without((5, 30), spans(some))) == set(range(5, 31)) - some
 
 
 def test_mutations_of_a_segment_and_table_share_lots_of_limited_size() -> None:
