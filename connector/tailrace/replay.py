@@ -16,8 +16,7 @@ from tailrace.errors import UnknownTableError
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record, size_of
-from tailrace.segments.directory import SegmentFiles
-from tailrace.segments.index import parse_index
+from tailrace.segments.files import SegmentFiles, parse_index
 from tailrace.segments.open_segment import OpenSegment
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro.decode import written_of

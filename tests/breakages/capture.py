@@ -92,7 +92,7 @@ BREAKAGES: Final = {
     ),
     "an-old-number-is-an-old-segment": breakage(
         "a segment of another log is never taken for one that was published",
-        "tailrace.retention.ledger:Ledger.knows",
+        "tailrace.retention.finished_segments:Ledger.knows",
         replace(
             "checksum is not None and checksum == header_checksum(path)",
             "checksum is None or checksum == header_checksum(path)",
@@ -102,14 +102,14 @@ BREAKAGES: Final = {
     ),
     "released-and-forgotten": breakage(
         "what the node's replay links again is not taken for another log's",
-        "tailrace.retention.ledger:Ledger._take_log",
+        "tailrace.retention.finished_segments:Ledger._take_log",
         replace("self.released[segment] = ...", "self.linked.pop(segment, 0)"),
         Red(CRASHES, "test_a_cassandra_that_crashes", r"exit code 1\b"),
         session="agent",
     ),
     "a-log-of-few-segments": breakage(
         "what the node's replay links again is not taken for another log's, at any size of the log",
-        "tailrace.retention.ledger:Ledger.forget_missing",
+        "tailrace.retention.finished_segments:Ledger.forget_missing",
         together(
             unwrap("max(REMEMBERED, self._counted, self.capacity() or 0)", "REMEMBERED"),
             drop("segment < min(self._held, ...)"),
@@ -119,9 +119,12 @@ BREAKAGES: Final = {
     ),
     "four-segments-are-remembered": breakage(
         "copies of segments are remembered as far as the log has room",
-        "tailrace.retention.ledger:REMEMBERED",
+        "tailrace.retention.finished_segments:REMEMBERED",
         give("4"),
-        Red("unit/retention/test_ledger.py", "test_copies_are_remembered_as_far_as_the_log_has_room[None-256]"),
+        Red(
+            "unit/retention/test_finished_segments.py",
+            "test_copies_are_remembered_as_far_as_the_log_has_room[None-256]",
+        ),
     ),
     "released-and-left": breakage(
         "released segments make room in a full cdc_raw, and writes go on",
@@ -161,7 +164,7 @@ BREAKAGES: Final = {
     ),
     "half-a-copy-stays": breakage(
         "a spool that was full is empty again when Kafka goes on",
-        "tailrace.retention.moving:_copy",
+        "tailrace.retention.release:_copy",
         drop("with suppress(OSError): ..."),
         Red(SPACE, "test_a_spool_that_is_full", r"\.partial|writes are refused still|not in \d+ s"),
         session="life",

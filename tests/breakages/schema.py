@@ -84,7 +84,7 @@ BREAKAGES: Final = {
     ),
     "a-hole-leaves-no-mark": breakage(
         "what DDL that nobody could read may concern is marked",
-        "tailrace.schema.gaps:cross",
+        "tailrace.schema.logged:cross",
         argument("live.define(...)", "inferred", "False"),
         Red(POSITION, "test_ddl_that_nobody_read_is_placed_by_its_write_time", r"(?m)^> +assert \[one\.change"),
         session="agent",

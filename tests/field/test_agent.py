@@ -15,7 +15,7 @@ from cassandra import ConsistencyLevel
 from cassandra.query import BatchStatement, BatchType
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace.segments.directory import list_segments
+from tailrace.segments.files import list_segments
 from tests.integration import unprivileged
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for
 

@@ -27,7 +27,7 @@ from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections
 from tailrace.errors import UnknownTableError
-from tailrace.segments.index import parse_index
+from tailrace.segments.files import parse_index
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.change import Source
 from tailrace_schemas.errors import CorruptError, DecodeError

@@ -32,7 +32,7 @@ from tailrace.driver import Contact
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics
-from tailrace.segments.directory import OWNER_MARK
+from tailrace.segments.files import OWNER_MARK
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.kafka import TopicReader

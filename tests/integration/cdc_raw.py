@@ -12,7 +12,7 @@ from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace.segments.directory import list_segments
+from tailrace.segments.files import list_segments
 from tailrace_common.kafka import TopicReader
 from tests.integration.agents import (
     AgentProcess,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace.segments.directory import list_segments
+from tailrace.segments.files import list_segments
 from tests.integration.agents import (
     cql,
     in_log_order,

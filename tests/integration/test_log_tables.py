@@ -25,9 +25,8 @@ from examples.log_reader.replication import Replicator
 from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog
-from tailrace.topology.mirror import Mirror
+from tailrace.topology.mirror import CqlStore, Mirror
 from tailrace.topology.mirror_plan import MirrorOptions
-from tailrace.topology.mirror_store import CqlStore
 from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.cql.types import CqlType

@@ -17,7 +17,7 @@ import tailrace_spark
 from tailrace.cli.checks.kafka import check_registry
 from tailrace.errors import HeldError
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry, RegistrySettings
-from tailrace.publish.registry import RegistryStore
+from tailrace.publish.destinations import RegistryStore
 from tailrace_common.kafka import read_to_end
 from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds

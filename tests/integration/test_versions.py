@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.local import CassandraSettings, LocalCassandra
-from tailrace.segments.keystore import read_keystore
+from tailrace.segments.keys import read_keystore
 from tests.corpus.check import check_messages, check_view
 from tests.corpus.corpus import read_corpus
 from tests.corpus.recording import record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from tailrace.retention.moving import Disk
+from tailrace.retention.release import Disk
 from tests.support.kafka import Crash
 
 

@@ -12,7 +12,7 @@ from tailrace.commitlog.mutation import first_table
 from tailrace.history.objects import NodeState, Options
 from tailrace.history.rows import KeyedRow, Name
 from tailrace.schema.ddl_log import WATCHED, Gap
-from tailrace.segments.unindexed import Interest
+from tailrace.segments.kept import Interest
 from tailrace_schemas.cql.types import user_types_in
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, ColumnKind, Table

@@ -12,7 +12,7 @@ from tailrace.errors import HeldError
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.selection import Coverage, Selection, coverage, listed
-from tailrace.schema.bypassing import Bypass, bypass_words
+from tailrace.schema.cluster_view import Bypass, bypass_words
 from tailrace_common.backoff import Backoff
 
 _LOG: Final = logging.getLogger("tailrace.agent")

@@ -53,11 +53,9 @@ from tailrace.publish.routing import Router
 from tailrace.publish.selection import Selection
 from tailrace.schema.ddl_log import SchemaLog
 from tailrace.schema.live import LiveSchema
-from tailrace.segments.kept import KeptSegments
-from tailrace.segments.unindexed import Unindexed
-from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
+from tailrace.segments.kept import KeptSegments, Unindexed
+from tailrace.topology.keeper import KeeperThread, Retention, RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays
-from tailrace.topology.thread import KeeperThread
 from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.kafka import Pace
 from tailrace_common.settings import Settings

@@ -15,7 +15,7 @@ from tailrace.capture.owner import Ownership, own, this_agent
 from tailrace.cluster import LiveCluster, LocalNode
 from tailrace.errors import ForbiddenError
 from tailrace.ops.health import HealthBoard
-from tailrace.segments.directory import list_segments
+from tailrace.segments.files import list_segments
 from tailrace_common.build import describe
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError, SettingsError

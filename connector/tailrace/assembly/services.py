@@ -15,9 +15,8 @@ from tailrace.publish.destinations import SchemaDestinations, last_definitions
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.publish.kafka.topics import log_recreated
 from tailrace.publish.routing import OwnIds, Router, SchemaStore
-from tailrace.topology.mirror import Mirror, MirrorThread
+from tailrace.topology.mirror import CqlStore, Mirror, MirrorThread
 from tailrace.topology.mirror_plan import MirrorOptions
-from tailrace.topology.mirror_store import CqlStore
 from tailrace.topology.mirror_tables import IdForm
 from tailrace.topology.proposals import EntrySettings
 from tailrace_common.kafka import Pace, Sizes
@@ -30,7 +29,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic
 
 if TYPE_CHECKING:
-    from tailrace.publish.registry import RegistryStore
+    from tailrace.publish.destinations import RegistryStore
 
 INTERNAL_TOPICS: Final = (
     Internal.OFFSETS,
@@ -108,7 +107,7 @@ def schema_store(settings: SchemaSettings, announced: Mapping[bytes, SchemaEntry
 def registry_store(settings: SchemaSettings, announced: Mapping[bytes, SchemaEntry]) -> RegistryStore:
     """The registry that the settings name. Raises SettingsError."""
     try:
-        from tailrace.publish.registry import RegistryStore
+        from tailrace.publish.destinations import RegistryStore
     except ImportError as cause:
         raise SettingsError(f"schemas.store needs {cause.name}: pip install 'tailrace[registry]'") from None
     return RegistryStore(settings.registry.reveal(), settings.subjects, settings.register_schemas, announced)

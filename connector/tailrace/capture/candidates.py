@@ -14,10 +14,8 @@ from tailrace.commitlog.frames import Entry
 from tailrace.retention.finished_segments import FinishedSegments
 from tailrace.retention.missing import Register, starts_run
 from tailrace.retention.spool import Spool, list_both
-from tailrace.segments.directory import Listing, SegmentFiles
-from tailrace.segments.finality import has_begun, index_of, is_final
-from tailrace.segments.index import Index, advance
-from tailrace.segments.open_segment import OpenSegment, is_genuine
+from tailrace.segments.files import Index, Listing, SegmentFiles, advance
+from tailrace.segments.open_segment import OpenSegment, has_begun, index_of, is_final, is_genuine
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.position import Position
 

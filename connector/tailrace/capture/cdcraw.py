@@ -20,10 +20,9 @@ from tailrace.retention.finished_segments import FinishedSegments
 from tailrace.retention.missing import Register
 from tailrace.retention.release import DELETED, Release
 from tailrace.retention.spool import Spool, list_both
-from tailrace.segments.directory import SegmentFiles
-from tailrace.segments.finality import index_of
+from tailrace.segments.files import SegmentFiles
 from tailrace.segments.kept import KeptSegments
-from tailrace.segments.open_segment import OpenSegment, entries_at, header_checksum, require_keys
+from tailrace.segments.open_segment import OpenSegment, entries_at, header_checksum, index_of, require_keys
 from tailrace.state import FIRST_EPOCH, Loss, Quarantined, Resume, SegmentKey, Span
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position

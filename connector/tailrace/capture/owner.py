@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
-from tailrace.segments.directory import OWNER_MARK
+from tailrace.segments.files import OWNER_MARK
 from tailrace_common.closing import Closing
 from tailrace_schemas.errors import FencedError, SettingsError
 

@@ -1,4 +1,4 @@
-"""Reads segments that hold changes and never got an index, from their open files (segments.unindexed).
+"""Reads segments that hold changes and never got an index, from their open files (segments.kept).
 
 Segments that another process deleted from cdc_raw are read from the commit log, where Cassandra still has them.
 """
@@ -14,10 +14,9 @@ from typing import Final
 from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.retention.missing import Register
-from tailrace.segments.directory import Listing, SegmentFiles, list_segments
-from tailrace.segments.finality import has_begun
+from tailrace.segments.files import Listing, SegmentFiles, list_segments
 from tailrace.segments.kept import KeptSegments
-from tailrace.segments.open_segment import OpenSegment, is_genuine
+from tailrace.segments.open_segment import OpenSegment, has_begun, is_genuine
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.position import Position
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.commitlog.encryption import Keys
-from tailrace.segments.directory import Listing, SegmentFiles, pair
+from tailrace.segments.files import Listing, SegmentFiles, pair
 from tailrace.segments.open_segment import OpenSegment
 from tailrace.state import Loss, Missing, Span, ids_of, spans, united, without
 from tailrace_schemas.position import Position

@@ -17,8 +17,7 @@ from typing import Final, Protocol
 from tailrace.ops.headroom import Headroom, Meter, NodeLimits
 from tailrace.retention.missing import Register
 from tailrace.retention.spool import Spool, SpoolError, list_both, size_in_raw, size_of
-from tailrace.segments.directory import Listing, SegmentFiles
-from tailrace.segments.index import parse_index
+from tailrace.segments.files import Listing, SegmentFiles, parse_index
 from tailrace.segments.open_segment import is_genuine
 from tailrace.state import ids_of
 from tailrace_schemas.errors import ServiceError

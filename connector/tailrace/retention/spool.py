@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tailrace.retention.moving import DISK, Disk, copy_file, move_file, sweep
-from tailrace.segments.directory import Listing, SegmentFiles, list_cdc_raw, list_segments
+from tailrace.retention.release import DISK, Disk, copy_file, move_file, sweep
+from tailrace.segments.files import Listing, SegmentFiles, list_cdc_raw, list_segments
 from tailrace.segments.open_segment import header_checksum
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.formats import FIRST, require_format

@@ -18,11 +18,9 @@ from typing import Final
 from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.retention.spool import Spool, list_both
-from tailrace.segments.directory import SegmentFiles
-from tailrace.segments.index import parse_index
-from tailrace.segments.kept import KeptSegments
+from tailrace.segments.files import SegmentFiles, parse_index
+from tailrace.segments.kept import Interest, KeptSegments
 from tailrace.segments.open_segment import OpenSegment, is_genuine
-from tailrace.segments.unindexed import Interest
 from tailrace.state import FIRST_EPOCH
 from tailrace_schemas.errors import DecodeError, ServiceError
 from tailrace_schemas.position import Position

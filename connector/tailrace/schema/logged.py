@@ -1,26 +1,30 @@
-"""DDL in the log: what one mutation of a watched table changes."""
+"""What the log does to the definitions: one mutation's DDL, holes in the log, and writes that no DDL explains."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Final
 
 from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.model import Mutation
-from tailrace.commitlog.mutation import decode_mutation
+from tailrace.commitlog.mutation import decode_mutation, oldest_write
 from tailrace.errors import UnknownTableError
-from tailrace.history.rows import SchemaChange
-from tailrace.history.schema import SchemaDifference
-from tailrace.schema.announcements import ddl_events
+from tailrace.history.cells import NEVER
+from tailrace.history.records import HistoryRecord
+from tailrace.history.rows import KeyedRow, SchemaChange
+from tailrace.history.schema import SchemaDifference, SchemaHistory
+from tailrace.schema.announcements import ddl_events, inferred_event
 from tailrace.schema.cluster_view import SYSTEM, told
-from tailrace.schema.definitions import LiveDefinitions
-from tailrace.schema.gaps import settle, skip
+from tailrace.schema.ddl_log import Gap
+from tailrace.schema.definitions import LiveDefinitions, just_before
 from tailrace.schema.truncations import metadata_epoch, truncations_in
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 
 _LOG: Final = logging.getLogger("tailrace.capture")
+_A_SECOND: Final = 1_000_000
 
 
 def apply_ddl(live: LiveDefinitions, entry: Entry) -> bool:
@@ -75,3 +79,96 @@ def _take(live: LiveDefinitions, mutation: Mutation, position: Position) -> None
     for truncation in truncations_in(mutation, position):
         if live.history.table(truncation.table_id, position) is not None and live.truncations.logged(truncation):
             live.truncated(truncation)
+
+
+def skip(live: LiveDefinitions, entry: Entry, error: Exception) -> bool:
+    """Pass over a mutation that cannot be read, a hole as small as itself: the cluster's definitions are taken.
+
+    Whether that changed any. Raises ServiceError, then it is not passed over.
+    """
+    words = f"DDL at {entry.position} in {entry.file} cannot be read: {error}; the cluster's word is taken for it"
+    live.learn()
+    live.applied = entry.position
+    live.inferred["system_schema"] = words
+    _LOG.error("%s", words)
+    written = oldest_write(entry.payload, entry.version)
+    return cross(live, Gap(just_before(entry), entry.position, None if written is None else written + _A_SECOND))
+
+
+def cross(live: LiveDefinitions, gap: Gap) -> bool:
+    """Pass over a stretch of the log that could not be read, after a read of the cluster; whether that changed any.
+
+    A table whose rows are newer than the log's, and older than what follows the gap, was altered in the gap. Its
+    present definition holds from there on. A table whose rows are newer still was altered later, and its DDL follows
+    in the log. It may have been altered in the gap too, so its changes up to that DDL are marked.
+    """
+    changed, view = False, live.view
+    live.history = live.history.up_to(view.state.metadata)
+    for truncation in live.truncations.missed(view.state.truncated, gap.until, gap.written):
+        live.truncated(truncation)
+    for name, (table, written) in view.present().items():
+        newest = live.history.newest(table.id)
+        if written <= live.rows.written(name):
+            # Its own rows are known; but those of its user types?
+            written = view.types_written(table) if newest is not None and newest != table else NEVER
+        if written == NEVER:
+            continue
+        words = f"altered unseen between {gap.after} and {gap.until}"
+        if gap.written is None or written < gap.written:
+            changed |= live.infer(table, gap.until, words)
+        elif newest is not None and newest == live.rows.definitions.get(name):
+            live.define(newest, gap.until, inferred=True)
+            live.note(newest, f"may have been {words}: changes up to its next DDL are marked schema_inferred")
+    return changed
+
+
+def settle(live: LiveDefinitions, position: Position) -> None:
+    """Tables of which the log has come to the cluster's newest DDL are sure again, from a position on."""
+    for name, (table, written) in (live.view.present() if live.unsure else {}).items():
+        logged = live.rows.written(name)
+        if name not in live.unsure or logged < written:
+            continue
+        if logged == written:
+            live.infer(table, position, "altered before, unseen")
+        elif (definition := live.rows.definitions.get(name)) is not None:
+            live.define(definition, position, inferred=False)
+
+
+def as_read(live: LiveDefinitions, entry: Entry) -> SchemaHistory:
+    """The history in which the columns that were read last hold from a mutation on, for its tables.
+
+    The cdc flag is the log's still: the cluster's may be that of DDL which stands further on.
+    """
+    position, history = just_before(entry), live.history
+    pairs = (
+        (table, history.table(id, position)) for id, table in live.view.tables.items() if id.bytes in entry.payload
+    )
+    used = (replace(table, cdc=existing.cdc) for table, existing in pairs if existing is not None)
+    changed = (table for table in used if table != history.table(table.id, position))
+    trial = history.define(position, changed, inferred=True)[0]
+    # A log that tells of epochs will tell of the one that a write is ahead by; in another the read is all there is.
+    return trial if live.metadata_epoch is not None else trial.up_to(live.view.state.metadata)
+
+
+def adopt(live: LiveDefinitions, trial: SchemaHistory, entry: Entry) -> None:
+    """Let a history of `as_read` be the present one, as it explains what the log's own word does not."""
+    position = just_before(entry)
+    for id, timeline in trial.timelines.items():
+        if timeline is live.history.timelines.get(id):
+            continue
+        table = timeline.at(position)
+        name = (table.keyspace, table.name)
+        rows = tuple(_with_flag(row, table.cdc) for row in live.view.rows_of(name))
+        if live.rows.definitions.get(name) == live.history.table(id, position):  # no DDL of it was read ahead
+            live.rows = live.rows.without(name).with_base(rows, read=True)
+        live.unsure.add(name)
+        live.unsent.add(HistoryRecord(position, id, name, rows, inferred=True))
+        previous, written = live.history.table(id, position), max(row.written for row in rows)
+        live.announced.tell(inferred_event(previous, table, position, written), (position, id))
+        untold = "a later definition than" if trial.metadata != live.history.metadata else "columns that no"
+        live.note(table, f"a write at {entry.position} has {untold} DDL told of: the cluster's word is taken")
+    live.history = trial
+
+
+def _with_flag(row: KeyedRow, cdc: bool) -> KeyedRow:
+    return replace(row, row={**row.row, "cdc": cdc}) if row.table == "tables" else row

@@ -1,21 +1,166 @@
-"""Open files of segments, so that they can be read after Cassandra has deleted them."""
+"""Open files of segments, so that they can be read after Cassandra has deleted them; with an index or without."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
+from collections.abc import Callable, Collection
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tailrace.segments.directory import SegmentFiles, pair
-from tailrace.segments.unindexed import Unindexed
+from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.frames import Entry
+from tailrace.commitlog.reader import Reader
+from tailrace.history.decode import holds_change
+from tailrace.history.schema import SchemaHistory
+from tailrace.segments.files import SegmentFiles, pair
+from tailrace.segments.open_segment import OpenSegment
+from tailrace_schemas.position import Position
 
 _LOG: Final = logging.getLogger("tailrace.capture")
-# Deleted files take disk space for as long as they are open: 2 GiB by default. Beyond, the oldest become a gap.
-_MOST_KEPT: Final = 64
+# Deleted files take disk space for as long as they are open: 2 GiB by default.
+_MOST_DELETED: Final = 64
 # Those that still have a name cost a descriptor each.
 _MOST_OPEN: Final = 192
+_READ_BYTES: Final = 8 << 20
+# Deleted files take disk space for as long as they are open: 2 GiB by default. Beyond, the oldest become a gap.
+_MOST_KEPT: Final = 64
+
+
+def _all(_: Entry) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Interest:
+    """Mutations that are to be published: they begin with one of these tables (bytes of their ids), and `holds` them.
+
+    Most mutations of other tables of the same keyspaces hold no change: a table with cdc stands beside ones without.
+    """
+
+    tables: frozenset[bytes] = frozenset()
+    holds: Callable[[Entry], bool] = _all
+
+
+class Unindexed:
+    """Segments without an index, by id. `keep` from any thread, everything else from the run loop's.
+
+    A segment is kept from when it appears until it has an index, is published, or has no mutation of interest (`sift`).
+    `keys` open encrypted segments.
+    """
+
+    def __init__(self, keys: Keys = NO_KEYS) -> None:
+        self._keys = keys
+        self._lock = threading.Lock()
+        self._files: dict[int, tuple[Path, int]] = {}
+        self._holding: set[int] = set()
+        self._first = -1
+        self._judged = -1
+        self.interest = Interest()
+        """As of the last `sift`."""
+
+    @property
+    def segments(self) -> frozenset[int]:
+        """All that are kept."""
+        with self._lock:
+            return frozenset(self._files)
+
+    @property
+    def holding(self) -> frozenset[int]:
+        """The segments that hold mutations of interest."""
+        with self._lock:
+            return frozenset(self._holding)
+
+    def keep(self, segment: int, path: Path, descriptor: int) -> None:
+        """Keep the open file of a segment that has appeared; a published segment is passed over."""
+        with self._lock:
+            if segment < self._first or segment in self._files:
+                return
+            self._files[segment] = path, os.dup(descriptor)
+            unsifted = [id for id in sorted(self._files) if id not in self._holding]
+            deleted = [id for id in unsifted if os.fstat(self._files[id][1]).st_nlink == 0]
+            for id in {*deleted[: 1 - _MOST_DELETED], *unsifted[:-_MOST_OPEN]}:
+                _LOG.debug("segment %d has no index and too many are open: taken for empty", id)
+                self._drop(id)
+
+    def indexed(self, segments: Collection[int]) -> None:
+        """These have an index now: they are read by that."""
+        with self._lock:
+            for id in self._files.keys() & set(segments):
+                self._drop(id)
+
+    def sift(self, interest: Callable[[], Interest], until: Position) -> None:
+        """Drop the segments before that of a position in which no mutation is of interest. They are final."""
+        with self._lock:
+            unsifted = sorted(id for id in self._files if id < until.segment and id not in self._holding)
+        if unsifted:
+            self.interest = interest()
+        for id in unsifted:
+            holds = self._holds(id, until.epoch)
+            with self._lock:
+                if holds and id in self._files:
+                    self._holding.add(id)
+                else:
+                    self._drop(id)
+        self._judged = max(self._judged, until.segment)
+
+    def judged(self, segment: int) -> bool:
+        """Whether all segments before this one were sifted."""
+        with self._lock:
+            unsifted = any(id < segment and id not in self._holding for id in self._files)
+        return segment <= self._judged and not unsifted
+
+    def open(self, segment: int, epoch: int, offset: int) -> OpenSegment:
+        """A segment of `holding`, to be read behind a logical position."""
+        path, descriptor = self._files[segment]
+        return OpenSegment(path, segment, epoch, offset, self._keys, os.fdopen(os.dup(descriptor), "rb"))
+
+    def forget(self, until: int) -> None:
+        """Segments before this one are published."""
+        with self._lock:
+            self._first = max(self._first, until)
+            for id in [id for id in self._files if id < until]:
+                self._drop(id)
+
+    def released(self, segment: int) -> None:
+        """All of this one is published, whether or not its index was ever seen: its open file is not read again."""
+        with self._lock:
+            self._drop(segment)
+
+    def close(self) -> None:
+        """Close every file."""
+        with self._lock:
+            for id in list(self._files):
+                self._drop(id)
+
+    def _holds(self, segment: int, epoch: int) -> bool:
+        with closing(self.open(segment, epoch, 0)) as file:
+            while True:
+                entries, error = file.select(self.interest.tables, _READ_BYTES)
+                if any(map(self.interest.holds, entries)):
+                    return True
+                if error is not None or file.ended:
+                    return False
+
+    def _drop(self, segment: int) -> None:
+        _, descriptor = self._files.pop(segment, (None, None))
+        self._holding.discard(segment)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def interest_in(history: SchemaHistory) -> Interest:
+    """What there is to publish by a history: a mutation may begin with any table of a keyspace that has cdc, or had."""
+    keyspaces = history.cdc_keyspaces
+    ids = (id.bytes for id, timeline in history.timelines.items() if timeline.newest.keyspace in keyspaces)
+    return Interest(frozenset(ids), partial(holds_change, history, Reader()))
+
+
+# Those that still have a name cost a descriptor each.
 
 
 class KeptSegments:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from tailrace.commitlog.frames import Entry, Stretch, frames, frames_of
 from tailrace.commitlog.mutation import oldest_write
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section
 from tailrace.errors import MissingKeyError, WrongKeyError
-from tailrace.segments.directory import SegmentFiles
+from tailrace.segments.files import Index, SegmentFiles, pair, parse_index
 from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.position import Position
 
@@ -274,3 +274,50 @@ def require_keys(error: DecodeError | None, *, opened: bool) -> None:
             f"{error}. Nothing was read yet that says which: see agent.keystore and agent.segment_key. If they "
             "are right, move this file and its index away: the rest can be published then"
         )
+
+
+def is_final(
+    segment: OpenSegment, index: Index | None, segments: Mapping[int, SegmentFiles], keys: Keys, *, early: bool
+) -> bool:
+    """Whether all of an open segment stands in its file: `segments` are those of cdc_raw and its spool, `index` is what
+    its own says. In early mode a successor that has begun, or a file without a name, says so too."""
+    own_files = segments.get(segment.id)
+    if own_files is not None and own_files.spooled:
+        return True
+    later = (files for id, files in segments.items() if id > segment.id and files.index is not None)
+    if any(is_genuine(files) for files in later):
+        return True
+    if index is not None and index.completed:
+        return True
+    if segment.unlinked_by_cassandra:
+        return True
+    return early and (segment.unlinked or _has_successor(segment.id, segments, keys))
+
+
+def has_begun(path: Path, keys: Keys) -> bool:
+    """Whether a section stands in a segment's file."""
+    (files,) = pair(path.parent, [path.name]).segments
+    try:
+        with closing(OpenSegment(path, files.id, 0, 0, keys)) as segment:
+            return segment.begun
+    except OSError:
+        return False
+
+
+def index_of(files: SegmentFiles) -> Index | None:
+    """What a segment's index says now; None where it is gone, or says nothing. Raises OSError, which names it."""
+    if files.index is None:
+        return None
+    try:
+        return parse_index(files.index.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(files.index)) from error
+
+
+def _has_successor(segment: int, segments: Mapping[int, SegmentFiles], keys: Keys) -> bool:
+    """Whether the next segment has begun: the last marker of this one stands by then."""
+    later = (files.log for id, files in sorted(segments.items()) if id > segment and files.log is not None)
+    path = next(later, None)
+    return path is not None and has_begun(path, keys)

@@ -11,8 +11,22 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from tailrace.segments.der import BMP_STRING, CONTEXT_0, OCTETS, OID, SEQUENCE, SET, Element, elements, only, sequence
-from tailrace.segments.stored_keys import StoredKey, WrongPasswordError, aes_cbc, triple_des_cbc
+from tailrace.segments.stored_keys import (
+    BMP_STRING,
+    CONTEXT_0,
+    OCTETS,
+    OID,
+    SEQUENCE,
+    SET,
+    Element,
+    StoredKey,
+    WrongPasswordError,
+    aes_cbc,
+    elements,
+    only,
+    sequence,
+    triple_des_cbc,
+)
 
 _PKCS: Final = "2a864886f70d01"  # 1.2.840.113549.1
 _DATA, _ENCRYPTED_DATA = f"{_PKCS}0701", f"{_PKCS}0706"

@@ -18,8 +18,7 @@ from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import first_cursor, sections
 from tailrace.errors import WrongKeyError
-from tailrace.segments.files import open_segment, read_named_descriptor
-from tailrace.segments.index import Index, parse_index
+from tailrace.segments.files import Index, open_segment, parse_index, read_named_descriptor
 from tailrace_schemas.errors import DecodeError, ServiceError, TruncatedError, UnsupportedError
 
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 from tailrace.ops.health import HealthBoard, RingHealth, RingState
-from tailrace.topology.proposals import ONE_STREAM, EntrySettings, propose
-from tailrace.topology.publication import Appending, announcing
+from tailrace.topology.proposals import (
+    ONE_STREAM,
+    Appending,
+    EntrySettings,
+    RecordLog,
+    announcing,
+    propose,
+    run_appending,
+)
 from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest
-from tailrace_common.backoff import Waits
+from tailrace_common.backoff import Backoff, Waits
+from tailrace_common.closing import Closing
 from tailrace_common.topics.generations import GenerationReader
-from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_schemas.generation_records import PublishedGeneration, encode_expired
 from tailrace_schemas.retention import keep_from
 from tailrace_schemas.ring import Ring, RingError
@@ -23,6 +32,8 @@ _LOG: Final = logging.getLogger("tailrace.topology")
 _DISPUTED: Final = 2
 _AGAIN_SECONDS: Final = 0.2
 _EXPIRE_SECONDS: Final = 3600.0
+_WAITS: Final = Waits(1.0, 10.0)
+_END_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +181,76 @@ class RingKeeper:
                 _LOG.warning("%s", words)
         elif verdict.state is not RingState.UNKNOWN:
             health.recover("ring")
+
+
+class KeeperThread(Closing):
+    """The keeper of generations in a thread of its own, beside the run loop, which it never holds up.
+
+    Steps of a keeper until `close`. A failure is reported in health and tried again, ever less often.
+
+    After a failure the topic is read again from its start: whatever the last reader had taken, nothing is skipped.
+    """
+
+    def __init__(
+        self, keeper: RingKeeper, open_reader: Callable[[], GenerationReader], log: RecordLog, health: HealthBoard
+    ) -> None:
+        self._keeper = keeper
+        self._open = open_reader
+        self._log = log
+        self._health = health
+        self._woken = threading.Event()
+        self._stirred = self._ending = False
+        self._backoff = Backoff(_WAITS)
+        self._thread = threading.Thread(target=self._run, name="generations", daemon=True)
+        self._thread.start()
+
+    def stir(self, changed: bool = True) -> None:
+        """An event: the ring changed, or (False) may look different. From any thread; never waits."""
+        if changed:
+            self._stirred = True
+        self._woken.set()
+
+    def close(self, seconds: float = _END_SECONDS) -> None:
+        """End after the present step; one that waits for Kafka for longer is left behind."""
+        self._ending = True
+        self._woken.set()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        reader: GenerationReader | None = None
+        while not self._ending:
+            self._woken.clear()
+            if self._stirred:
+                self._stirred = False
+                self._keeper.stir()
+            try:
+                reader = reader or self._open()
+                seconds = run_appending(self._keeper.step(reader), self._log)
+            except Exception as error:  # whatever it is, changes go on
+                seconds = self._failed(error)
+                _close(reader)
+                reader = None
+            else:
+                self._backoff.reset()
+                self._health.recover("generations")
+            self._woken.wait(seconds)
+        _close(reader)
+
+    def _failed(self, error: Exception) -> float:
+        if self._ending:
+            return 0.0
+        self._health.count(generation_failures=1)
+        is_ours = isinstance(error, TailraceError)
+        words = f"{error if is_ours else repr(error)}; no new generation meanwhile, changes go on"
+        if self._health.degrade("generations", words):
+            _LOG.error("generations: %s", words, exc_info=None if is_ours else error)
+        return self._backoff.next()
+
+
+def _close(reader: GenerationReader | None) -> None:
+    """The reader is closed, however badly it fares."""
+    if reader is not None:
+        try:
+            reader.close()
+        except Exception:
+            _LOG.debug("generations: closing the reader", exc_info=True)

@@ -1,12 +1,13 @@
-"""What to propose for a ring: its generation, and the time from which it is to operate."""
+"""What to propose for a ring: its generation, and from when it operates; and publishing that, record by record."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
-from tailrace_schemas.generation_records import Proposal
+from tailrace_schemas.generation_records import Proposal, commit_at, encode_proposal
 from tailrace_schemas.ring import Ring, RingError, ring_seed
 from tailrace_schemas.streams import LEEWAY_MS, build_generation
 
@@ -15,6 +16,9 @@ RING_DELAY_MS: Final = 30_000
 
 _LEAST_ROOM_MS: Final = 1_000
 _MOST_DOUBLINGS: Final = 16
+R = TypeVar("R")
+Appending = Generator[tuple[bytes, bytes], int, R]
+"""Yields records to append, key and value, and is sent the time at which each of them was, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +64,40 @@ def operating_from(predecessor: int | None, now_ms: int, ring_delay_ms: int = RI
         return now_ms
     room = max(2 * ring_delay_ms, _LEAST_ROOM_MS << min(late, _MOST_DOUBLINGS))
     return max(now_ms + room + LEEWAY_MS, predecessor + 1)
+
+
+class RecordLog(Protocol):
+    """A topic of one partition that is only ever appended to."""
+
+    def append(self, key: bytes, value: bytes) -> int:
+        """Append one record; it is in the topic, once, when this returns.
+
+        When it was appended, in milliseconds, by the broker's clock. Raises ServiceError.
+        """
+
+
+def run_appending(steps: Appending[R], log: RecordLog) -> R:
+    """Append what `steps` yields, one after the other; its result. Raises what it raises, and ServiceError."""
+    try:
+        record = next(steps)
+        while True:
+            record = steps.send(log.append(*record))
+    except StopIteration as done:
+        result: R = done.value
+        return result
+
+
+def announcing(proposal: Proposal, ring_delay_ms: int = RING_DELAY_MS, *, late: int = 0) -> Appending[int]:
+    """The records of a proposal, description first, commit record last; the timestamp that it commits.
+
+    That is counted from the time at which the broker has the description, by the broker's clock. The same clock judges
+    whether the commit record comes in time; agents' own may differ. `late`: how many commit records of ours came too
+    late in a row.
+    """
+    *description, commit = encode_proposal(proposal)
+    now_ms = 0
+    for record in description:
+        now_ms = yield record
+    timestamp = operating_from(proposal.predecessor, now_ms, ring_delay_ms, late=late)
+    yield commit_at(commit, timestamp)
+    return timestamp

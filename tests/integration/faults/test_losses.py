@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra
-from tailrace.segments.directory import list_segments
+from tailrace.segments.files import list_segments
 from tests.integration.agents import AgentProcess, roll_over
 from tests.integration.faults.trial import Settings, Trial, until_more
 from tests.support.waiting import until

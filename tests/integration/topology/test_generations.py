@@ -26,8 +26,7 @@ from tailrace.local import LocalKafka
 from tailrace.ops.health import HealthBoard
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
-from tailrace.topology.proposals import propose
-from tailrace.topology.publication import announcing, run_appending
+from tailrace.topology.proposals import announcing, propose, run_appending
 from tailrace_common.settings import TopicSettings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError

@@ -14,9 +14,8 @@ import pytest
 from tailrace.local import LocalKafka
 from tailrace.ops.health import HealthBoard, RingHealth, RingState
 from tailrace.publish.kafka import KafkaLog, KafkaTopics
-from tailrace.topology.keeper import RingKeeper, Surroundings
+from tailrace.topology.keeper import KeeperThread, RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays
-from tailrace.topology.thread import KeeperThread
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import TopicSettings
 from tailrace_common.topics.generations import GenerationReader

@@ -12,7 +12,7 @@ from tailrace.changes.transcode import Message, Transcoder
 from tailrace.history.schema import SchemaHistory
 from tailrace.publish.record import Record
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, replay
-from tailrace.segments.directory import list_segments
+from tailrace.segments.files import list_segments
 from tailrace_common.kafka import Pace
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.decode import written_of

@@ -14,7 +14,7 @@ from benchmarks.agent.catch_up import copy_segments
 from benchmarks.agent.figures import Sample, catch_up_of, cpu_seconds, most_memory_mb, percentile, table
 from benchmarks.agent.processes import cpu_of
 from benchmarks.decode import _memory
-from tailrace.segments.index import Index, parse_index
+from tailrace.segments.files import Index, parse_index
 
 
 def test_catch_up_counts_from_the_first_record_to_the_last() -> None:

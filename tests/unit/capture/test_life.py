@@ -16,7 +16,7 @@ from tailrace.retention.missing import Register
 from tailrace.retention.release import DELETED, KEPT, Release, archived
 from tailrace.retention.spool import Spool, list_both
 from tailrace.schema.ddl_log import SchemaLog
-from tailrace.segments.directory import SegmentFiles
+from tailrace.segments.files import SegmentFiles
 from tailrace.segments.kept import KeptSegments
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Quarantined, Resume

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.owner import Owner, is_running, own, read_owner, this_agent
-from tailrace.segments.directory import OWNER_MARK, list_segments
+from tailrace.segments.files import OWNER_MARK, list_segments
 from tailrace_schemas.errors import FencedError, SettingsError
 
 OURS = this_agent("shop", "h1", "127.0.0.1:9092", transactional=True, now=0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.publish.moves import Between, adopted, move_words, moved, position_words, restored, target_of
+from tailrace.publish.hosts import Between, adopted, move_words, moved, position_words, restored, target_of
 from tailrace.publish.offsets import decode_offsets, encode_offsets
 from tailrace.state import Quarantined, Resume
 from tailrace_schemas.errors import SettingsError

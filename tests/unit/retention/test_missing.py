@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.retention.missing import UNWATCHED_SECONDS, Register, unwatched_gaps
-from tailrace.segments.directory import Listing, SegmentFiles
+from tailrace.segments.files import Listing, SegmentFiles
 from tailrace.state import Loss, Missing, Span
 from tailrace_schemas.position import Position
 from tests.support.clock import ManualClock

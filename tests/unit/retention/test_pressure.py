@@ -16,7 +16,7 @@ from tailrace.ops.health import HealthBoard
 from tailrace.retention.missing import Register
 from tailrace.retention.pressure import Mode, Policy, Sized, Tender, final_segments, threshold_of, to_move
 from tailrace.retention.spool import Spool, list_both
-from tailrace.segments.directory import list_cdc_raw
+from tailrace.segments.files import list_cdc_raw
 from tests.support.clock import ManualClock
 from tests.unit.capture.segments import SegmentWriter
 

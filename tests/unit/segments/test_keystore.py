@@ -8,7 +8,7 @@ import hashlib
 import pytest
 
 from tailrace.segments import jceks
-from tailrace.segments.keystore import read_keystore
+from tailrace.segments.keys import read_keystore
 from tailrace.segments.stored_keys import triple_des_cbc
 from tailrace_schemas.errors import SettingsError
 from tests.unit.commitlog.recorded import KEY, ROOT

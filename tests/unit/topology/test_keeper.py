@@ -11,10 +11,9 @@ from uuid import UUID
 import pytest
 
 from tailrace.ops.health import Health, HealthBoard, RingState
-from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
-from tailrace.topology.publication import run_appending
+from tailrace.topology.keeper import KeeperThread, Retention, RingKeeper, Surroundings
+from tailrace.topology.proposals import run_appending
 from tailrace.topology.ring_watch import USUAL, Delays
-from tailrace.topology.thread import KeeperThread
 from tailrace_common.kafka import Record
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.errors import ServiceError

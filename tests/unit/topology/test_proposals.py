@@ -7,8 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tailrace.topology.proposals import EntrySettings, operating_from, propose
-from tailrace.topology.publication import announcing
+from tailrace.topology.proposals import EntrySettings, announcing, operating_from, propose
 from tailrace_schemas.generation_records import GenerationLog, PublishedGeneration, encode_proposal
 from tailrace_schemas.ring import Node, Ring, RingError
 

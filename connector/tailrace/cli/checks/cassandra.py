@@ -26,8 +26,8 @@ from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.selection import Coverage, Selection, coverage, listed
 from tailrace.retention.pressure import threshold_of
 from tailrace.retention.spool import size_of
-from tailrace.schema.bypassing import Bypass, bypass_words, read_bypassing
-from tailrace.segments.directory import list_cdc_raw
+from tailrace.schema.cluster_view import Bypass, bypass_words, read_bypassing
+from tailrace.segments.files import list_cdc_raw
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.column_masks import ALL_MASKS, Rows, can_mask, masked_words
 from tailrace_common.settings import AgentSettings, Settings

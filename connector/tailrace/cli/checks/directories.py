@@ -13,7 +13,7 @@ from typing import Final
 from tailrace.capture.owner import read_owner
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.retention.spool import Spool, unwritable
-from tailrace.segments.directory import SegmentFiles, list_cdc_raw
+from tailrace.segments.files import SegmentFiles, list_cdc_raw
 from tailrace.segments.keys import keys_of_settings
 from tailrace.segments.verify import Status, Verdict, verify_segment
 from tailrace_common.cli.checks import Check, judge

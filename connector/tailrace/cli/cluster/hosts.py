@@ -22,8 +22,7 @@ from tailrace.cli.support.records import (
     require_unchanged,
 )
 from tailrace.cluster import LiveCluster
-from tailrace.publish.hosts import HostRecord, host_of
-from tailrace.publish.moves import position_words
+from tailrace.publish.hosts import HostRecord, host_of, position_words
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.lengths import length_words

@@ -33,8 +33,7 @@ from tailrace.cli.support.records import (
 )
 from tailrace.cluster import LiveCluster
 from tailrace.errors import AgentRunsError
-from tailrace.publish.hosts import HostRecord, host_of
-from tailrace.publish.moves import adopted, move_words, moved, position_words, restored, target_of
+from tailrace.publish.hosts import HostRecord, adopted, host_of, move_words, moved, position_words, restored, target_of
 from tailrace.segments.keys import keys_of_settings
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say

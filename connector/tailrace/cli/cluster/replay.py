@@ -26,7 +26,7 @@ from tailrace.cli.support.options import (
 )
 from tailrace.commitlog.encryption import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
-from tailrace.segments.directory import SegmentFiles, list_segments
+from tailrace.segments.files import SegmentFiles, list_segments
 from tailrace.segments.keys import keys_of, keys_of_settings
 from tailrace_common.cli.console import say
 from tailrace_common.cli.options import SettingsFile, settings_of

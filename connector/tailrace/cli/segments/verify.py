@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from tailrace.cli.support.options import DAMAGED, Key, Keystore, PasswordFile
 from tailrace.commitlog.descriptor import parse_name
-from tailrace.segments.directory import list_segments
+from tailrace.segments.files import list_segments
 from tailrace.segments.keys import keys_of
 from tailrace.segments.verify import Status, Verdict, verdicts
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say

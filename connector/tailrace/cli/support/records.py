@@ -21,13 +21,11 @@ from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import sections
 from tailrace.errors import AgentRunsError
-from tailrace.publish.hosts import HostRecord, host_of, lost_hosts, read_hosts
+from tailrace.publish.hosts import Between, HostRecord, host_of, lost_hosts, position_words, read_hosts
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
 from tailrace.publish.losses import ReportedLoss, decode_loss
-from tailrace.publish.moves import Between, position_words
 from tailrace.publish.offsets import OffsetsLostError
-from tailrace.segments.directory import SegmentFiles, list_segments
-from tailrace.segments.files import open_segment, read_named_descriptor
+from tailrace.segments.files import SegmentFiles, list_segments, open_segment, read_named_descriptor
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.cli.console import say

@@ -18,8 +18,7 @@ from tailrace.cli.support.options import confirm
 from tailrace.cli.support.records import between, present, require_boundary, require_unchanged
 from tailrace.commitlog.encryption import NO_KEYS
 from tailrace.errors import AgentRunsError
-from tailrace.publish.hosts import HostRecord
-from tailrace.publish.moves import Between
+from tailrace.publish.hosts import Between, HostRecord
 from tailrace.state import Quarantined, Resume
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.retention.moving import copy_file, move_file, sweep
-from tailrace.retention.release import archived
+from tailrace.retention.release import archived, copy_file, move_file, sweep
 from tailrace.retention.spool import Spool, SpoolError, list_both, merged
-from tailrace.segments.directory import SegmentFiles
+from tailrace.segments.files import SegmentFiles
 from tailrace_schemas.errors import SettingsError
 from tests.support.disk import FaultyDisk
 from tests.support.kafka import Crash

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.retention.ledger import Ledger
-from tailrace.segments.directory import SegmentFiles
+from tailrace.retention.finished_segments import Ledger
+from tailrace.segments.files import SegmentFiles
 from tailrace.state import Resume
 from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter

@@ -14,8 +14,7 @@ from tailrace.capture.cdcraw import CdcRaw
 from tailrace.history.schema import SchemaHistory
 from tailrace.retention.missing import Register
 from tailrace.schema.ddl_log import SchemaLog
-from tailrace.segments.kept import KeptSegments
-from tailrace.segments.unindexed import Unindexed, interest_in
+from tailrace.segments.kept import KeptSegments, Unindexed, interest_in
 from tailrace.state import Missing, Resume
 from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter

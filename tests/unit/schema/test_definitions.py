@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from tailrace.history.records import BEGINNING, HistoryRecord, encode_history
+from tailrace.schema.definitions import UnsentRecords
 from tailrace.schema.live import LiveSchema
-from tailrace.schema.unsent import UnsentRecords
 from tailrace.state import Resume
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table

@@ -11,8 +11,7 @@ import pytest
 
 from tailrace.history.objects import NodeState
 from tailrace.history.rows import Name
-from tailrace.schema.bypassing import Bypass, bypass_words, read_bypassing
-from tailrace.schema.cluster_view import ClusterView
+from tailrace.schema.cluster_view import Bypass, ClusterView, bypass_words, read_bypassing
 from tests.support.schema import MemorySchema
 from tests.unit.tables import table
 
