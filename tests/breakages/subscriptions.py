@@ -120,7 +120,7 @@ BREAKAGES: Final = {
     "a-claim-that-is-not-run-is-kept": breakage(
         "a subscription has one owner, which runs it",
         "tailrace_server.worker.worker:Worker._keep_to",
-        drop("self._release(Claim(...))"),
+        drop("self._leases.release(Claim(...))"),
         Red(WORKED, "test_a_claim_whose_answer_was_lost_is_run_at_the_next_beat", r"assert \(\[\]"),
     ),
     "a-failing-subscription-is-tried-every-second": breakage(

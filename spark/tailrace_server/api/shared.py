@@ -19,11 +19,18 @@ class Shared(Generic[T]):
         self._clock = clock
         self._lock = threading.Lock()
         self._value: tuple[float, T] | None = None
+        self._failure: tuple[float, Exception] | None = None
 
     def get(self) -> T:
-        """Raises what reading raises."""
+        """Raises what reading raises, to all who have waited for it too: each of them would wait as long again."""
+        asked = self._clock()
         with self._lock:
-            now = self._clock()
-            if self._value is None or now - self._value[0] > _FRESH_SECONDS:
-                self._value = now, self._read()
+            if self._failure is not None and self._failure[0] > asked:
+                raise self._failure[1]
+            if self._value is None or asked - self._value[0] > _FRESH_SECONDS:
+                try:
+                    self._value = asked, self._read()
+                except Exception as error:
+                    self._failure = self._clock(), error
+                    raise
             return self._value[1]

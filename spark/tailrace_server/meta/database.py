@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from tailrace_common.closing import Closing
 from tailrace_common.secrets import shown_database
 from tailrace_schemas.errors import ServiceError
+from tailrace_server.meta.bounds import bound
 from tailrace_server.meta.migration import Tables, current, upgrade
 from tailrace_spark.sinks.state_store.engine import absent, failure, open_engine
 
@@ -31,6 +32,7 @@ class MetaDatabase(Closing):
     def __init__(self, url: str) -> None:
         """`url` is SQLAlchemy's. Raises SettingsError for a database of another kind; nothing is connected yet."""
         self._engine = open_engine(url, "server.url")
+        bound(self._engine)
         self.location = shown_database(url)
 
     @contextmanager

@@ -79,7 +79,27 @@ def working(settings: Settings, database: MetaDatabase, spark: SparkOnce) -> Ite
 
 def work(worker: Worker, stop: threading.Event, spark: SparkOnce, lease_seconds: float) -> None:
     """Until it is stopped. Raises ServiceError where Spark's Java has ended: a new process has to be started."""
-    while not stop.wait(min(_BEAT_SECONDS, lease_seconds / 6)):
-        if spark.ended:
-            raise ServiceError(java_end() or "Spark's Java has ended")
-        worker.beat()
+    with watched(worker):
+        while not stop.wait(min(_BEAT_SECONDS, lease_seconds / 6)):
+            if spark.ended:
+                raise ServiceError(java_end() or "Spark's Java has ended")
+            worker.beat()
+
+
+@contextmanager
+def watched(worker: Worker) -> Iterator[None]:
+    """While inside, all that runs stops when the leases end, whatever a beat waits for."""
+    over = threading.Event()
+
+    def watch() -> None:
+        left = 0.0
+        while not over.wait(left if left > 0 else _BEAT_SECONDS):
+            left = worker.expire()
+
+    thread = threading.Thread(target=watch, name="leases", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

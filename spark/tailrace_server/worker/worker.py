@@ -88,37 +88,45 @@ class Worker:
             self._take_up(share)
         except ServiceError as error:
             log.warning("%s; what runs goes on until its lease ends", error)
-            if self._clock() >= self._leased_until:
+            if self.expire() <= 0:
                 self._abandon()
 
+    def expire(self) -> float:
+        """In how many seconds the leases end; at their end stop all, as others may run it. Any thread may call, also
+        while `beat` waits for the meta database."""
+        left = self._leased_until - self._clock()
+        if left <= 0:
+            for run in list(self._runs.values()):
+                run.stop()
+        return left
+
     def close(self) -> None:
-        """Finish batches, and let others have each subscription as soon as its own is finished."""
+        """Finish batches, and let others have each subscription as soon as its own is finished.
+
+        Once the meta database has not answered it is asked no more: the leases end by themselves.
+        """
         for run in self._runs.values():
             run.stop()
+        answers = self._told(self._leases.leave)  # others share what there is among themselves
         for identity in list(self._waiting):
-            self._release(self._waiting.pop(identity).claim)
-        self._leave()
+            claim = self._waiting.pop(identity).claim
+            answers = answers and self._told(partial(self._leases.release, claim))
         while self._runs:
             next(iter(self._runs.values())).wait(_LAST_BATCH_SECONDS)
             for identity in [identity for identity, run in self._runs.items() if run.ended]:
                 claim = self._runs[identity].claim
                 self._forget(identity)
-                self._release(claim)
-            self._renew_while_ending()
+                answers = answers and self._told(partial(self._leases.release, claim))
+            answers = answers and self._told(self._leases.keep)  # a last batch may take longer than a lease
 
-    def _leave(self) -> None:
-        """From now on the others share what there is among themselves."""
+    def _told(self, tell: Callable[[], None]) -> bool:
+        """Whether the meta database could be told."""
         try:
-            self._leases.leave()
+            tell()
         except ServiceError as error:
-            log.warning("%s; others know of this worker's end when its lease has ended", error)
-
-    def _renew_while_ending(self) -> None:
-        """A last batch may take longer than a lease."""
-        try:
-            self._leases.keep()
-        except ServiceError as error:
-            log.warning("%s; a last batch is being finished", error)
+            log.warning("%s; others have this worker's subscriptions when its leases have ended", error)
+            return False
+        return True
 
     def _keep_to(self, owned: Mapping[int, Subscription]) -> None:
         """End what is another's by now, and what an operator stopped or altered. Give up what is this worker's and not
@@ -133,9 +141,9 @@ class Worker:
         for identity, waiting in list(self._waiting.items()):
             subscription = owned.get(identity)
             if subscription is None or not _same(subscription, waiting.claim.subscription):
-                self._release(self._waiting.pop(identity).claim)
+                self._leases.release(self._waiting.pop(identity).claim)
         for identity in owned.keys() - self._runs.keys() - self._waiting.keys():
-            self._release(Claim(owned[identity], owned[identity].token))
+            self._leases.release(Claim(owned[identity], owned[identity].token))
 
     def _give_up(self, share: int) -> None:
         """Leave what is beyond the share to workers that have less.
@@ -213,7 +221,7 @@ class Worker:
                 self._leases.report(run.claim, partial(transitions.finished, reason=run.finished))
                 log.info("%s is done with its snapshot", run.claim.subscription.reference)
             self._forget(identity)
-            self._release(run.claim)
+            self._leases.release(run.claim)
             return
         attempts = self._failed(identity, run.claim, run.failure)
         pause = Waits(1.0, self._pace.longest_pause).after(max(1, attempts), self._random())
@@ -263,12 +271,6 @@ class Worker:
     def _forget(self, identity: int) -> None:
         self._remove(identity)
         self._reported.pop(identity, None)
-
-    def _release(self, claim: Claim) -> None:
-        try:
-            self._leases.release(claim)
-        except ServiceError as error:
-            log.warning("%s; %s is free when its lease ends", error, claim.subscription.reference)
 
 
 def _same(stored: Subscription, claimed: Subscription) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import httpx2
 import pytest
 import sqlalchemy as sa
 
@@ -22,6 +23,7 @@ from tests.integration.server.kills import SECONDS, Waiting, finish
 from tests.integration.server.servers import LEASE_SECONDS, Site
 from tests.mortal import Mortal
 from tests.support.meta_database import before, missing
+from tests.unit.server.meta.hanging import behind_a_proxy
 from tests.unit.spark.sinks.contract import Database
 
 _CLAIMS: Final = frozenset({Step.CLAIMING, Step.CLAIMED, Step.BEGINNING})
@@ -76,6 +78,22 @@ def test_the_meta_database_is_killed_at_each_step_of_a_worker(
             server.until(lambda: "as long as a lease" in server.log.read_text(), LEASE_SECONDS + 60)
             mortal.start()
         finish(site, server, feed, source, stores)
+
+
+@pytest.mark.promise("subscription.one-owner")
+def test_the_meta_database_hangs(tmp_path: Path, kafka: LocalKafka, prefix: str) -> None:
+    """It takes connections and says nothing. The worker stops by its lease, the API says so, and SIGTERM ends both."""
+    with behind_a_proxy("postgresql") as (url, proxy):
+        port = free_port("127.0.0.1")
+        site = Site(tmp_path, kafka, prefix, url, port=port, authentication=False)
+        site.subscribe("copy", "shop.items", f"sqlite:///{tmp_path / 'copy.db'}")
+        with site.server("server") as server:
+            server.until(lambda: bool(site.owners() - {None}), SECONDS)
+            proxy.stall()
+            answer = httpx2.get(f"http://127.0.0.1:{port}/v1/subscriptions", timeout=60)
+            assert (answer.status_code, "the database" in answer.text) == (503, True), answer.text
+            server.until(lambda: "as long as a lease" in server.log.read_text(), LEASE_SECONDS + 60)
+            assert server.stop() == 0, server.words()
 
 
 @pytest.mark.promise("subscription.isolated")

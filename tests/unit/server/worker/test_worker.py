@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -15,7 +16,10 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model import transitions
 from tailrace_server.model.subscription import Shape, Start, State
 from tailrace_server.worker.failures import Failure
+from tailrace_server.worker.serving import watched
 from tailrace_server.worker.worker import Pace, Worker
+from tests.support.waiting import until
+from tests.unit.server.meta.hanging import behind_a_proxy
 from tests.unit.server.requests import CLUSTER, request
 
 LEASE = 60.0
@@ -416,3 +420,35 @@ def test_without_the_database_everything_ends_with_the_lease(
     assert [run.stopped for run in runs] == [True]
     assert f"has not answered for {LEASE:g} s, as long as a lease: 1 subscriptions stop" in caplog.text
     assert worker.running == 0
+
+
+@pytest.mark.slow
+@pytest.mark.promise("subscription.one-owner")
+def test_where_the_database_hangs_everything_ends_with_the_lease() -> None:
+    """While a beat waits for its answer, and whatever comes of it."""
+    with behind_a_proxy("postgresql") as (url, proxy), MetaDatabase(url) as database:
+        database.prepare()
+        site = Site(database, Subscriptions(database))
+        site.subscribe("a")
+        worker = site.worker("w")
+        worker.beat()
+        [run] = site.runs["w"]
+        proxy.stall()
+        beat = Thread(target=worker.beat)
+        beat.start()
+        site.now = LEASE - 1
+        assert (worker.expire(), run.stopped) == (1, False)
+        site.now = LEASE
+        assert (worker.expire(), run.stopped, beat.is_alive()) == (0, True, True)
+        worker.close()  # which waits for nothing, as a SIGTERM does not
+        beat.join()
+
+
+def test_a_watch_ends_what_runs_when_the_lease_ends(site: Site) -> None:
+    site.subscribe("a")
+    worker = site.worker("w")
+    worker.beat()
+    [run] = site.runs["w"]
+    with watched(worker):
+        site.now = LEASE
+        until(lambda: run.stopped, "the end of the run")
