@@ -224,7 +224,7 @@ BREAKAGES: Final = {
     "all-callers-have-one-bucket": breakage(
         "a caller that asks too often gets 429, and others are answered",
         "tailrace_server.api.access:Access.admit",
-        argument("self.limit.wait(name)", 0, "''"),
+        argument("chosen.wait(name)", 0, "''"),
         Red(LIMITS, "test_too_many_requests_of_a_key_are_refused_and_others_go_on", "429 == 200|== 200"),
     ),
     "left-out-tables-are-read": breakage(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, HTTPException, Request
+from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
@@ -25,6 +26,7 @@ OperationsFor = Callable[[str], Operations]
 PREFIX: Final = "/v1"
 ANYBODY: Final = "anybody"
 _BODY_SECONDS: Final = 30.0
+_OF_AN_ADDRESS: Final = 4
 _bearer: Final = HTTPBearer(
     auto_error=False, description="A key of `tailrace api-keys add`, or a token of server.oidc.issuer"
 )
@@ -53,9 +55,11 @@ class Access:
         self.admit(caller.name)
         return caller
 
-    def admit(self, name: str) -> None:
-        """Count a request of somebody. Raises HTTPException 429 where that are too many."""
-        seconds = 0.0 if self.limit is None else self.limit.wait(name)
+    def admit(self, name: str, limit: RateLimit | None = None) -> None:
+        """Count a request of somebody, by another limit than a caller's. Raises HTTPException 429 where that are too
+        many."""
+        chosen = limit or self.limit
+        seconds = 0.0 if chosen is None else chosen.wait(name)
         if seconds:
             self.metrics.limited(name.replace("@", " ").partition(" ")[0])
             words = f"too many requests: come again in {seconds:.1f} s (server.requests_per_second, requests_burst)"
@@ -115,6 +119,28 @@ def require_role(caller: Caller, needed: Role) -> None:
     """Refuse with 403 who may not."""
     if not caller.role.may(needed):
         raise HTTPException(403, f"the {caller.name} has the role {caller.role}, and this needs {needed}")
+
+
+class AddressLimit:
+    """ASGI: bounds the requests of an address, whoever sends them, at some times what a caller may ask.
+
+    An address is the client's, or what a proxy of server.proxies says. `/health` is for supervisors at any time.
+    """
+
+    def __init__(self, app: Any, access: Access) -> None:
+        self._app = app
+        self._access = access
+        self._limit = None if access.limit is None else access.limit.times(_OF_AN_ADDRESS)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """As ASGI has it."""
+        answer = self._app
+        if scope["type"] == "http" and scope["path"] != "/health":
+            try:
+                self._access.admit(f"address {host_of(Request(scope))}", self._limit)
+            except HTTPException as error:
+                answer = JSONResponse({"detail": error.detail}, error.status_code, error.headers)
+        await answer(scope, receive, send)
 
 
 class BodyLimit:

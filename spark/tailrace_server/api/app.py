@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, TailraceError
-from tailrace_server.api.access import PREFIX, Access, BodyLimit, OperationsFor, requires
+from tailrace_server.api.access import PREFIX, Access, AddressLimit, BodyLimit, OperationsFor, requires
 from tailrace_server.api.bodies import AlterBody, ResetBody, SubscribeBody
 from tailrace_server.api.metrics import CONTENT_TYPE, Counting, ServerMetrics
 from tailrace_server.api.shared import Shared
@@ -40,6 +40,7 @@ def application(
     """The application. `ping` raises ServiceError where the meta database does not answer."""
     app = FastAPI(title="Tailrace", version=version, docs_url=None, redoc_url=None)  # whose pages ask the internet
     app.add_middleware(BodyLimit, max_bytes=most_body_bytes)
+    app.add_middleware(AddressLimit, access=access)
     app.add_middleware(Counting, metrics=access.metrics)
     app.exception_handler(TailraceError)(_refused)
     app.exception_handler(RequestValidationError)(_invalid)

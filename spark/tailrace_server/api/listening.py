@@ -18,18 +18,26 @@ from tailrace_common.sections.server import ServerSettings
 from tailrace_schemas.errors import SettingsError
 
 _MOST_REQUESTS: Final = 64
+_MOST_OF_AN_ADDRESS: Final = _MOST_REQUESTS // 2
 _IDLE_SECONDS: Final = 5
 _END_SECONDS: Final = 5
 
 
 class Impatient(H11Protocol):
-    """Ends a connection that has no whole head of a request in time: else a few that say nothing shut everybody out."""
+    """Ends a connection that has no whole head of a request in time: else a few that say nothing shut everybody out.
+
+    So does one more of an address that has many. Behind a proxy are many clients: their requests are counted each.
+    """
 
     seconds: ClassVar[float] = _IDLE_SECONDS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as theirs
         """The first request is awaited."""
         super().connection_made(transport)
+        host = self.client[0] if self.client else ""
+        hosts = [each.client[0] for each in self.connections if isinstance(each, Impatient) and each.client]
+        if hosts.count(host) > _MOST_OF_AN_ADDRESS and host not in getattr(self.app, "trusted_hosts", ()):
+            transport.close()
         self._await_request()
 
     def on_response_complete(self) -> None:

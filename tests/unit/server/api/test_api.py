@@ -221,6 +221,23 @@ def test_connections_that_say_nothing_end_and_shut_nobody_out(served: Served, mo
 
 
 @pytest.mark.slow
+@pytest.mark.promise("subscription.rate-limits")
+@pytest.mark.parametrize(("proxies", "ended"), [((), True), (("127.0.0.1",), False)])
+def test_connections_of_one_address_shut_out_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxies: tuple[str, ...], ended: bool
+) -> None:
+    """But for a proxy's, behind which are many."""
+    monkeypatch.setattr(Impatient, "seconds", 60)
+    with serving(tmp_path, proxies=proxies) as served, ExitStack() as stack:
+        parts = urlsplit(served.url)
+        silent = [stack.enter_context(socket.create_connection((parts.hostname, parts.port), 60)) for _ in range(70)]
+        other = stack.enter_context(httpx2.Client(transport=httpx2.HTTPTransport(local_address="127.0.0.2")))
+        assert other.get(f"{served.url}/health", timeout=60).status_code == (200 if ended else 503)
+        if ended:
+            assert silent[-1].recv(1) == b""
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("proxies", "host"), [((), "127.0.0.1"), (("127.0.0.1",), "192.0.2.7"), (("10.0.0.0/8",), "127.0.0.1")]
 )

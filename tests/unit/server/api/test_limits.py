@@ -117,6 +117,25 @@ def test_too_many_requests_of_a_key_are_refused_and_others_go_on(limited: Limite
 
 
 @pytest.mark.slow
+@pytest.mark.promise("subscription.rate-limits")
+@pytest.mark.parametrize(("proxies", "others"), [((), 429), (("127.0.0.1",), 200)])
+def test_an_address_has_four_times_what_a_caller_has_for_all_its_requests(
+    tmp_path: Path, proxies: tuple[str, ...], others: int
+) -> None:
+    """Those that need no key too, but for the one by which supervisors ask. Addresses are told by proxies alone."""
+    clock = Clock()
+    with serving(tmp_path, limit=RateLimit(0.5, 1, clock), proxies=proxies) as served:
+
+        def status(address: str, path: str = "/openapi.json") -> int:
+            return httpx2.get(served.url + path, headers={"X-Forwarded-For": address}, timeout=60).status_code
+
+        assert [status("192.0.2.1") for _ in range(5)] == [200] * 4 + [429]
+        assert [status("192.0.2.2"), status("192.0.2.1", "/health")] == [others, 200]
+        clock.seconds += 0.5
+        assert status("192.0.2.1") == 200
+
+
+@pytest.mark.slow
 def test_our_own_commands_wait_as_the_server_asks(limited: Limited) -> None:
     with RemoteOperations(limited.served.url, limited.served.keys[Role.READ], limited.wait) as operations:
         for _ in range(5):
