@@ -125,7 +125,7 @@ BREAKAGES: Final = {
     ),
     "a-failing-subscription-is-tried-every-second": breakage(
         "one that fails is tried again with growing pauses",
-        "tailrace_server.worker.worker:Worker._ended",
+        "tailrace_server.worker.worker:Worker._failed",
         constant("max(1, attempts)", 1),
         Red(WORKED, "test_one_that_fails_waits_longer_each_time_and_the_others_run_on", "== begun"),
     ),

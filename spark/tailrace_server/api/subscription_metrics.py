@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_server.model.subscription import RUNNABLE, State
+from tailrace_server.model.subscription import State
 from tailrace_server.operations.answers import Answer, waits_for_its_table
 
 log = logging.getLogger("tailrace_server")
@@ -22,7 +22,6 @@ MOST: Final = 1000
 OTHERS: Final = "others"
 """The label of those; a reference has a slash."""
 _STATES: Final = tuple(state for state in State if state is not State.CANCELLED)
-_RUNNABLE: Final = tuple(map(str, RUNNABLE))
 
 Value = Callable[[Answer], float | None]
 Together = Callable[[Iterable[float]], float]
@@ -33,8 +32,8 @@ def _seconds(name: str) -> Value:
 
 
 _GAUGES: Final[Sequence[tuple[str, str, Value, Together]]] = (
-    ("unclaimed", "1 while it is to be run, and no worker has it.",
-     lambda answer: answer["state"] in _RUNNABLE and not answer["running"], sum),
+    ("unclaimed", "1 while it is active, and no worker has it.",
+     lambda answer: answer["state"] == State.ACTIVE and not answer["running"], sum),
     ("waiting", "1 while it is active, and nothing of its tables is published.", waits_for_its_table, sum),
     ("behind_records", "Records of its topics that are not in the sink.", lambda answer: answer["behind"], sum),
     ("behind_seconds", "Seconds since the sink had all that its topics had.",

@@ -45,10 +45,13 @@ class Leases:
         self.owner = owner
         self._lease = round(seconds * 1000)
 
-    def renew(self, running: int) -> dict[int, Subscription]:
-        """Renew all leases that have not lapsed, and the worker's sign of life; what is this worker's, by id."""
+    def renew(self, running: int, room: int = 0) -> dict[int, Subscription]:
+        """Renew all leases that have not lapsed, and the worker's sign of life; what is this worker's, by id.
+
+        `room` is how many more it may run.
+        """
         with self._database.transaction() as connection:
-            self._announce(connection, running)
+            self._announce(connection, {"running": running, "room": room, "seen_until": now() + self._lease})
             self._renew(connection)
             rows = connection.execute(sa.select(subscribe).where(*self._owned())).mappings().all()
         return {row["id"]: subscription_of(row) for row in rows}
@@ -65,8 +68,7 @@ class Leases:
     def _owned(self) -> tuple[sa.ColumnElement[bool], ...]:
         return subscribe.c.owner == self.owner, subscribe.c.lease_until >= now()
 
-    def _announce(self, connection: sa.Connection, running: int) -> None:
-        values = {"running": running, "seen_until": now() + self._lease}
+    def _announce(self, connection: sa.Connection, values: Mapping[str, Any]) -> None:
         updated = connection.execute(sa.update(worker).where(worker.c.owner == self.owner).values(values))
         if not updated.rowcount:
             announced = {"owner": self.owner, "cluster": self._cluster, "started": now(), **values}
@@ -84,12 +86,8 @@ class Leases:
 
     def claim(self, room: int, shuffle: Shuffle = list) -> list[Claim]:
         """Claim up to so many that nobody has, or whose lease has lapsed."""
-        if room <= 0:
-            return []
-        with self._database.transaction() as connection:
-            free = connection.scalars(sa.select(subscribe.c.id).where(*self._runnable(), self._free())).all()
         claims: list[Claim] = []
-        for identity in shuffle(free):
+        for identity in shuffle(self.free()) if room > 0 else ():
             if len(claims) == room:
                 break
             with self._database.transaction() as connection:
@@ -97,6 +95,11 @@ class Leases:
             if claimed is not None:
                 claims.append(claimed)
         return claims
+
+    def free(self) -> Sequence[int]:
+        """The ids of those that may be claimed now."""
+        with self._database.transaction() as connection:
+            return connection.scalars(sa.select(subscribe.c.id).where(*self._runnable(), self._free())).all()
 
     def _claim(self, connection: sa.Connection, identity: int) -> Claim | None:
         values = {"owner": self.owner, "token": subscribe.c.token + 1, "lease_until": now() + self._lease}
@@ -110,13 +113,16 @@ class Leases:
         return subscribe.c.cluster == self._cluster, subscribe.c.ended == 0, subscribe.c.state.in_(_RUNNABLE)
 
     def _free(self) -> sa.ColumnElement[bool]:
-        return sa.or_(subscribe.c.owner.is_(None), subscribe.c.lease_until < now())
+        unowned = sa.or_(subscribe.c.owner.is_(None), subscribe.c.lease_until < now())
+        return sa.and_(unowned, sa.func.coalesce(subscribe.c.retry_at, 0) <= now())
 
-    def release(self, claim: Claim) -> None:
-        """Let another worker have it at once. What is not this worker's any more stays as it is."""
+    def release(self, claim: Claim, pause: float = 0.0) -> None:
+        """Let any worker have it, at once or after so many seconds. What is not this worker's any more stays as it
+        is."""
         with self._database.transaction() as connection:
             statement = sa.update(subscribe).where(*self._same(claim))
-            connection.execute(statement.values(owner=None, lease_until=None))
+            retry_at = now() + round(1000 * pause)
+            connection.execute(statement.values(owner=None, lease_until=now(), retry_at=retry_at))
 
     def leave(self) -> None:
         """Take the sign of life away: others share what there is among themselves."""

@@ -15,7 +15,7 @@ from tailrace_spark.sinks.state_store.engine import said
 PORTABLE: Final = (subscribe, progress, snapshot_progress, delivery, api_key, audit)
 """What is kept, referenced tables first. Leases and signs of life are of the servers that run."""
 
-_OF_SERVERS: Final = ("owner", "lease_until", "written", "left_out")
+_OF_SERVERS: Final = ("owner", "lease_until", "retry_at", "written", "left_out")
 
 
 def rows_of(connection: sa.Connection, table: sa.Table) -> Iterator[dict[str, Any]]:

@@ -49,6 +49,7 @@ def changeable(subscription: Subscription) -> dict[str, Any]:
         "token": subscription.token,
         "owner": subscription.owner,
         "lease_until": subscription.lease_until,
+        "retry_at": None,
         "topics": topics_json(subscription.topics),
     }
 

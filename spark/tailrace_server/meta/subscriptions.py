@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.clock import now
 from tailrace_server.meta.database import MetaDatabase, first
 from tailrace_server.meta.rows import as_json, audited, changeable, shape_json, subscription_of
-from tailrace_server.meta.tables import audit, delivery, progress, snapshot_progress, subscribe
+from tailrace_server.meta.tables import audit, delivery, progress, snapshot_progress, subscribe, worker
 from tailrace_server.model.delivery import Delivery
 from tailrace_server.model.errors import ConflictError, UnknownSubscriptionError
 from tailrace_server.model.progress import PartitionProgress
@@ -89,6 +89,8 @@ class Subscriptions:
         with self._database.transaction() as connection:
             stored = subscription_of(_row(connection, identity, lock=True))
             changed = transition(stored)
+            if changed != stored and changed.owner is None is stored.owner:  # from now on it waits for a worker
+                changed = replace(changed, lease_until=connection.scalar(sa.select(now())))
             connection.execute(sa.update(subscribe).where(subscribe.c.id == identity).values(changeable(changed)))
             if offsets is not None or changed.state is State.CANCELLED:
                 _replace_progress(connection, identity, offsets or {})
@@ -129,6 +131,14 @@ class Subscriptions:
             time = int(connection.scalar(sa.select(now())) or 0)
         kept = {row["subscription"]: Delivery(**{name: row[name] for name in names}) for row in rows}
         return time, {identity: kept.get(identity, Delivery()) for identity in identities}
+
+    def workers(self, cluster: str) -> tuple[int, int]:
+        """How many workers live, and how many subscriptions they may take up together."""
+        columns = sa.func.count(), sa.func.coalesce(sa.func.sum(worker.c.room), 0)
+        statement = sa.select(*columns).where(worker.c.cluster == cluster, worker.c.seen_until >= now())
+        with self._database.transaction() as connection:
+            [(living, room)] = connection.execute(statement)
+        return int(living), int(room)
 
     def count_letters(self, identity: int, before: int, count: int) -> None:
         """A sink was seen with so many dead letters, where `before` were counted; its worker may have counted on."""

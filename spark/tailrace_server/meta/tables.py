@@ -43,7 +43,10 @@ subscribe: Final = sa.Table(
     sa.Column("revision", sa.Integer, nullable=False),
     sa.Column("token", sa.BigInteger, nullable=False),
     sa.Column("owner", exact(200)),
+    # When its lease ends; of one that nobody has, when that was.
     sa.Column("lease_until", sa.BigInteger),
+    # Nobody claims it before, as it has failed; NULL: at once.
+    sa.Column("retry_at", sa.BigInteger),
     sa.Column("written", sa.BigInteger),
     sa.Column("created", sa.BigInteger, nullable=False),
     # Tables that its worker goes without, as a JSON object of reasons by table; NULL: none.
@@ -102,6 +105,7 @@ worker: Final = sa.Table(
     sa.Column("owner", exact(200), primary_key=True),
     sa.Column("cluster", exact(100), nullable=False),
     sa.Column("running", sa.Integer, nullable=False),
+    sa.Column("room", sa.Integer, nullable=False),
     sa.Column("started", sa.BigInteger, nullable=False),
     sa.Column("seen_until", sa.BigInteger, nullable=False),
 )

@@ -73,7 +73,6 @@ def restarted(subscription: Subscription, start: Start | None, reading: str, *, 
         revision=subscription.revision + 1,
         token=subscription.token + 1,
         owner=None,
-        lease_until=None,
     )
 
 

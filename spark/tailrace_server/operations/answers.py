@@ -24,17 +24,23 @@ _FOLLOWED: Final = (State.ACTIVE, State.FAILING, State.PAUSED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What workers keep of a subscription; `ranges` is how far its snapshots are. `now` is the database's time."""
+    """What workers keep of a subscription; `ranges` is how far its snapshots are. `now` is the database's time.
+
+    `lease` is a lease in milliseconds, `workers` how many live, and how many subscriptions they may take up.
+    """
 
     progress: Positions = field(default_factory=dict)
     ranges: str | None = None
     delivery: Delivery = field(default_factory=Delivery)
     now: int = 0
+    lease: int = 0
+    workers: tuple[int, int] = (0, 0)
 
 
 def answer_of(subscription: Subscription, kept: Kept) -> Answer:
     """One subscription, with how far its sink is behind."""
     (snapshots, unread), delivery = _snapshots(kept.ranges), kept.delivery
+    reason, action = _unclaimed(subscription, kept) or (subscription.reason or unread, subscription.action)
     return {
         "id": subscription.id,
         "table": str(subscription.table),
@@ -53,8 +59,8 @@ def answer_of(subscription: Subscription, kept: Kept) -> Answer:
         "letters_since": None if delivery.letters_since is None else time_of(delivery.letters_since),
         "owner": subscription.owner,
         "running": subscription.owner is not None and (subscription.lease_until or 0) >= kept.now,
-        "reason": subscription.reason or unread,
-        "action": subscription.action,
+        "reason": reason,
+        "action": action,
         "left_out": dict(subscription.left_out),
     }
 
@@ -83,7 +89,23 @@ def details_of(subscription: Subscription, kept: Kept) -> Answer:
 
 def waits_for_its_table(answer: Answer) -> bool:
     """Whether it runs, and nothing of its tables is published. A reason alone may be of rows that are not copied."""
-    return answer["state"] == "active" and answer["behind"] is None and bool(answer["reason"])
+    return answer["state"] == "active" and answer["running"] and answer["behind"] is None and bool(answer["reason"])
+
+
+def _unclaimed(subscription: Subscription, record: Kept) -> tuple[str, str] | None:
+    """Why nobody runs one that is active, for longer than a lease by now, and what to do; else None."""
+    since = subscription.lease_until or subscription.created
+    if subscription.state is not State.ACTIVE or record.now - since <= record.lease:
+        return None
+    living, room = record.workers
+    if not living:
+        return "no worker runs", "start `tailrace server`"
+    if not room:
+        return f"no worker has a free slot, of {living}", "start another server, or raise server.most_subscriptions"
+    return (
+        "workers have free slots, and none could claim it: an earlier run still writes, or its claim was refused",
+        "their logs say more",
+    )
 
 
 def _behind_seconds(subscription: Subscription, kept: Kept) -> float | None:

@@ -185,9 +185,16 @@ class DirectOperations:
     def _kept(self, identities: list[int]) -> dict[int, Kept]:
         progress, snapshots = self._subscriptions.progress(identities), self._subscriptions.snapshots(identities)
         now, deliveries = self._subscriptions.deliveries(identities)
+        workers = self._subscriptions.workers(self._settings.topics.prefix)
+        lease = round(1000 * self._settings.server.lease_seconds)
         return {
             identity: Kept(
-                progress=progress[identity], ranges=snapshots.get(identity), delivery=deliveries[identity], now=now
+                progress=progress[identity],
+                ranges=snapshots.get(identity),
+                delivery=deliveries[identity],
+                now=now,
+                lease=lease,
+                workers=workers,
             )
             for identity in identities
         }

@@ -34,14 +34,6 @@ class Pace:
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A claim whose run has failed, until it is tried again."""
-
-    claim: Claim
-    until: float
-
-
 class Worker:
     """One worker of a cluster. `beat` is called every second or so, by one thread."""
 
@@ -63,8 +55,7 @@ class Worker:
         self._random = random
         self._shuffle = shuffle
         self._runs: dict[int, Running] = {}
-        self._ending: set[int] = set()
-        self._waiting: dict[int, Waiting] = {}
+        self._ending: dict[int, float] = {}  # and for how many seconds nobody is to claim them then
         self._reported: dict[int, Failure] = {}
         self._noted: dict[int, Failure] = {}
         self._leased_until = clock()
@@ -73,13 +64,13 @@ class Worker:
     @property
     def running(self) -> int:
         """How many subscriptions it has."""
-        return len(self._runs) + len(self._waiting)
+        return len(self._runs)
 
     def beat(self) -> None:
         """Renew the leases; end, start and report what that and the state of the runs ask for."""
         began = self._clock()
         try:
-            owned = self._leases.renew(self.running)
+            owned = self._leases.renew(self.running, self._pace.most - self.running)
             self._leased_until = began + self._pace.lease
             share = self._leases.share(self._pace.most)
             self._keep_to(owned)
@@ -108,9 +99,6 @@ class Worker:
         for run in self._runs.values():
             run.stop()
         answers = self._told(self._leases.leave)  # others share what there is among themselves
-        for identity in list(self._waiting):
-            claim = self._waiting.pop(identity).claim
-            answers = answers and self._told(partial(self._leases.release, claim))
         while self._runs:
             next(iter(self._runs.values())).wait(_LAST_BATCH_SECONDS)
             for identity in [identity for identity, run in self._runs.items() if run.ended]:
@@ -138,11 +126,7 @@ class Worker:
                 self._end(identity)
             elif not _same(subscription, run.claim.subscription):
                 self._end(identity)
-        for identity, waiting in list(self._waiting.items()):
-            subscription = owned.get(identity)
-            if subscription is None or not _same(subscription, waiting.claim.subscription):
-                self._leases.release(self._waiting.pop(identity).claim)
-        for identity in owned.keys() - self._runs.keys() - self._waiting.keys():
+        for identity in owned.keys() - self._runs.keys():
             self._leases.release(Claim(owned[identity], owned[identity].token))
 
     def _give_up(self, share: int) -> None:
@@ -151,16 +135,20 @@ class Worker:
         What ends already, as an operator's pause does, is beyond it no more: another would end in its stead.
         """
         staying = [identity for identity in self._runs if identity not in self._ending]
-        surplus = len(staying) + len(self._waiting) - share
+        surplus = len(staying) - share
         for identity in staying[: max(0, surplus)]:
             self._end(identity)
 
-    def _end(self, identity: int) -> None:
-        self._ending.add(identity)
+    def _end(self, identity: int, pause: float = 0.0) -> None:
+        self._ending[identity] = min(pause, self._ending.get(identity, pause))
         self._runs[identity].stop()
 
     def _look_after(self) -> None:
-        """Report what fails and what works again; take leave of what has ended."""
+        """Report what fails and what works again; take leave of what has ended.
+
+        What others wait for, and this worker has no slot for, gets those of runs that wait for their sinks.
+        """
+        shortage = len(self._not_run(self._leases.free())) if self.running >= self._pace.most else 0
         refresh = self._clock() - self._refreshed >= _REFRESH_SECONDS
         if refresh:
             self._refreshed = self._clock()
@@ -170,6 +158,9 @@ class Worker:
                     self._ended(identity, run)
                     continue
                 self._report(identity, run)
+                if shortage and identity not in self._ending and (failure := run.failure) is not None:
+                    self._end(identity, self._failed(identity, run.claim, failure))
+                    shortage -= 1
                 if refresh:
                     run.refresh()
             except LostLeaseError:
@@ -207,34 +198,29 @@ class Worker:
             self._noted[identity] = note
             log.warning("%s waits: %s. %s", reference, reason, action)
 
-    def _failed(self, identity: int, claim: Claim, failure: Failure) -> int:
-        """How many failures in a row that makes."""
+    def _failed(self, identity: int, claim: Claim, failure: Failure) -> float:
+        """In how many seconds it is tried again, where it ends by that."""
         if self._reported.get(identity) != failure:
             log.warning("%s fails: %s. %s", claim.subscription.reference, failure.reason, failure.action)
         failed = partial(transitions.failed, reason=failure.reason, action=failure.action)
         self._reported[identity] = failure
-        return self._leases.report(claim, failed).attempts
+        attempts = self._leases.report(claim, failed).attempts
+        return Waits(1.0, self._pace.longest_pause).after(max(1, attempts), self._random())
 
     def _ended(self, identity: int, run: Running) -> None:
-        if run.failure is None:
-            if run.finished is not None:
-                self._leases.report(run.claim, partial(transitions.finished, reason=run.finished))
-                log.info("%s is done with its snapshot", run.claim.subscription.reference)
-            self._forget(identity)
-            self._leases.release(run.claim)
-            return
-        attempts = self._failed(identity, run.claim, run.failure)
-        pause = Waits(1.0, self._pace.longest_pause).after(max(1, attempts), self._random())
-        self._waiting[identity] = Waiting(run.claim, self._clock() + pause)
-        self._remove(identity)
-        log.info("%s", with_next_try(f"{run.claim.subscription.reference} fails", pause))
+        """Let others have it, where it failed by itself only after a pause: meanwhile its slot is another's."""
+        pause = self._ending.get(identity, 0.0)
+        if identity not in self._ending and run.failure is not None:
+            pause = self._failed(identity, run.claim, run.failure)
+            log.info("%s", with_next_try(f"{run.claim.subscription.reference} fails", pause))
+        elif identity not in self._ending and run.finished is not None:
+            self._leases.report(run.claim, partial(transitions.finished, reason=run.finished))
+            log.info("%s is done with its snapshot", run.claim.subscription.reference)
+        self._forget(identity)
+        self._leases.release(run.claim, pause)
 
     def _take_up(self, share: int) -> None:
-        """Try again what has waited long enough, and claim what is free."""
-        for identity, waiting in list(self._waiting.items()):
-            if self._clock() >= waiting.until:
-                del self._waiting[identity]
-                self._runs[identity] = self._start(waiting.claim)
+        """Claim what is free."""
         for claim in self._leases.claim(share - self.running, self._not_run):
             log.info("%s: claimed (token %d)", claim.subscription.reference, claim.token)
             identity = claim.subscription.id
@@ -257,20 +243,12 @@ class Worker:
                 self._pace.lease,
                 self.running,
             )
-        for run in self._runs.values():
-            run.stop()
         for identity in [identity for identity, run in self._runs.items() if run.ended]:
             self._forget(identity)
-        self._waiting.clear()
-
-    def _remove(self, identity: int) -> None:
-        self._runs.pop(identity, None)
-        self._ending.discard(identity)
-        self._noted.pop(identity, None)
 
     def _forget(self, identity: int) -> None:
-        self._remove(identity)
-        self._reported.pop(identity, None)
+        for by_identity in (self._runs, self._ending, self._noted, self._reported):
+            by_identity.pop(identity, None)
 
 
 def _same(stored: Subscription, claimed: Subscription) -> bool:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from tailrace_server.meta.database import MetaDatabase, file_url
 from tailrace_server.meta.leases import Leases
@@ -15,6 +13,7 @@ from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.errors import LostLeaseError
 from tailrace_server.model.progress import PartitionProgress
 from tests.support.clock import ManualClock
+from tests.support.meta_database import by
 from tests.unit.server.requests import CLUSTER, request
 
 LEASE = 60.0
@@ -26,14 +25,8 @@ PROGRESS = {("t", 0): PartitionProgress(7)}
 def clock() -> Iterator[ManualClock]:
     """SQLite's clock."""
     manual = ManualClock(MILLENNIUM)
-
-    def connected(connection: Any, _record: object) -> None:
-        # Half a millisecond more: a day's fraction has no whole ones, and is cut.
-        connection.create_function("julianday", 1, lambda _: 2440587.5 + (manual.now + 0.0005) / 86400)
-
-    sa.event.listen(sa.Pool, "connect", connected)
-    yield manual
-    sa.event.remove(sa.Pool, "connect", connected)
+    with by(lambda: manual.now):
+        yield manual
 
 
 @pytest.fixture

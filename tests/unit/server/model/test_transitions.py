@@ -69,7 +69,7 @@ def test_what_runs_is_run_again_with_what_was_altered() -> None:
     assert (altered.revision, altered.owner, altered.token) == (1, "w", 3)
     assert altered.shape.columns == {"a": "mask"}
     reset = transitions.restarted(one, Start("latest"), "first")
-    assert (reset.revision, reset.owner, reset.token, reset.lease_until) == (1, None, 4, None)
+    assert (reset.revision, reset.owner, reset.token, reset.lease_until) == (1, None, 4, 5)
 
 
 @pytest.mark.promise("sinks.read-again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -24,7 +25,9 @@ from tailrace_server.operations.operations import Alteration, DirectOperations
 from tailrace_spark.snapshot.progress import Snapshots, TableSnapshot
 from tailrace_spark.snapshot.ranges import TokenRange
 from tailrace_spark.source.readings import EVERY
-from tests.unit.server.requests import settings
+from tests.support.clock import ManualClock
+from tests.support.meta_database import by
+from tests.unit.server.requests import CLUSTER, settings
 
 
 @pytest.fixture
@@ -46,6 +49,38 @@ def test_a_name_is_enough_where_it_is_the_only_one(operations: DirectOperations)
         operations.pause("both")
     with pytest.raises(UnknownSubscriptionError, match=r"neither: there is no such subscription; there: shop.\*/both"):
         operations.pause("neither")
+
+
+@pytest.mark.parametrize(
+    ("rooms", "reason"),
+    [([], "no worker runs"), ([0, 0], "no worker has a free slot, of 2"), ([0, 3], "none could claim it")],
+)
+def test_one_that_nobody_runs_says_why_after_a_lease(tmp_path: Path, rooms: list[int], reason: str) -> None:
+    """Counted from when it could have been claimed: its making, its resumption, the end of its last lease."""
+    clock = ManualClock(1e9)
+    with by(clock), MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+        database.prepare()
+        operations = DirectOperations(Subscriptions(database), settings(), "tester")
+        workers = [Leases(database, CLUSTER, f"w{number}", 600) for number in range(len(rooms))]
+        claimant = Leases(database, CLUSTER, "claimant", settings().server.lease_seconds)
+
+        def later(seconds: float) -> str:
+            clock.wait(seconds)
+            for worker, room in zip(workers, rooms, strict=True):
+                worker.renew(0, room)
+            [answer] = operations.all()
+            assert (answer["action"] == "") == (answer["reason"] == "")
+            return str(answer["reason"])
+
+        operations.subscribe(ask())
+        assert (later(30), reason in later(1)) == ("", True)
+        operations.pause("warehouse")
+        assert (later(31), operations.resume("warehouse")["reason"]) == ("", "")
+        assert (later(30), reason in later(1)) == ("", True)
+        [claim] = claimant.claim(1)
+        assert later(30) == ""
+        claimant.release(claim)
+        assert (later(30), reason in later(1)) == ("", True)
 
 
 def test_what_is_altered_and_what_stays(operations: DirectOperations) -> None:

@@ -18,6 +18,8 @@ from tailrace_server.model.subscription import Shape, Start, State
 from tailrace_server.worker.failures import Failure
 from tailrace_server.worker.serving import watched
 from tailrace_server.worker.worker import Pace, Worker
+from tests.support.clock import ManualClock
+from tests.support.meta_database import by
 from tests.support.waiting import until
 from tests.unit.server.meta.hanging import behind_a_proxy
 from tests.unit.server.requests import CLUSTER, request
@@ -56,13 +58,21 @@ class Run:
 
 
 class Site:
-    """One meta database, and workers with a clock of the test's."""
+    """One meta database, and workers with a clock of the test's, which a SQLite file has too."""
 
-    def __init__(self, database: MetaDatabase, subscriptions: Subscriptions) -> None:
+    def __init__(self, database: MetaDatabase, clock: ManualClock) -> None:
         self.database = database
-        self.subscriptions = subscriptions
-        self.now = 0.0
+        self.subscriptions = Subscriptions(database)
+        self.clock = clock
         self.runs: dict[str, list[Run]] = {}
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
+    @now.setter
+    def now(self, seconds: float) -> None:
+        self.clock.now = seconds
 
     def worker(self, owner: str, most: int = 100) -> Worker:
         runs = self.runs[owner] = []
@@ -85,9 +95,10 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
+    clock = ManualClock()
+    with by(clock), MetaDatabase(f"sqlite:///{tmp_path / 'meta.db'}") as database:
         database.prepare()
-        yield Site(database, Subscriptions(database))
+        yield Site(database, clock)
 
 
 def test_it_shares_with_one_that_comes_and_with_nobody_when_that_leaves(site: Site) -> None:
@@ -244,6 +255,42 @@ def test_one_that_fails_waits_longer_each_time_and_the_others_run_on(site: Site)
     assert site.subscriptions.get(bad).attempts == 0
 
 
+@pytest.mark.promise("subscription.isolated")
+@pytest.mark.parametrize("ends", [True, False])
+def test_those_that_fail_keep_no_slot_from_one_that_works(site: Site, ends: bool) -> None:
+    """Whether their runs have ended, or wait for their sinks; they have their turns, one at a time."""
+    dead, worker = site.subscribe(*"abc"), site.worker("w", most=3)
+    worker.beat()
+    [healthy] = site.subscribe("healthy")
+    for run in site.runs["w"]:
+        run.failure, run.works, run.ended = DOWN, False, ends
+    for _ in range(4):
+        worker.beat()
+    assert site.state(healthy) == ("active", "w")
+    tries = dict.fromkeys(dead, 0)
+    while min(tries.values()) < 3:
+        for run in site.runs["w"]:
+            identity = run.claim.subscription.id
+            if identity != healthy and not run.ended:
+                run.failure, run.works, run.ended = DOWN, False, ends
+                tries[identity] = max(tries[identity], run.claim.token)
+        site.now += 1
+        worker.beat()
+    assert [run.stopped for run in site.runs["w"] if run.claim.subscription.id == healthy] == [False]
+    assert {site.state(identity)[0] for identity in dead} == {"failing"}
+
+
+def test_runs_that_wait_for_their_sinks_stay_while_nobody_wants_their_slots(site: Site) -> None:
+    site.subscribe(*"abc")
+    worker = site.worker("w", most=3)
+    worker.beat()
+    for run in site.runs["w"]:
+        run.failure, run.works = DOWN, False
+    worker.beat()
+    worker.beat()
+    assert [run.stopped for run in site.runs["w"]] == [False] * 3
+
+
 def test_one_that_is_not_proven_is_still_failing(site: Site) -> None:
     [identity], worker = site.subscribe("a"), site.worker("w")
     worker.beat()
@@ -293,6 +340,7 @@ def test_a_heir_knows_that_it_was_failing(site: Site) -> None:
     worker.beat()
     worker.close()
     assert site.state(identity) == ("failing", None)
+    site.now += 1
     heir = site.worker("heir")
     heir.beat()
     heir.beat()
@@ -385,10 +433,10 @@ class Unreachable(Leases):
     gone = False
     late: Callable[[], None] = staticmethod(lambda: None)
 
-    def renew(self, running: int) -> dict[int, object]:  # type: ignore[override]  # what it gives is the same
+    def renew(self, running: int, room: int = 0) -> dict[int, object]:  # type: ignore[override]  # what it gives is the same
         if self.gone:
             raise ServiceError("the meta database does not answer")
-        renewed = super().renew(running)
+        renewed = super().renew(running, room)
         self.late()
         return renewed  # type: ignore[return-value]  # as above
 
@@ -428,7 +476,7 @@ def test_where_the_database_hangs_everything_ends_with_the_lease() -> None:
     """While a beat waits for its answer, and whatever comes of it."""
     with behind_a_proxy("postgresql") as (url, proxy), MetaDatabase(url) as database:
         database.prepare()
-        site = Site(database, Subscriptions(database))
+        site = Site(database, ManualClock())
         site.subscribe("a")
         worker = site.worker("w")
         worker.beat()
