@@ -173,7 +173,7 @@ def _alike(own: tuple[Any, ...] | None, copied: tuple[Any, ...] | None) -> bool:
         return False
     if ttl is None or left is None:
         return ttl is left
-    return abs(ttl - left) <= _TTL_SECONDS * max(1.0, load_per_core())
+    return bool(abs(ttl - left) <= _TTL_SECONDS * max(1.0, load_per_core()))
 
 
 class CopyTrial(Trial):
