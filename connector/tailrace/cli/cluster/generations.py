@@ -14,9 +14,8 @@ from typing import Annotated, Final
 import typer
 
 from tailrace.cli.cluster.generation_files import build_from, generation_object, read_generation, read_ring
+from tailrace.cli.cluster.ring_picture import Circle, circles, place, ring_svg
 from tailrace.cli.support.options import time_of, topic_of
-from tailrace.ops.ring_layout import Circle, circles, place
-from tailrace.ops.ring_picture import ring_svg
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings

@@ -1,23 +1,30 @@
-"""A picture of a generation as SVG: the ring's ranges, who holds them, the streams, and where keys fall."""
+"""A generation's ring: who holds how much of it, and where keys fall; also as a picture, which is SVG."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from colorsys import hls_to_rgb
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
+from itertools import pairwise
 from math import cos, pi, sin
 from typing import Final
 
-from tailrace.ops.ring_layout import SLICES, Circle, KeyPlace, Range, angle_of, circles, place
-from tailrace_schemas.ring import Ring
-from tailrace_schemas.streams import Generation
+from tailrace_schemas.ring import Node, Ring
+from tailrace_schemas.streams import Generation, StreamId, stream_for
+from tailrace_schemas.tokens import MIN_TOKEN
 
 WIDTH: Final = 1_120
 HEIGHT: Final = 770
+MOST_SECTORS: Final = 1_200
+"""More ranges than that in one datacenter would each be thinner than a pixel: its circle is drawn whole."""
 MOST_LISTED: Final = 18
-"""Nodes that are listed by name; more are shown as bars side by side, and by their extremes."""
+"""Nodes that are listed by name, those with the largest shares; of more the smallest follows."""
 MOST_DOTS: Final = 1_200
+
+_RING: Final = 1 << 64
 
 _CENTRE: Final = (340.0, 432.0)
 _OUTER: Final = 258.0
@@ -36,13 +43,106 @@ _STYLE: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The tokens after `start` up to `end`, and who of the datacenter holds them."""
+
+    start: int
+    end: int
+    node: Node
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens; the whole ring where there is only one range."""
+        return (self.end - self.start - 1) % _RING + 1
+
+    @property
+    def angles(self) -> tuple[float, float]:
+        """Where it begins and how far it goes, in radians, clockwise from the top."""
+        return angle_of(self.start), self.tokens / _RING * 2 * pi
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of the ring one node holds: the part of all tokens of which it is its datacenter's first replica."""
+
+    node: Node
+    part: float
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """One datacenter: its ranges, of its own nodes' tokens alone, and its nodes, the largest share first."""
+
+    datacenter: str
+    ranges: tuple[Range, ...]
+    shares: tuple[Share, ...]
+
+    def range_of(self, token: int) -> Range:
+        """The range in which a token falls."""
+        index = bisect_left(self.ranges, token, key=lambda token_range: token_range.end)
+        return self.ranges[index if index < len(self.ranges) else 0]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """A key in the picture: its label, its token, its stream, the entry's range, and who holds it, by datacenter."""
+
+    label: str
+    token: int
+    stream: StreamId
+    start: int
+    end: int
+    owners: tuple[tuple[str, Node], ...]
+
+    @property
+    def part(self) -> float:
+        """How much of the ring the entry's range is."""
+        return ((self.end - self.start - 1) % _RING + 1) / _RING
+
+
+def angle_of(token: int) -> float:
+    """A token's place on the circle in radians, clockwise from the top, where the smallest token stands."""
+    return (token - MIN_TOKEN) / _RING * 2 * pi
+
+
+def circles(ring: Ring) -> tuple[Circle, ...]:
+    """A circle for each datacenter, by name."""
+    nodes: dict[str, list[Node]] = {}
+    for node in ring.nodes:
+        if node.tokens:
+            nodes.setdefault(node.datacenter, []).append(node)
+    return tuple(_circle(name, members) for name, members in sorted(nodes.items()))
+
+
+def place(generation: Generation, around: Sequence[Circle], label: str, token: int) -> KeyPlace:
+    """Where a token falls."""
+    ends = [entry.token_range_end for entry in generation.entries]
+    index = bisect_left(ends, token) % len(ends)
+    owners = tuple((circle.datacenter, circle.range_of(token).node) for circle in around)
+    return KeyPlace(label, token, stream_for(generation, token), ends[index - 1], ends[index], owners)
+
+
+def _circle(datacenter: str, nodes: Sequence[Node]) -> Circle:
+    owners = sorted((token, node) for node in nodes for token in node.tokens)
+    ranges = tuple(Range(start, token, node) for (start, _), (token, node) in pairwise([owners[-1], *owners]))
+    tokens: dict[str, int] = {}
+    for owned in ranges:
+        tokens[owned.node.host] = tokens.get(owned.node.host, 0) + owned.tokens
+    shares = sorted((Share(node, tokens[node.host] / _RING) for node in nodes), key=lambda s: (-s.part, s.node.host))
+    return Circle(datacenter, ranges, tuple(shares))
+
+
+# -- the picture
+
+
 def ring_svg(ring: Ring, generation: Generation, keys: Sequence[tuple[str, int]] = ()) -> str:
     """One picture, whole in itself: no script, nothing from elsewhere. `keys` are labels and tokens.
 
     A circle for each datacenter, from the outside in. A sector is a range of tokens, as wide as its part of all
-    tokens, coloured by the node that holds it. Where a datacenter has too many, slices of equal width are the darker
-    the more ranges end in them. Elements carry what they are in data- attributes: class `range` (data-end, data-host),
-    `slice` (data-ranges), `stream` (data-stream), `share` (data-host, data-part), `marker` (data-token).
+    tokens, coloured by the node that holds it. Where a datacenter has too many, its circle is grey. Elements carry what
+    they are in data- attributes: class `range` (data-end, data-host), `stream` (data-stream), `share` (data-host,
+    data-part), `marker` (data-token).
     """
     around = circles(ring)
     colours = _colours(around)
@@ -61,7 +161,7 @@ def ring_svg(ring: Ring, generation: Generation, keys: Sequence[tuple[str, int]]
         ),
         *_streams(generation),
         *_legend(around, colours, _listed_height(len(placed))),
-        *_keys(placed, {} if any(circle.slices for circle in around) else colours),
+        *_keys(placed, colours),
         "</svg>\n",
     ]
     return "\n".join(parts)
@@ -88,8 +188,8 @@ def _words(around: Sequence[Circle], streams: int) -> Iterator[str]:
         yield "The circle is the ring of all tokens, clockwise from the smallest at the top."
     else:
         yield "Each circle is the ring of all tokens in one datacenter, clockwise from the smallest at the top."
-    if any(circle.slices for circle in around):
-        yield f"There are too many ranges to draw: each slice is 1/{SLICES} of the ring, darker where more ranges end."
+    if any(len(circle.ranges) > MOST_SECTORS for circle in around):
+        yield "A grey circle has too many ranges to draw. The node that holds a key's range is named beside the key."
     else:
         yield "A sector is a range of tokens, coloured by the node that holds it (its first replica there)."
     if streams <= MOST_DOTS:
@@ -116,17 +216,8 @@ def _bands(count: int) -> list[tuple[float, float]]:
 
 def _band(circle: Circle, outer: float, inner: float, colours: Mapping[str, str]) -> Iterator[str]:
     yield f'<g class="datacenter" data-datacenter="{escape(circle.datacenter)}">'
-    if circle.slices:
-        least, largest = min(circle.slices), max(circle.slices)
-        for n, ranges in enumerate(circle.slices):
-            words = f"{ranges} ranges end in this slice of 1/{SLICES}"
-            shade = _mixed((222, 235, 247), (8, 69, 122), (ranges - least) / max(1, largest - least))
-            shape = _sector(outer, inner, n / SLICES * 2 * pi, 2 * pi / SLICES)
-            # A line of its own colour closes the gap that smoothing leaves between two slices.
-            yield (
-                f'<path class="slice" data-ranges="{ranges}" d="{shape}" fill="{shade}" stroke="{shade}" '
-                f'stroke-width=".6"><title>{words}</title></path>'
-            )
+    if len(circle.ranges) > MOST_SECTORS:
+        yield f'<path d="{_sector(outer, inner, 0, 2 * pi)}" fill="#ccd3da"/>'
     else:
         line = 'stroke="#fff" stroke-width="1"' if len(circle.ranges) <= 160 else 'stroke="#fff" stroke-width=".3"'
         yield f"<g {line}>"
@@ -174,17 +265,17 @@ def _legend(around: Sequence[Circle], colours: Mapping[str, str], until: float) 
         if len(around) > 1:
             words += f", circle {index} from outside"
         yield _text(_PANEL, y, words, "dc")
-        fits = int((each - 46) // 21)
-        if len(circle.shares) <= min(fits, MOST_LISTED):
-            yield from _list(circle, y + 22, colours)
-        else:
-            yield from _bars(circle, y + 14, min(each - 94, 170), colours)
+        yield from _list(circle, y + 22, max(1, min(int((each - 46) // 21), MOST_LISTED)), colours)
         y += each if len(around) > 1 else 0
 
 
-def _list(circle: Circle, y: float, colours: Mapping[str, str]) -> Iterator[str]:
-    largest = circle.shares[0].part
-    for n, share in enumerate(circle.shares):
+def _list(circle: Circle, y: float, room: int, colours: Mapping[str, str]) -> Iterator[str]:
+    """The nodes with the largest shares; where not all fit, the last line is the smallest's."""
+    largest, shares = circle.shares[0].part, circle.shares
+    if len(shares) > room:
+        yield _text(_PANEL, y + room * 21, f"and {len(shares) - room} more between the last two", "small")
+        shares = (*shares[: room - 1], shares[-1])
+    for n, share in enumerate(shares):
         top, host = y + n * 21, escape(share.node.host)
         wide = _number(share.part / largest * 120)
         yield f"<g><title>{host}: {_count(len(share.node.tokens), 'token')}</title>"
@@ -197,37 +288,6 @@ def _list(circle: Circle, y: float, colours: Mapping[str, str]) -> Iterator[str]
         )
         words = f"{_percent(share.part)}, {_count(len(share.node.tokens), 'token')}"
         yield _text(_PANEL + 260, top, words, "small") + "</g>"
-
-
-def _bars(circle: Circle, y: float, high: float, colours: Mapping[str, str]) -> Iterator[str]:
-    """Every node's share as a bar of its own, and the extremes in words."""
-    shares, wide = circle.shares, _PANEL_WIDTH / len(circle.shares)
-    for n, share in enumerate(shares):
-        tall = share.part / shares[0].part * high
-        yield (
-            f'<rect class="share" data-host="{escape(share.node.host)}" data-part="{share.part:.12f}" '
-            f'x="{_PANEL + n * wide:.3f}" y="{_number(y + high - tall)}" width="{max(wide - 0.5, wide * 0.7):.3f}" '
-            f'height="{tall:.3f}" fill="{_bar_colour(circle, share.node.host, colours)}">'
-            f"<title>{escape(share.node.host)}: {_percent(share.part)}</title></rect>"
-        )
-    even = 1 / len(shares)
-    line = y + high - even / shares[0].part * high
-    yield f'<path d="M{_PANEL} {_number(line)}h{_PANEL_WIDTH}" stroke="{_INK}" stroke-dasharray="3 3"/>'
-    yield _text(_PANEL, y + high + 17, "A bar for each node: its share of the ring; dashed: equal shares.", "small")
-    yield _text(
-        _PANEL,
-        y + high + 34,
-        f"Most {_percent(shares[0].part)} ({_short(shares[0].node.host)}), least {_percent(shares[-1].part)} "
-        f"({_short(shares[-1].node.host)}).",
-        "small",
-    )
-    if circle.slices:
-        words = f"Between {min(circle.slices):,} and {max(circle.slices):,} of {len(circle.ranges):,} ranges"
-        yield _text(_PANEL, y + high + 51, f"{words} end in a slice.", "small")
-
-
-def _bar_colour(circle: Circle, host: str, colours: Mapping[str, str]) -> str:
-    return "#2f6ea5" if circle.slices else colours[host]
 
 
 # -- keys
@@ -259,14 +319,8 @@ def _explained(number: int, key: KeyPlace, y: float, colours: Mapping[str, str])
     yield _text(_PANEL, y + 54, f"stream {key.stream}", "mono")
     x = _PANEL
     for datacenter, node in key.owners[:3]:
-        if node.host in colours:
-            yield f'<rect x="{x}" y="{_number(y + 61)}" width="11" height="11" rx="2" fill="{colours[node.host]}"/>'
-        yield _text(
-            x + (16 if node.host in colours else 0),
-            y + 71,
-            f"{_short(node.host)} ({_clipped(datacenter, 10)})",
-            "small",
-        )
+        yield f'<rect x="{x}" y="{_number(y + 61)}" width="11" height="11" rx="2" fill="{colours[node.host]}"/>'
+        yield _text(x + 16, y + 71, f"{_short(node.host)} ({_clipped(datacenter, 10)})", "small")
         x += 132
 
 
@@ -303,10 +357,6 @@ def _colours(around: Sequence[Circle]) -> dict[str, str]:
         hue, light = (0.58 + n * 0.618034) % 1, (0.46, 0.62, 0.36)[n // 8 % 3]
         colours[host] = "#" + "".join(f"{round(255 * channel):02x}" for channel in hls_to_rgb(hue, light, 0.55))
     return colours
-
-
-def _mixed(light: tuple[int, int, int], dark: tuple[int, int, int], part: float) -> str:
-    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(light, dark, strict=True))
 
 
 def _text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> str:
