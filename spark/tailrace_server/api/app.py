@@ -12,16 +12,18 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, TailraceError
-from tailrace_server.api.access import PREFIX, Access, AddressLimit, BodyLimit, OperationsFor, requires
-from tailrace_server.api.bodies import AlterBody, ResetBody, SubscribeBody
+from tailrace_server.api.access import PREFIX, Access, AddressLimit, BodyLimit, OperationsFor, require_role, requires
+from tailrace_server.api.bodies import AlterBody, ResetBody, SqlBody, SubscribeBody
 from tailrace_server.api.metrics import CONTENT_TYPE, Counting, ServerMetrics
 from tailrace_server.api.shared import Shared
-from tailrace_server.api.sql import add_sql
 from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.model.errors import ConflictError, RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.operations.answers import Answer
-from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.asking import Asked, flat
 from tailrace_server.operations.operations import Alteration
+from tailrace_server.sql.parsing import parse
+from tailrace_server.sql.running import run
+from tailrace_server.sql.statements import reads
 
 Checking = Annotated[bool, Query(description="Look at table, columns and sink first; false keeps it all the same")]
 _ONE: Final = PREFIX + "/subscriptions/{table}/{name}"
@@ -48,7 +50,7 @@ def application(
     _metrics(app, operations, access.metrics)
     _reading(app, operations, access)
     _changing(app, operations, access)
-    add_sql(app, operations, access)
+    _sql(app, operations, access)
     return app
 
 
@@ -121,18 +123,28 @@ def _changing(app: FastAPI, operations: OperationsFor, access: Access) -> None:
 
     @app.post(_ONE + "/reset", summary="Read again from another place")
     def reset(table: str, name: str, body: ResetBody, caller: Operator) -> Answer:
-        offsets = None
-        if body.offsets is not None:
-            offsets = {
-                (topic, partition): offset
-                for topic, partitions in body.offsets.items()
-                for partition, offset in partitions.items()
-            }
+        offsets = None if body.offsets is None else flat(body.offsets)
         return operations(caller.name).reset(f"{table}/{name}", body.start, offsets, snapshot=body.snapshot)
 
     @app.delete(_ONE, summary="End it for good; its target keeps what it has")
     def cancel(table: str, name: str, caller: Operator) -> Answer:
         return operations(caller.name).cancel(f"{table}/{name}")
+
+
+def _sql(app: FastAPI, operations: OperationsFor, access: Access) -> None:
+    """The route of statements. SHOW is for readers, the others are for operators."""
+    parse("")  # which makes the parser: no request waits for that
+    Reader = Annotated[Caller, Depends(requires(access, Role.READ))]
+
+    @app.post(PREFIX + "/sql", summary="Run a statement: its rows")
+    def sql(body: SqlBody, caller: Reader) -> list[Answer]:
+        statements = parse(body.statement)
+        if len(statements) != 1:
+            raise RefusedRequestError(f"one statement at a time, not {len(statements)}")
+        [statement] = statements
+        if not reads(statement.statement):
+            require_role(caller, Role.OPERATE)
+        return run(statement, operations(caller.name), check=body.check)
 
 
 async def _refused(_request: Request, error: Exception) -> JSONResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,11 +15,12 @@ from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, Unchecked, operations_of
+from tailrace_server.model.subscription import SNAPSHOT
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import Operations
 
-_NAMES: Final = ("table", "name", "target", "options", "where", "columns", "stream", "start", "state", "snapshot")
+_NAMES: Final = (*(field.name for field in fields(Asked)), SNAPSHOT, "state")
 _STATES: Final = ("active", "paused")
 
 
@@ -112,7 +113,7 @@ def declared_in(file: Path) -> list[Declared]:
     return declared
 
 
-def _declared(source: str, table: Mapping[str, Any]) -> Declared:
+def _declared(source: str, table: dict[str, Any]) -> Declared:
     for name in table:
         if name not in _NAMES:
             close = difflib.get_close_matches(name, _NAMES, n=1)
@@ -124,10 +125,9 @@ def _declared(source: str, table: Mapping[str, Any]) -> Declared:
     for name in ("options", "columns", "stream"):
         if not isinstance(table.get(name, {}), Mapping):
             raise SettingsError(f"{source}: {name} must be a table")
-    state = table.get("state", "active")
+    state = table.pop("state", "active")
     if state not in _STATES:
         raise SettingsError(f'{source}: state must be "active" or "paused", not {state!r}')
-    fields = {name: value for name, value in table.items() if name not in ("state", "snapshot")}
-    if "snapshot" in table:
-        fields["stream"] = {**fields.get("stream", {}), "snapshot": table["snapshot"]}
-    return Declared(Asked(**fields), state)
+    if SNAPSHOT in table:
+        table["stream"] = {**table.get("stream", {}), SNAPSHOT: table.pop(SNAPSHOT)}
+    return Declared(Asked(**table), state)

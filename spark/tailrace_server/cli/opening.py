@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import socket
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -22,10 +20,12 @@ from tailrace_common.cli.options import settings_of
 from tailrace_common.sections.section import is_loopback
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
+from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.subscription import INITIAL, NEVER, ONLY, SNAPSHOT, Request
 from tailrace_server.operations.answers import Answer
+from tailrace_server.operations.asking import offsets_of, typed
 from tailrace_server.operations.operations import DirectOperations, Operations
 from tailrace_server.operations.remote import RemoteOperations
 
@@ -164,34 +164,20 @@ def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
     return values
 
 
-def typed(values: dict[str, str]) -> dict[str, Any]:
-    """Values of a command line as TOML reads them, so that 5 is a number and true is true; else they stay text."""
-    return {name: _typed(value) for name, value in values.items()}
-
-
 def stream_settings(words: Sequence[str] | None, snapshot: SnapshotMode | None) -> dict[str, Any]:
     """The settings of [stream] that options name. Raises SettingsError."""
-    settings = typed(pairs(words, "--stream"))
+    settings = typed_pairs(words, "--stream")
     return settings if snapshot is None else {**settings, SNAPSHOT: str(snapshot)}
 
 
-def _typed(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+def typed_pairs(words: Sequence[str] | None, option: str) -> dict[str, Any]:
+    """The same, with values as TOML reads them."""
+    return {name: typed(value) for name, value in pairs(words, option).items()}
 
 
-def offsets_of(text: str) -> dict[tuple[str, int], int]:
-    """{"TOPIC": {"PARTITION": OFFSET}}, as JSON or in a file of that. Raises SettingsError."""
+def offsets_in(text: str) -> dict[KafkaPartition, int]:
+    """Offsets as JSON, or in a file of that. Raises SettingsError."""
     try:
-        content = text if text.lstrip().startswith("{") else Path(text).read_text("utf-8")
-        return {
-            (str(topic), int(partition)): int(offset)
-            for topic, partitions in json.loads(content).items()
-            for partition, offset in partitions.items()
-        }
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise SettingsError(
-            f'--offsets: must be {{"TOPIC": {{"PARTITION": OFFSET}}}} or a file with that: {error}'
-        ) from None
+        return offsets_of(text if text.lstrip().startswith("{") else Path(text).read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--offsets {text}: cannot be read: {error}") from None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
-from tailrace_common.cli.options import SettingsFile
+from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_schemas.errors import SettingsError
-from tailrace_server.cli.letters import letters
 from tailrace_server.cli.opening import (
     Columns,
     Json,
@@ -22,14 +22,16 @@ from tailrace_server.cli.opening import (
     StreamOptions,
     Unchecked,
     Where,
-    offsets_of,
+    offsets_in,
+    opened,
     operations_of,
     pairs,
     say_notes,
     stream_settings,
-    typed,
+    typed_pairs,
+    who,
 )
-from tailrace_server.operations.operations import Alteration
+from tailrace_server.operations.operations import Alteration, DirectOperations
 
 
 def subscriptions(
@@ -63,7 +65,7 @@ def subscriptions(
             raise SettingsError("--letters is of one subscription, and --replay of --letters: name one, and give both")
         if server is not None:
             raise SettingsError("--letters reads the sink from here, by the meta database: leave out --server")
-        letters(reference, config, replay=replay)
+        _letters(reference, config, replay=replay)
         return
     with operations_of(config, server, key_file) as operations:
         if audit:
@@ -72,6 +74,29 @@ def subscriptions(
             print_list([dict(row) for row in operations.all(cancelled=all_)], json=json)
         else:
             print_one(operations.details(reference), json=json)
+
+
+def _letters(reference: str, config: Path | None, *, replay: bool) -> None:
+    """List them, or write them again; what is left of them is what everybody is shown from then on.
+
+    Exit code 1 if a replay leaves some.
+    """
+    from tailrace_server.worker.settings import stream_settings  # other commands need no sinks
+    from tailrace_spark.cli.dead_letters import print_letters, replay_all
+
+    settings = settings_of(config)
+    with opened(settings) as (_, subscriptions):
+        details = DirectOperations(subscriptions, settings, who()).details(reference)
+        subscription = subscriptions.get(details["id"])
+        chosen, name = stream_settings(settings, subscription, "unused"), subscription.sink_name
+        if not replay:
+            count = print_letters(name, chosen)
+        else:
+            done = replay_all(name, chosen)
+            count = done.again + done.left
+        subscriptions.count_letters(subscription.id, details["letters"], count)
+    if replay and count:
+        raise typer.Exit(1)
 
 
 def print_list(rows: list[dict[str, Any]], *, json: bool) -> None:
@@ -159,7 +184,7 @@ def alter(
     with operations_of(config, server, key_file) as operations:
         alteration = Alteration(
             target=target,
-            options={**typed(pairs(option, "--option")), **removed["option"]},
+            options={**typed_pairs(option, "--option"), **removed["option"]},
             where="" if no_where else where,
             columns={**pairs(column, "--column"), **removed["column"]},
             stream={**stream_settings(stream, snapshot), **removed["stream"]},
@@ -219,7 +244,7 @@ def reset(
     Example: tailrace reset warehouse --from 2026-05-01T12:00:00Z
     """
     with operations_of(config, server, key_file) as operations:
-        chosen = None if offsets is None else offsets_of(offsets)
+        chosen = None if offsets is None else offsets_in(offsets)
         print_json(operations.reset(reference, start, chosen, snapshot=snapshot))
 
 

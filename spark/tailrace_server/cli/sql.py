@@ -10,14 +10,16 @@ from typing import Annotated, Final
 
 import typer
 
-from tailrace_common.cli.console import print_json, print_rows, say
+from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_server.cli.opening import Json, KeyFile, ServerUrl, Unchecked, operations_of
 from tailrace_server.cli.operating import print_list, print_one
+from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.operations import Operations
 from tailrace_server.sql.parsing import is_complete, parse
-from tailrace_server.sql.running import Result, Shown, run
+from tailrace_server.sql.running import run
+from tailrace_server.sql.statements import One, ShowAll, Statement, Verb
 
 _PROMPT: Final = "tailrace> "
 _MORE: Final = "      ... "
@@ -72,7 +74,7 @@ def _text(statement: str | None, file: Path | None) -> str:
 
 def _run_all(text: str, operations: Operations, *, check: bool, json: bool) -> None:
     for parsed in parse(text):
-        _print(run(parsed, operations, check=check), json=json)
+        _print(parsed.statement, run(parsed, operations, check=check), json=json)
 
 
 def _prompt(operations: Operations, *, check: bool, json: bool) -> None:
@@ -110,19 +112,15 @@ def _statement(read: Callable[[str], str]) -> str | None:
             return text
 
 
-def _print(result: Result, *, json: bool) -> None:
-    match result.shown:
-        case Shown.LIST:
-            print_list([dict(row) for row in result.rows], json=json)
-        case Shown.DETAILS:
-            print_one(dict(result.rows[0]), json=json)
-        case Shown.STATEMENT if sys.stdout.isatty() and not json:
-            typer.echo(f"{result.rows[0]['statement']};")
-        case Shown.STATEMENT:
-            print_json(result.rows[0])
-        case Shown.CHANGED:
-            columns = ("reference", "state", "sink", "target")
-            rows = result.rows
-            if sys.stdout.isatty() and not json:
-                rows = [{name: row[name] for name in columns} for row in rows]
-            print_rows(rows, always_json=json)
+def _print(statement: Statement, rows: list[Answer], *, json: bool) -> None:
+    for_people = sys.stdout.isatty() and not json
+    if isinstance(statement, ShowAll):
+        print_list(rows, json=json)
+    elif isinstance(statement, One) and statement.verb is Verb.SHOW:
+        print_one(rows[0], json=json)
+    elif isinstance(statement, One) and statement.verb is Verb.SHOW_CREATE and for_people:
+        typer.echo(f"{rows[0]['statement']};")
+    elif for_people:
+        print_rows([{name: row[name] for name in ("reference", "state", "sink", "target")} for row in rows])
+    else:
+        print_rows(rows, always_json=True)

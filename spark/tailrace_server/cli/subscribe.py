@@ -21,7 +21,7 @@ from tailrace_server.cli.opening import (
     pairs,
     say_notes,
     stream_settings,
-    typed,
+    typed_pairs,
 )
 from tailrace_server.operations.asking import Asked
 
@@ -58,7 +58,7 @@ def subscribe(
         table=table,
         name=name,
         target=target,
-        options=typed(pairs(option, "--option")),
+        options=typed_pairs(option, "--option"),
         where=where,
         columns=pairs(column, "--column"),
         stream=stream_settings(stream, snapshot),

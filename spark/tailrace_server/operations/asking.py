@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -31,6 +33,7 @@ _LONGEST_TEXT: Final = 1000
 _LONGEST_WHERE: Final = 10_000
 _LARGEST_NUMBER: Final = 2**63
 _MOST_OFFSETS: Final = 10_000
+_OFFSETS: Final = 'offsets: must be {"TOPIC": {"PARTITION": OFFSET}}'
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -102,10 +105,14 @@ def targets(base: Settings) -> dict[str, str]:
 
 def _require_plain(spec: Asked) -> None:
     """Refuse what no database keeps or no answer shows, and what is too long to be meant."""
-    for setting in ("table", "name", "target", "start"):
-        _require_value(setting, getattr(spec, setting))
+    texts: dict[str, object] = {"table": spec.table, "name": spec.name, "target": spec.target, "start": spec.start}
+    texts |= {f"columns.{name}": treatment for name, treatment in spec.columns.items()}
     if spec.where is not None:
-        _require_value("where", spec.where, _LONGEST_WHERE)
+        texts["where"] = spec.where
+    for setting, text in texts.items():
+        if not isinstance(text, str):
+            raise RefusedRequestError(f"{setting}: must be a text")
+        _require_value(setting, text, _LONGEST_WHERE if setting == "where" else _LONGEST_TEXT)
     for setting, values in (("options", spec.options), ("columns", spec.columns), ("stream", spec.stream)):
         if len(values) > _MOST_SETTINGS:
             raise RefusedRequestError(f"{setting}: has {len(values)} names, and may have {_MOST_SETTINGS}")
@@ -130,13 +137,39 @@ def _require_value(setting: str, value: object, longest: int = _LONGEST_TEXT) ->
             raise RefusedRequestError(f"{setting}: must be a text, a number or true or false")
 
 
+def typed(text: str) -> str | int | float:
+    """A value without quotes, as TOML reads it: 5 is a number and true is true. Else it stays text."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
+        return text
+    return value if isinstance(value, str | int | float) else text
+
+
+def offsets_of(text: str) -> dict[KafkaPartition, int]:
+    """{"TOPIC": {"PARTITION": OFFSET}} out of JSON. Raises RefusedRequestError."""
+    try:
+        return flat(json.loads(text))
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+        raise RefusedRequestError(_OFFSETS) from None
+
+
+def flat(offsets: Mapping[str, Mapping[Any, Any]]) -> dict[KafkaPartition, int]:
+    """Offsets by topic and partition, of offsets by topic."""
+    return {
+        (topic, int(partition)): int(offset)
+        for topic, partitions in offsets.items()
+        for partition, offset in partitions.items()
+    }
+
+
 def require_offsets(offsets: Mapping[KafkaPartition, int]) -> None:
     """Raises RefusedRequestError for what is no offset in a partition of Kafka's."""
     if len(offsets) > _MOST_OFFSETS:
         raise RefusedRequestError(f"offsets: there are {len(offsets)}, and may be {_MOST_OFFSETS} at a time")
     for (topic, partition), offset in offsets.items():
         if not (_TOPIC.fullmatch(topic) and 0 <= partition < 2**31 and 0 <= offset < _LARGEST_NUMBER):
-            raise RefusedRequestError('offsets: must be {"TOPIC": {"PARTITION": OFFSET}} with numbers from 0 on')
+            raise RefusedRequestError(f"{_OFFSETS} with numbers from 0 on")
 
 
 def _require_fit(name: str, kind: str, shape: Shape) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
@@ -17,7 +17,6 @@ from tailrace_server.model.errors import RefusedRequestError, UnknownSubscriptio
 from tailrace_server.model.subscription import EARLIEST, Request, Start, Subscription, TableName, require_name
 from tailrace_server.operations.answers import Answer, Kept, answer_of, details_of, time_of
 from tailrace_server.operations.asking import Asked, checked, require_offsets, require_snapshots, with_snapshot
-from tailrace_server.operations.differences import differences
 
 Examine = Callable[[Settings, Request], Sequence[Check]]
 """Looks at what a request is about: tables, columns, the sink. It raises nothing."""
@@ -129,8 +128,7 @@ class DirectOperations:
 
     def subscribe(self, spec: Asked, *, check: bool = True) -> tuple[Answer, bool]:
         """As Operations says."""
-        existing = self._existing(spec)
-        request = checked(with_snapshot(spec, existing, self._settings), self._settings)
+        existing, request = self._requested(spec)
         notes = self._require_well(request) if check and existing is None else []
         subscription, is_new = self._subscriptions.subscribe(request, self._user)
         return {**answer_of(subscription, Kept()), "notes": notes}, is_new
@@ -146,14 +144,15 @@ class DirectOperations:
             raise RefusedRequestError("\n".join([*lines, _ANYWAY]))
         return [_sentence(check) for check in checks if not check.ok or check.name.endswith(IN_PART)]
 
-    def _existing(self, spec: Asked) -> Subscription | None:
+    def _requested(self, spec: Asked) -> tuple[Subscription | None, Request]:
+        """The subscription that has the name, and what is asked for."""
         table = TableName.parse(self._settings.topics.prefix, spec.table)
-        return self._subscriptions.find(table, require_name(spec.name))
+        existing = self._subscriptions.find(table, require_name(spec.name))
+        return existing, checked(with_snapshot(spec, existing, self._settings), self._settings)
 
     def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
         """As Operations says."""
-        existing = self._existing(spec)
-        request = checked(with_snapshot(spec, existing, self._settings), self._settings)
+        existing, request = self._requested(spec)
         reference = f"{request.table}/{request.name}"
         if existing is None:
             if check:
@@ -163,7 +162,7 @@ class DirectOperations:
             return {"reference": reference, "change": "subscribe", "differences": [], "state": None}
         altered = partial(transitions.altered, sink=request.sink, shape=request.shape, revision=existing.revision)
         altered(existing)  # raises for another target
-        lines = differences(existing, request)
+        lines = _differences(existing, request)
         if lines and check:
             self._require_well(request)
         if lines and not dry_run:
@@ -274,3 +273,25 @@ def resolved(reference: str, references: Mapping[str, object]) -> str:
 def _with(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**values, **changes}
     return {name: value for name, value in merged.items() if value is not None}
+
+
+def _differences(existing: Subscription, request: Request) -> list[str]:
+    """A line for each setting that changes. The start is no part of it: it has counted once."""
+    old, new = existing.shape, request.shape
+    return [
+        *_changes("", {"target": existing.sink.target}, {"target": request.sink.target}),
+        *_changes("options.", existing.sink.options, request.sink.options),
+        *_changes("", {"where": old.where}, {"where": new.where}),
+        *_changes("columns.", old.columns, new.columns),
+        *_changes("stream.", old.stream, new.stream),
+    ]
+
+
+def _changes(prefix: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            yield f"{prefix}{name}: {_word(old.get(name))} -> {_word(new.get(name))}"
+
+
+def _word(value: object) -> str:
+    return "unset" if value is None else str(value)

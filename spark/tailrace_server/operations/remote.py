@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -52,13 +53,13 @@ class RemoteOperations(Closing):
 
     def subscribe(self, spec: Asked, *, check: bool = True) -> tuple[Answer, bool]:
         """As Operations says."""
-        answer = self._asked("POST", f"/subscriptions?check={str(check).lower()}", _body(spec))
+        answer = self._asked("POST", f"/subscriptions?check={str(check).lower()}", asdict(spec))
         return answer.json(), answer.status_code == 201
 
     def declare(self, spec: Asked, *, dry_run: bool = False, check: bool = True) -> Answer:
         """As Operations says."""
         path = f"/subscriptions?dry_run={str(dry_run).lower()}&check={str(check).lower()}"
-        declared: Answer = self._asked("PUT", path, _body(spec)).json()
+        declared: Answer = self._asked("PUT", path, asdict(spec)).json()
         return declared
 
     def all(self, *, cancelled: bool = False) -> Sequence[Answer]:
@@ -84,15 +85,7 @@ class RemoteOperations(Closing):
 
     def alter(self, reference: str, alteration: Alteration, *, check: bool = True) -> Answer:
         """As Operations says."""
-        body = {
-            "target": alteration.target,
-            "options": dict(alteration.options),
-            "where": alteration.where,
-            "columns": dict(alteration.columns),
-            "stream": dict(alteration.stream),
-            "revision": alteration.revision,
-        }
-        return self._one("PATCH", reference, f"?check={str(check).lower()}", body)
+        return self._one("PATCH", reference, f"?check={str(check).lower()}", asdict(alteration))
 
     def reset(
         self,
@@ -145,19 +138,6 @@ class RemoteOperations(Closing):
             seconds = answer.headers.get("Retry-After", "")
             self._wait(min(float(seconds), _LONGEST_WAIT) if seconds.isdecimal() else 1.0)
         return answer
-
-
-def _body(spec: Asked) -> dict[str, Any]:
-    return {
-        "table": spec.table,
-        "name": spec.name,
-        "target": spec.target,
-        "options": dict(spec.options),
-        "where": spec.where,
-        "columns": dict(spec.columns),
-        "stream": dict(spec.stream),
-        "start": spec.start,
-    }
 
 
 def _words(answer: httpx2.Response) -> str:

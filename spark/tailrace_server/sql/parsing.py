@@ -1,9 +1,9 @@
-"""Statements out of text. Faults point at the word that does not fit."""
+"""Statements out of text. Faults point at the word that does not fit; no text in quotes is repeated."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
@@ -11,34 +11,53 @@ from typing import Any, Final
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from tailrace_server.sql.errors import Span, StatementError, UnclosedError, pointed
+from tailrace_server.model.errors import RefusedRequestError
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.operations import Alteration
 from tailrace_server.sql.grammar import GRAMMAR, WORDS
-from tailrace_server.sql.statements import (
-    Alter,
-    Create,
-    Drop,
-    Named,
-    Pause,
-    Reset,
-    Resume,
-    ShowAll,
-    ShowCreate,
-    ShowOne,
-    Statement,
-)
+from tailrace_server.sql.statements import Alter, Create, One, Reset, ShowAll, Statement, Verb
 
 Node = Tree[Token]
-_SIMPLE: Final[Mapping[str, Callable[[Named], Statement]]] = {
-    "show_one": ShowOne,
-    "show_create": ShowCreate,
-    "pause": Pause,
-    "resume": Resume,
-}
 _MOST_EXPECTED: Final = 6
 _COMMENTS_AT_END: Final = re.compile(r"(?:\s|--[^\n]*\Z|/\*(?:(?!\*/)[\s\S])*\*/)*\Z")
 _QUOTES: Final = "'\"`$"
 _LONGEST_NUMBER: Final = 40
 _MOST_PARENTHESES: Final = 1000
+# A text that is not closed too: it may be a secret.
+_QUOTED: Final = re.compile(r"'(?:[^']|'')*(?:'|\Z)")
+
+
+class StatementError(RefusedRequestError):
+    """A statement is wrong at a place of its text."""
+
+
+class UnclosedError(StatementError):
+    """A quote is not closed: the rest may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a text, from one index to before another."""
+
+    start: int
+    end: int
+
+
+def pointed(text: str, span: Span, words: str) -> str:
+    """The words with the line of the text that they are about, and a caret under each letter of the span."""
+    start = min(span.start, len(text.rstrip()))
+    line_start = text.rfind("\n", 0, start) + 1
+    line_end = text.find("\n", start)
+    line_end = len(text) if line_end < 0 else line_end
+    line_number = text.count("\n", 0, start) + 1
+    line = _hidden(text)[line_start:line_end].replace("\t", " ").rstrip()
+    carets = "^" * max(1, min(span.end, line_end) - start)
+    return f"line {line_number}: {words}\n{line}\n{' ' * (start - line_start)}{carets}"
+
+
+def _hidden(text: str) -> str:
+    """The text with stars for what quotes hold, line by line as long as before."""
+    return _QUOTED.sub(lambda match: re.sub(r"[^'\n]", "*", match[0]), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,57 +142,50 @@ class _Reading:
         return Parsed(statement, self._text, _span(self._node), self._marks)
 
     def _statement(self) -> Statement:
-        kind = self._node.data
-        if kind in _SIMPLE:
-            return _SIMPLE[kind](self._named())
-        match kind:
+        match self._node.data:
+            case "show_all":
+                return self._show_all()
             case "create":
                 return self._create()
             case "alter":
                 return self._alter()
             case "reset":
                 return self._reset()
-            case "drop":
-                return self._drop()
-            case _:
-                return self._show_all()
+            case verb:
+                return One(Verb(verb), self._reference())
 
     def _create(self) -> Create:
-        subscription = self._named()
-        return Create(
-            subscription=subscription,
+        name, table = self._named()
+        spec = Asked(
+            table=table or "",
+            name=name,
             target=self._target() or "",
-            options=self._settings("options", "options", f"sink.{subscription.name}"),
+            options=self._settings("options", "options", f"sink.{name}"),
             columns=self._settings("columns", "columns"),
             stream=self._settings("stream", "stream"),
             where=self._where(),
             start=self._start(),
         )
+        return Create(spec)
 
     def _alter(self) -> Alter:
-        subscription = self._named()
-        no_where = any(self._parts("no_where"))
-        options = self._settings("set_options", "options", f"sink.{subscription.name}")
-        return Alter(
-            subscription=subscription,
+        name, _ = self._named()
+        alteration = Alteration(
             target=self._target(),
-            options={**options, **self._unset("options")},
+            options={**self._settings("set_options", "options", f"sink.{name}"), **self._unset("options")},
             columns={**self._settings("set_columns", "columns"), **self._unset("columns")},
             stream={**self._settings("set_stream", "stream"), **self._unset("stream")},
-            where="" if no_where else self._where(),
+            where="" if self._has("no_where") else self._where(),
         )
+        return Alter(self._reference(), alteration)
 
     def _reset(self) -> Reset:
-        subscription = self._named()
+        reference, snapshot = self._reference(), self._has("with_snapshot")
         for node in self._parts("from_offsets"):
             self._marks["offsets"] = _span(node.children[0])
-            return Reset(subscription, offsets=_word(node.children[0]), snapshot=self._has("with_snapshot"))
-        snapshot = self._has("with_snapshot")
+            return Reset(reference, offsets=_word(node.children[0]), snapshot=snapshot)
         start = None if snapshot and not self._has("from") else self._start()
-        return Reset(subscription, start, snapshot=snapshot)
-
-    def _drop(self) -> Drop:
-        return Drop(self._named())
+        return Reset(reference, start, snapshot=snapshot)
 
     def _has(self, name: str) -> bool:
         return any(True for _ in self._parts(name))
@@ -186,15 +198,20 @@ class _Reading:
     def _parts(self, name: str) -> Iterator[Node]:
         return (child for child in self._node.children if isinstance(child, Tree) and child.data == name)
 
-    def _named(self) -> Named:
-        [name] = self._parts("name")
-        table = None
-        for node in self._parts("table"):
-            table = ".".join(map(_word, node.children))
-            self._marks[f'table "{table}"'] = _span(node)
-        named = Named(_word(name.children[0]), table)
-        self._marks[f'name "{named.name}"'] = self._marks[f"{named.reference}:"] = _span(name)
-        return named
+    def _named(self) -> tuple[str, str | None]:
+        """The name, and the table where the statement has one."""
+        [node] = self._parts("name")
+        name, table = _word(node.children[0]), None
+        self._marks[f'name "{name}"'] = self._marks[f"{name}:"] = _span(node)
+        for table_node in self._parts("table"):
+            table = ".".join(map(_word, table_node.children))
+            self._marks[f'table "{table}"'] = _span(table_node)
+            self._marks[f"{table}/{name}:"] = _span(node)
+        return name, table
+
+    def _reference(self) -> str:
+        name, table = self._named()
+        return name if table is None else f"{table}/{name}"
 
     def _target(self) -> str | None:
         target = None

@@ -4,70 +4,47 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from typing import Any, Final
 
 from tailrace_server.operations.answers import Answer
 from tailrace_server.operations.asking import Asked
-from tailrace_server.sql.errors import StatementError
-from tailrace_server.sql.parsing import parse
-from tailrace_server.sql.statements import Create, Named
+from tailrace_server.sql.parsing import StatementError, parse
+from tailrace_server.sql.statements import Create
 
 _NAME: Final = re.compile(r"\w+(-\w+)*")
 _PART: Final = re.compile(r"[\w*?]+")
 
 
-def create_of(spec: Asked) -> Create:
-    """The statement of a request."""
-    return Create(
-        subscription=Named(spec.name, spec.table),
-        target=spec.target,
-        options=spec.options,
-        columns=spec.columns,
-        stream=spec.stream,
-        where=spec.where,
-        start=spec.start,
-    )
-
-
-def create_of_details(details: Answer) -> Create:
+def create_of(details: Answer) -> Create:
     """The statement that makes a subscription again."""
-    request = Asked(
-        table=details["table"],
-        name=details["name"],
-        target=details["target"],
-        options=details["options"],
-        where=details["where"],
-        columns=details["columns"],
-        stream=details["stream"],
-        start=details["start"],
-    )
-    return create_of(request)
+    return Create(Asked(**{field.name: details[field.name] for field in fields(Asked)}))
 
 
 def render(create: Create) -> str:
     """The text of a statement, a clause in each line, without `;`."""
-    if create.where is None:
-        return _text(create, None)
-    text = _text(create, create.where)
+    condition = create.asked.where
+    text = _text(create.asked, condition)
+    if condition is None:
+        return text
     try:
         statements = [parsed.statement for parsed in parse(text)]
     except StatementError:
         statements = []
     # What is no condition by itself, or has FROM or `;` in it, stands between dollars.
-    return text if statements == [create] else _text(create, _in_dollars(create.where))
+    return text if statements == [create] else _text(create.asked, _in_dollars(condition))
 
 
-def _text(create: Create, where: str | None) -> str:
-    lines = [f"CREATE SUBSCRIPTION {_name(create.subscription.name)} ON {_table(create.subscription.table or '')}"]
-    lines.append(f"INTO {_name(create.target)}")
-    clauses = (("OPTIONS", create.options), ("COLUMNS", create.columns), ("STREAM", create.stream))
+def _text(spec: Asked, where: str | None) -> str:
+    lines = [f"CREATE SUBSCRIPTION {_name(spec.name)} ON {_table(spec.table)}", f"INTO {_name(spec.target)}"]
+    clauses = (("OPTIONS", spec.options), ("COLUMNS", spec.columns), ("STREAM", spec.stream))
     for clause, values in clauses:
         if values:
             lines.append(f"{clause} ({', '.join(f'{_name(name)} = {_value(item)}' for name, item in values.items())})")
     if where is not None:
         lines.append(f"WHERE {where}")
-    if create.start != "earliest":
-        lines.append(f"FROM {'LATEST' if create.start == 'latest' else _quoted(create.start)}")
+    if spec.start != "earliest":
+        lines.append(f"FROM {'LATEST' if spec.start == 'latest' else _quoted(spec.start)}")
     return "\n".join(lines)
 
 

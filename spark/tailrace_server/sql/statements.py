@@ -1,36 +1,29 @@
-"""Statements as values."""
+"""Statements as values. A subscription is a reference as the operations take it: KEYSPACE.TABLE/NAME, or NAME."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tailrace_server.operations.asking import Asked
+from tailrace_server.operations.operations import Alteration
+
+
+class Verb(StrEnum):
+    """What is done to one subscription without more words, as the grammar calls it."""
+
+    SHOW = "show_one"
+    SHOW_CREATE = "show_create"
+    PAUSE = "pause"
+    RESUME = "resume"
+    DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A subscription: its name, and the table where the name is not the only one."""
-
-    name: str
-    table: str | None = None
-
-    @property
-    def reference(self) -> str:
-        """As the operations take it: KEYSPACE.TABLE/NAME, or NAME."""
-        return self.name if self.table is None else f"{self.table}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
     """CREATE SUBSCRIPTION."""
 
-    subscription: Named
-    target: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    stream: Mapping[str, Any] = field(default_factory=dict)
-    where: str | None = None
-    start: str = "earliest"
+    asked: Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,43 +35,19 @@ class ShowAll:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowOne:
-    """SHOW SUBSCRIPTION."""
+class One:
+    """SHOW SUBSCRIPTION and others that have its reference alone."""
 
-    subscription: Named
-
-
-@dataclass(frozen=True, slots=True)
-class ShowCreate:
-    """SHOW CREATE SUBSCRIPTION."""
-
-    subscription: Named
+    verb: Verb
+    reference: str
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """PAUSE SUBSCRIPTION."""
-
-    subscription: Named
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """RESUME SUBSCRIPTION."""
-
-    subscription: Named
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alter:
-    """ALTER SUBSCRIPTION: what is set, None to unset one. `where` and `target` are as in the operations' Alteration."""
+    """ALTER SUBSCRIPTION."""
 
-    subscription: Named
-    target: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    stream: Mapping[str, Any] = field(default_factory=dict)
-    where: str | None = None
+    reference: str
+    alteration: Alteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +57,17 @@ class Reset:
     Without a start, which only WITH SNAPSHOT allows, the log goes on where it is.
     """
 
-    subscription: Named
+    reference: str
     start: str | None = "earliest"
     offsets: str | None = None
     snapshot: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """DROP SUBSCRIPTION."""
-
-    subscription: Named
+Statement = Create | ShowAll | One | Alter | Reset
 
 
-Statement = Create | ShowAll | ShowOne | ShowCreate | Pause | Resume | Alter | Reset | Drop
+def reads(statement: Statement) -> bool:
+    """Whether it changes nothing."""
+    return isinstance(statement, ShowAll) or (
+        isinstance(statement, One) and statement.verb in (Verb.SHOW, Verb.SHOW_CREATE)
+    )

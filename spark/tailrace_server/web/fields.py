@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any, Final
+
+from tailrace_server.operations.asking import typed
 
 _FAULT_FIELDS: Final = (
     ("table ", "table"), ("target ", "target"), ("name ", "name"), ("start ", "start"),
@@ -35,20 +36,12 @@ def pairs_of(name: str, form: Mapping[str, str]) -> dict[str, str]:
 
 def typed_pairs(name: str, form: Mapping[str, str]) -> dict[str, Any]:
     """The same with values as TOML reads them, so that 5 is a number and true is true; else they stay text."""
-    return {key: _typed(text) for key, text in pairs_of(name, form).items()}
+    return {key: typed(text) for key, text in pairs_of(name, form).items()}
 
 
 def lines_of(values: Mapping[str, Any]) -> str:
     """Settings as lines that are read as the same settings."""
     return "\n".join(f"{name} = {_written(value)}" for name, value in values.items())
-
-
-def _typed(text: str) -> Any:
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
-        return text
-    return value if isinstance(value, str | int | float) else text
 
 
 def _written(value: object) -> str:

@@ -89,7 +89,7 @@ def test_a_session(sql: Sql, tmp_path: Path) -> None:
         ("CREATE SUBSCRIPTION w ON shop.orders INTO dwh OPTIONS (table = 'x')", "sink.w.table", " " * 55 + "^" * 5),
         ("CREATE SUBSCRIPTION w ON shop.orders INTO dhw", "did you mean dwh?", " " * 42 + "^" * 3),
         ("CREATE SUBSCRIPTION w ON shop.orders INTO dwh COLUMNS (e = 5)",
-         "the treatment must be a text", " " * 55 + "^"),
+         "columns.e: ", " " * 55 + "^"),
         ("CREATE SUBSCRIPTION w ON shop.orders INTO dwh FROM 'soon'", 'start "soon": must be', " " * 51 + "^" * 6),
         ("PAUSE SUBSCRIPTION neither", "neither: there is no such subscription", " " * 19 + "^" * 7),
     ],

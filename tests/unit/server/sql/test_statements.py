@@ -9,26 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_server.operations.asking import Asked
-from tailrace_server.sql.errors import StatementError
-from tailrace_server.sql.parsing import is_complete, parse
-from tailrace_server.sql.rendering import create_of, render
-from tailrace_server.sql.running import asked_of
-from tailrace_server.sql.statements import (
-    Alter,
-    Create,
-    Drop,
-    Named,
-    Pause,
-    Reset,
-    Resume,
-    ShowAll,
-    ShowCreate,
-    ShowOne,
-    Statement,
-)
+from tailrace_server.operations.operations import Alteration
+from tailrace_server.sql.parsing import StatementError, is_complete, parse
+from tailrace_server.sql.rendering import render
+from tailrace_server.sql.statements import Alter, Create, One, Reset, ShowAll, Statement, Verb
 from tests.unit.server.requests import SECRET
 
-W = Named("w")
+W, ORDERS = "w", "shop.orders"
 
 
 def parsed(text: str) -> Statement:
@@ -42,34 +29,34 @@ def parsed(text: str) -> Statement:
     [
         ("SHOW SUBSCRIPTIONS", ShowAll()),
         ("show all subscriptions like 'shop.%'", ShowAll(True, "shop.%")),
-        ("SHOW SUBSCRIPTION w ON shop.orders", ShowOne(Named("w", "shop.orders"))),
-        ("show create subscription w", ShowCreate(W)),
-        ("PAUSE SUBSCRIPTION w -- for now", Pause(W)),
-        ('resume subscription "w" on shop.*', Resume(Named("w", "shop.*"))),
+        ("SHOW SUBSCRIPTION w ON shop.orders", One(Verb.SHOW, "shop.orders/w")),
+        ("show create subscription w", One(Verb.SHOW_CREATE, W)),
+        ("PAUSE SUBSCRIPTION w -- for now", One(Verb.PAUSE, W)),
+        ('resume subscription "w" on shop.*', One(Verb.RESUME, "shop.*/w")),
         ("RESET SUBSCRIPTION w FROM LATEST", Reset(W, "latest")),
         ("RESET SUBSCRIPTION w FROM '2026-05-01'", Reset(W, "2026-05-01")),
         ("RESET SUBSCRIPTION w WITH SNAPSHOT", Reset(W, None, snapshot=True)),
         ("reset subscription w with snapshot from latest", Reset(W, "latest", snapshot=True)),
         ("RESET SUBSCRIPTION w WITH SNAPSHOT FROM OFFSETS '{}'", Reset(W, offsets="{}", snapshot=True)),
-        ("RESET SUBSCRIPTION snapshot WITH SNAPSHOT", Reset(Named("snapshot"), None, snapshot=True)),
+        ("RESET SUBSCRIPTION snapshot WITH SNAPSHOT", Reset("snapshot", None, snapshot=True)),
         ("RESET SUBSCRIPTION w FROM OFFSETS '{\"t\": {\"0\": 5}}'", Reset(W, offsets='{"t": {"0": 5}}')),
-        ("DROP SUBSCRIPTION w", Drop(W)),
+        ("DROP SUBSCRIPTION w", One(Verb.DROP, W)),
         ("ALTER SUBSCRIPTION w SET (a = 1, b = 'x') UNSET (d)",
-         Alter(subscription=W, options={"a": 1, "b": "x", "d": None})),
+         Alter(W, Alteration(options={"a": 1, "b": "x", "d": None}))),
         ("ALTER SUBSCRIPTION w SET COLUMNS (email = 'hash') UNSET STREAM (trigger_seconds) SET WHERE id > 1",
-         Alter(subscription=W, columns={"email": "hash"}, stream={"trigger_seconds": None}, where="id > 1")),
-        ("ALTER SUBSCRIPTION w UNSET WHERE", Alter(subscription=W, where="")),
-        ("ALTER SUBSCRIPTION w INTO lake SET (a = TRUE)", Alter(subscription=W, target="lake", options={"a": True})),
+         Alter(W, Alteration(columns={"email": "hash"}, stream={"trigger_seconds": None}, where="id > 1"))),
+        ("ALTER SUBSCRIPTION w UNSET WHERE", Alter(W, Alteration(where=""))),
+        ("ALTER SUBSCRIPTION w INTO lake SET (a = TRUE)", Alter(W, Alteration(target="lake", options={"a": True}))),
         ("CREATE SUBSCRIPTION on ON shop.orders INTO lake",
-         Create(subscription=Named("on", "shop.orders"), target="lake")),
+         Create(Asked(name="on", table=ORDERS, target="lake"))),
         ("CREATE SUBSCRIPTION w ON shop.orders INTO \"my sink\" OPTIONS (n = -1.5, t = true)",
-         Create(subscription=Named("w", "shop.orders"), target="my sink", options={"n": -1.5, "t": True})),
+         Create(Asked(name=W, table=ORDERS, target="my sink", options={"n": -1.5, "t": True}))),
         ("CREATE SUBSCRIPTION w ON shop.orders INTO sql WHERE extract(year FROM ts) > 5 /* c */ AND a IS DISTINCT FROM "
          "b AND c <> 'it\\'s; FROM' FROM '2026'",
-         Create(subscription=Named("w", "shop.orders"), target="sql", start="2026",
-                where="extract(year FROM ts) > 5 /* c */ AND a IS DISTINCT FROM b AND c <> 'it\\'s; FROM'")),
+         Create(Asked(name=W, table=ORDERS, target="sql", start="2026",
+                      where="extract(year FROM ts) > 5 /* c */ AND a IS DISTINCT FROM b AND c <> 'it\\'s; FROM'"))),
         ("CREATE SUBSCRIPTION w ON shop.orders INTO sql WHERE $$ a ; from $$ FROM LATEST",
-         Create(subscription=Named("w", "shop.orders"), target="sql", start="latest", where=" a ; from ")),
+         Create(Asked(name=W, table=ORDERS, target="sql", start="latest", where=" a ; from "))),
     ],
 )  # fmt: skip
 def test_what_statements_say(text: str, statement: Statement) -> None:
@@ -78,7 +65,7 @@ def test_what_statements_say(text: str, statement: Statement) -> None:
 
 def test_a_script_has_several() -> None:
     text = ";PAUSE SUBSCRIPTION a;\n-- then; this\nRESUME SUBSCRIPTION b ;;"
-    assert [item.statement for item in parse(text)] == [Pause(Named("a")), Resume(Named("b"))]
+    assert [item.statement for item in parse(text)] == [One(Verb.PAUSE, "a"), One(Verb.RESUME, "b")]
     assert parse(" -- nothing\n") == []
 
 
@@ -169,8 +156,8 @@ def test_a_request_as_text_is_read_as_the_same_request(request: Asked) -> None:
 def read_again(request: Asked) -> Asked | None:
     """What its statement asks for; None where that is none."""
     try:
-        statement = parsed(render(create_of(request)))
+        statement = parsed(render(Create(request)))
     except StatementError:
         return None
     assert isinstance(statement, Create)
-    return asked_of(statement)
+    return statement.asked
