@@ -22,7 +22,6 @@ from tests.corpus.statements import Pools, Statements
 from tests.oracle.program import Program, due, told
 from tests.support.waiting import until
 
-_DIALECT: Final = Dialect()
 _LAST_KINDS: Final = Kinds(finite=True)
 _SECONDS: Final = 120.0
 _DDL: Final = ("CREATE", "ALTER", "DROP")
@@ -48,6 +47,7 @@ class Writer:
 
     source: Source
     keyspace: str
+    dialect: Dialect = field(default_factory=Dialect)
     lines: list[str] = field(default_factory=list)
     refused: int = 0
     doubtful: int = 0
@@ -65,11 +65,11 @@ class Writer:
         for phase in range(phases):
             if phase:
                 with self.source.schema:
-                    for statement in alterations(random, self.keyspace, tables, _DIALECT, kinds, most=1):
+                    for statement in alterations(random, self.keyspace, tables, self.dialect, kinds, most=1):
                         self.execute(statement)
                     tables = self._read_tables()
             ahead = kinds.ahead and phase == phases - 1
-            script = Statements(random, tables, _DIALECT, self._began, ahead=ahead, kinds=kinds, pools=pools)
+            script = Statements(random, tables, self.dialect, self._began, ahead=ahead, kinds=kinds, pools=pools)
             for _ in range(statements // phases):
                 self.execute(script.next())
         self._finish(tables)
@@ -79,7 +79,7 @@ class Writer:
         """Make the tables of a random program without alterations; the statements are for `execute`."""
         random = Random(seed)
         tables = self._create(random, kinds)
-        return Statements(random, tables, _DIALECT, self._began, kinds=kinds)
+        return Statements(random, tables, self.dialect, self._began, kinds=kinds)
 
     def execute(self, statement: str) -> None:
         """Execute one statement; the node may refuse it, as an index of a list that is too short."""
@@ -123,14 +123,16 @@ class Writer:
 
     def _create(self, random: Random, kinds: Kinds) -> list[Table]:
         with self.source.schema:
-            for statement in few_creations(random, self.keyspace, _DIALECT, kinds, replication=self.source.replication):
+            for statement in few_creations(
+                random, self.keyspace, self.dialect, kinds, replication=self.source.replication
+            ):
                 self.execute(statement)
             return self._read_tables()
 
     def _finish(self, tables: list[Table]) -> None:
         """One more write to each table: who follows the log knows a definition only by what was written under it."""
         for table in tables:
-            last_word = Statements(Random(0), [table], _DIALECT, self._began, kinds=_LAST_KINDS).last_word()
+            last_word = Statements(Random(0), [table], self.dialect, self._began, kinds=_LAST_KINDS).last_word()
             until(partial(self._is_taken, last_word), f"a node that takes {last_word}", _SECONDS)
         self.present = tuple(tables)
         self.finished = time.time()

@@ -24,6 +24,7 @@ from tailrace_spark.snapshot.selection import columns_of, selection, statement
 from tailrace_spark.snapshot.session import ClusterView
 from tailrace_spark.snapshot.settings import SnapshotSettings, settings_of
 from tests.corpus.kinds import Kinds
+from tests.corpus.release import dialect_of
 from tests.integration.agents import contact_of_node, cql
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.oracle.writing import Source, Writer
@@ -69,7 +70,7 @@ def test_read_changes_are_merged_into_what_select_answers(
 ) -> None:
     contact = contact_of_node(node)
     with closing(LiveCluster(contact)) as live, cql(node) as session:
-        writer = Writer(Source(session, live), keyspace_name)
+        writer = Writer(Source(session, live), keyspace_name, dialect_of(node.settings.release))
         writer.write(seed, KINDS, 400)
         answers = ask(session, writer.present)
         options = {"contact_points": node.address, "port": str(node.port), "consistency": "ONE"}
