@@ -120,7 +120,6 @@ BREAKAGES: Final = {
         "tailrace_common.kafka.transactions:KafkaTransactions._fenced",
         give("super()._fenced(doing, error)"),
         Red(PUBLISHING, "test_a_transaction_that_kafka_ended_is_done_again", r"another producer has started"),
-        Red(PUBLISHING, "test_a_fence_without_another_agent_is_none", r"another producer has started"),
         Red(DELIVERY, "test_an_agent_stopped_for_longer_than_its_transaction_goes_on", r"exit code 5"),
         needs=Needs.NODE,
     ),

@@ -21,7 +21,7 @@ _PLAN: Final[dict[str, dict[str, Any]]] = json.loads(Path(os.environ["TAILRACE_P
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test once under each breakage that names it."""
     file = metafunc.definition.path.relative_to(metafunc.config.rootpath)
-    function = f"{file}::{metafunc.function.__name__}"
+    function = "::".join([str(file), *([metafunc.cls.__name__] if metafunc.cls else []), metafunc.function.__name__])
     names = [name for name, one in _PLAN.items() if function in {node.partition("[")[0] for node in one["tests"]}]
     metafunc.parametrize("breakage", names, indirect=True)
 

@@ -9,31 +9,27 @@ from tests.breakages.mutations import constant, drop, give, replace, unwrap
 
 KNOWN: Final = "unit/spark/shaping/test_change_filters.py"
 FILTERED: Final = "integration/test_filters.py"
-
-ROWS: Final = "unit/spark/sinks/sql/test_row_filters.py"
-LAKE_ROWS: Final = "unit/spark/sinks/lake/test_row_filters.py"
+CURRENT: Final = "unit/spark/sinks/delta/test_current.py"
 
 BREAKAGES: Final = {
     "a-row-merged-as-bytes-is-shown-though-it-does-not-match": breakage(
         "a row that ceases to match goes",
         "tailrace_spark.sinks.sql.render:Renderer.merged_values",
         drop("self._shown_rows is None or ..."),
-        Red(ROWS, "test_a_row_comes_with_all_its_columns_and_goes[sqlite]"),
+        Red("unit/spark/sinks/sql/test_contract.py", "TestSql::test_a_row_comes_with_all_its_columns_and_goes[sqlite]"),
     ),
     "a-row-that-ceases-to-match-stays-in-a-current-table": breakage(
         "a row that ceases to match goes",
         "tailrace_spark.sinks.lake.fast_rows:VisibleRowColumns._shows",
         constant("shown_rows.shows_cells(row.cells)", True),
-        *(
-            Red(LAKE_ROWS, f"test_a_row_comes_with_all_its_columns_and_goes[{lake}]")
-            for lake in ("delta", "delta, tasks", "iceberg", "iceberg, tasks")
-        ),
+        Red(CURRENT, "TestDeltaCurrent::test_a_row_comes_with_all_its_columns_and_goes"),
+        Red(CURRENT, "TestDeltaCurrentInTasks::test_a_row_comes_with_all_its_columns_and_goes"),
     ),
     "a-hidden-row-leaves-its-values-to-the-next-one": breakage(
         "a row that begins to match comes with its own columns",
         "tailrace_spark.sinks.lake.fast_rows:VisibleRowColumns.add",
         drop("self._clear(index)"),
-        Red(LAKE_ROWS, "test_a_row_has_nothing_of_a_row_that_does_not_match[delta]"),
+        Red(CURRENT, "TestDeltaCurrent::test_a_row_has_nothing_of_a_row_that_does_not_match"),
     ),
     "unknown-is-taken-for-true": breakage(
         "a row matches if the condition is true, not if it is null",
@@ -75,7 +71,11 @@ BREAKAGES: Final = {
         "large batches are written by tasks, small ones by the driver",
         "tailrace_spark.tasks.partition_writer:_PartitionRecords._decoded",
         drop("self.counts += RecordCounts(left_out=dict(filters.left_out))"),
-        Red("integration/test_stream_tasks.py", "test_changes_are_filtered_and_masked_in_tasks", "left_out"),
+        Red(
+            "integration/test_stream_tasks.py",
+            "test_changes_are_filtered_and_masked_by_the_driver_and_by_tasks[executors]",
+            "left_out",
+        ),
         needs=Needs.KAFKA,
     ),
     "filters-are-checked-by-their-first-change": breakage(

@@ -19,13 +19,13 @@ from cassandra.query import SimpleStatement
 
 import tailrace_spark
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.streams import Generation, StreamId
 from tailrace_schemas.topics import Internal, internal_topic
 from tests.integration.agents import AgentProcess, cql, create_keyspace, in_log_order, published, settings_for
 from tests.integration.processes import PROGRAM
+from tests.integration.stream_settings import stream_settings
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def judge_streams(
 
     `replicas` by generation, then keyspace; of each there must be `least` changes.
     """
-    settings = Settings.model_validate({"kafka": {"bootstrap.servers": kafka.bootstrap}, "topics": {"prefix": prefix}})
+    settings = stream_settings(kafka, prefix)
     frame = tailrace_spark.changes(spark, settings)
     query = frame.writeStream.format("memory").queryName(prefix).trigger(availableNow=True).start()
     query.awaitTermination()

@@ -6,12 +6,10 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from cassandra.cluster import Session
 from cassandra.concurrent import execute_concurrent_with_args
-from confluent_kafka import Producer
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.local.ports import free_port
@@ -128,35 +126,6 @@ def test_a_table_switched_on_later_is_published_from_there_on(bench: Bench) -> N
     assert bench.keys() == Counter(range(10, 20))
 
 
-@pytest.mark.promise("agent.start-behind-open-transaction", "agent.readers-wait")
-@pytest.mark.long
-def test_a_start_waits_for_a_dead_agent_s_open_transaction(bench: Bench) -> None:
-    """Another agent died inside a transaction: what we committed behind it in .offsets must be found all the same."""
-    bench.create()
-    with bench.agent() as agent:
-        agent.until_ready()
-        dead = Producer(
-            {
-                "bootstrap.servers": bench.kafka.bootstrap,
-                "transactional.id": f"{bench.prefix}.{uuid4()}",
-                "transaction.timeout.ms": 5000,
-            }
-        )
-        dead.init_transactions(30)
-        dead.begin_transaction()
-        for number in range(16):
-            dead.produce(f"{bench.prefix}.offsets", partition=number, key=b"other/host", value=b"{}")
-        assert dead.flush(60) == 0
-        bench.write(range(100))
-        agent.until(lambda: agent.count("changes") >= 100)
-        agent.kill()
-    with agent:
-        bench.write(range(100, 200))
-        agent.until(lambda: agent.count("changes") >= 100)
-        assert agent.stop() == 0
-    assert bench.keys() == Counter(range(200))
-
-
 @pytest.mark.promise("agent.wrong-directory")
 @pytest.mark.long
 def test_an_agent_of_a_wrong_directory_fences_nobody(bench: Bench, tmp_path: Path) -> None:
@@ -239,23 +208,3 @@ def test_an_agent_without_its_node_waits_and_can_be_stopped(bench: Bench, tmp_pa
         status = agent.status()
         assert (status["live"], status["ready"]) == (True, False)
         assert agent.stop() == 0
-
-
-def test_more_tables_than_are_selected(bench: Bench, tmp_path: Path) -> None:
-    """Those left out have no topic; their changes are numbered all the same, and the position passes them."""
-    bench.create()
-    bench.create("secret")
-    settings = settings_for(bench.cassandra, bench.kafka, bench.prefix, bench.keyspace)
-    settings["tables"]["exclude"] = ["*.secret"]
-    with AgentProcess(tmp_path, settings) as agent:
-        agent.until_ready()
-        bench.session.execute(
-            f"BEGIN BATCH INSERT INTO {bench.keyspace}.secret (k) VALUES (7);"
-            f" INSERT INTO {bench.keyspace}.t (k) VALUES (7); APPLY BATCH"
-        )
-        agent.until(lambda: agent.count("changes") >= 1)
-        assert agent.stop() == 0
-    (record,) = bench.records()
-    assert record.change.source is not None
-    assert record.change.source.count == 2
-    assert bench.records("secret") == []

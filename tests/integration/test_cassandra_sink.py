@@ -12,21 +12,19 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import pytest
 from cassandra import ConsistencyLevel
 from cassandra.cluster import Session
 
-from tailrace.cluster import LiveCluster
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change, Deletion, Op
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Column, Table
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
-from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.protocol import ReachableSink, SweepingSink
 from tailrace_spark.sinks.registry import open_sink
@@ -34,14 +32,8 @@ from tailrace_spark.sinks.writing import write_here
 from tests.corpus.kinds import Kinds
 from tests.held import Record, hold
 from tests.integration.agents import (
-    AgentProcess,
-    contact_of_node,
     cql,
     create_keyspace,
-    ints,
-    published,
-    settings_for,
-    start_here,
 )
 from tests.oracle.comparison import Answer, Difference, Row, differ
 from tests.oracle.direct import Recorded, deliver
@@ -54,9 +46,6 @@ from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.change_log_contract import as_read
 from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.tables import table
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 COPY = "_copy"
 _SETTLED_SECONDS = 30.0
@@ -471,45 +460,6 @@ def test_its_own_source_is_never_written(cassandra: LocalCassandra, keyspace_nam
         piece = Piece((Delivered(RecordId("t.x", 0, 0), own.insert((1,), (), 10)),))
         with pytest.raises(SettingsError, match="is the source's own table"):
             write_here(sink, [piece])
-
-
-@pytest.mark.promise("cassandra.select")
-@pytest.mark.long
-def test_topics_end_in_the_other_keyspace(
-    cassandra: LocalCassandra, kafka: LocalKafka, spark: SparkSession, keyspace_name: str, prefix: str, tmp_path: Path
-) -> None:
-    """By agent and stream; a stream of a new checkpoint, from the beginning again, changes nothing."""
-    keyspace, copy, last = keyspace_name, keyspace_name + COPY, 1_000
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace)
-        create_keyspace(session, copy)
-        session.execute(f"CREATE TYPE {keyspace}.ut (a int, b text)")
-        start_here(session, cassandra, kafka, prefix, keyspace)
-        with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace)) as agent:
-            agent.until_ready().until_covered()
-            for statement in (*STATEMENTS, f"INSERT INTO {{k}}.plain (k) VALUES ({last})"):
-                session.execute(statement.replace("{k}", keyspace))
-            topic = f"{prefix}.{keyspace}.plain"
-            agent.until(lambda: last in ints(published(kafka, prefix, topic)))
-            agent.until(lambda: len(published(kafka, prefix, f"{prefix}.{keyspace}.t")) > 30)
-            assert agent.stop() == 0
-        settings = Settings.model_validate(
-            {
-                "kafka": {"bootstrap.servers": kafka.bootstrap},
-                "topics": {"prefix": prefix},
-                "stream": {"snapshot": "never", "max_offsets_per_trigger": 20},
-            }
-        )
-        with closing(LiveCluster(contact_of_node(cassandra))) as live:
-            tables = [one for one in live.definitions().tables if one.keyspace == keyspace and one.name != "instant"]
-        for number in range(2):
-            stream = settings.stream.model_copy(update={"checkpoint": str(tmp_path / f"checkpoint{number}")})
-            with closing(opened(cassandra, prefix=prefix)) as sink:
-                Stream(spark, settings.model_copy(update={"stream": stream}), sink).run(availableNow=True)
-            answers = tuple(values_of(session, one, keyspace) for one in tables)
-            assert sum(len(answer.rows) for answer in answers) > 10
-            assert differing(session, answers, copy) == []
-        session.execute(f"DROP KEYSPACE {copy}")
 
 
 @pytest.mark.promise("cassandra.select")

@@ -16,11 +16,9 @@ import pytest
 from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace_common.settings import Settings
 from tailrace_schemas.change import Cell, Change
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
@@ -37,6 +35,7 @@ from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.histories import follow
 from tests.integration.letters import letters_in
+from tests.integration.stream_settings import stream_settings
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.hostile import TYPES, extremes
@@ -197,26 +196,6 @@ def test_a_late_attempt_writes_nothing_into_a_table_that_was_made_again(copy: Co
     assert copy.rows() == [(3, 3, 10)]
 
 
-def test_what_the_cluster_refuses_is_told_to_tasks(copy: Copy) -> None:
-    """Once, though the batch comes again; the other table goes on."""
-    plain, strange = copy.table(), copy.table("strange", v="int", x="text")
-    copy.session.execute(f"CREATE TABLE {copy.keyspace}.strange (k int PRIMARY KEY, v int, x int)")
-    copy.session.execute(f"ALTER TABLE {copy.keyspace}.strange DROP x")
-    piece = piece_of(
-        Log(plain).insert((1,), (), 10, v=1),
-        Log(strange).insert((1,), (), 10, v=1),
-        Log(copy.table("listed", v="list<int>")).update((1,), (), 10, v={"1": 1}),
-    )
-    with closing(copy.sink()) as sink:
-        tasks = LogInTasks(sink)
-        assert write_here(tasks, [piece]) == write_here(tasks, [piece])
-        reasons = {letter.record_id.topic.rpartition(".")[2]: letter.reason for letter in copy.letters.all}
-        assert reasons.keys() == {"strange", "listed"}
-        assert "Cassandra refuses to make or widen it" in reasons["strange"]
-        assert [letter.message for letter in copy.letters.all] == [b"\0message"] * 2
-    assert copy.rows() == [(1, 1, 10)]
-
-
 def test_two_drivers_at_once_widen_one_table(copy: Copy) -> None:
     """Each by a definition of its own; the rows of both are there."""
     definitions = [copy.table(v="int", a="int"), copy.table(v="int", b="int")]
@@ -229,13 +208,6 @@ def test_two_drivers_at_once_widen_one_table(copy: Copy) -> None:
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(run, definitions))
     assert copy.rows("k, v, a, b") == [(key, key, None, None) for key in range(20)]
-
-
-def test_a_cluster_that_is_gone_is_a_fault_of_the_store(copy: Copy) -> None:
-    opener = copy.opener()
-    nowhere = replace(opener, settings=opener.settings.model_copy(update={"port": 1}))
-    with pytest.raises(ServiceError, match="Cassandra at"):
-        CassandraWriter(nowhere, {}).write(PARTITION, [piece_of(Log(copy.table()).insert((1,), (), 10, v=1))])
 
 
 @pytest.mark.promise("sinks.extreme-values")
@@ -290,13 +262,11 @@ def test_tasks_write_what_topics_have(
 ) -> None:
     """By tasks, then by the driver, then by tasks without a checkpoint; columns come on the way."""
     plain, wider = copy.table(), copy.table(v="int", w="text")
-    settings = Settings.model_validate(
-        {
-            "kafka": {"bootstrap.servers": kafka.bootstrap},
-            "topics": {"prefix": prefix},
-            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
-            "sink": {"copy": {"type": "cassandra", "contact_points": [copy.node.address], "port": copy.node.port}},
-        }
+    settings = stream_settings(
+        kafka,
+        prefix,
+        {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
+        {"copy": {"type": "cassandra", "contact_points": [copy.node.address], "port": copy.node.port}},
     )
 
     def run(**stream: str) -> tuple[set[str], int]:
@@ -319,10 +289,3 @@ def test_tasks_write_what_topics_have(
         assert run(execution="executors", checkpoint=str(tmp_path / "lost")) == ({"executors"}, 1)
         assert copy.rows("k, v, w") == rows
     assert [letter.message for letter in letters_in(kafka, prefix)] == [b"no change at all"]
-
-
-def test_a_task_shows_no_secret() -> None:
-    section = {"contact_points": ["h"], "username": "u", "password": "sesame"}
-    opener = TablesOpener("copy", CassandraSinkSettings.model_validate(section))
-    task = planned(opener.sink(CassandraStore(opener.settings, "sink.copy"), opener))
-    assert "sesame" not in repr(task) + str(task)

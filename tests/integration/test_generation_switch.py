@@ -26,6 +26,7 @@ from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.protocol import BatchWrite, Capabilities
 from tests.integration.feed import Feed
 from tests.integration.queries import status_of
+from tests.integration.stream_settings import stream_settings
 from tests.support.waiting import until
 from tests.unit.schemas.naive import naive_place, naive_shard
 from tests.unit.spark.cassandra import Log
@@ -138,13 +139,7 @@ def execution(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def settings(kafka: LocalKafka, prefix: str, tmp_path: Path, execution: str) -> Settings:
     """Settings of a stream of its own."""
-    return Settings.model_validate(
-        {
-            "kafka": {"bootstrap.servers": kafka.bootstrap},
-            "topics": {"prefix": prefix},
-            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "execution": execution},
-        }
-    )
+    return stream_settings(kafka, prefix, {"checkpoint": str(tmp_path / "checkpoint"), "execution": execution})
 
 
 @contextmanager

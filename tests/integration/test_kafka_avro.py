@@ -10,7 +10,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from confluent_kafka import Consumer
 from confluent_kafka.schema_registry import ConfigCompatibilityLevel, SchemaRegistryClient, ServerConfig
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -18,7 +17,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from tailrace.local import LocalKafka, LocalRegistry
 from tailrace.local.ports import free_port
 from tailrace_common.kafka import Record, TopicReader
-from tailrace_common.settings import Settings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import Summary
@@ -26,6 +24,7 @@ from tailrace_spark.sinks.protocol import ReachableSink
 from tailrace_spark.sinks.registry import sink_of
 from tailrace_spark.sinks.writing import write_here
 from tests.integration.letters import letters_in
+from tests.integration.stream_settings import stream_settings
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import Topic
 from tests.unit.tables import table
@@ -46,13 +45,7 @@ def opened(kafka: LocalKafka, url: str, prefix: str, **more: object) -> Reachabl
         "type": "kafka", "topic": "{prefix}-out.{table}", "partitions": 1, "encoding": "avro",
         "registry": {"url": url}, **more,
     }  # fmt: skip
-    settings = Settings.model_validate(
-        {
-            "kafka": {"bootstrap.servers": kafka.bootstrap},
-            "topics": {"prefix": prefix},
-            "sink": {"out": section},
-        }
-    )
+    settings = stream_settings(kafka, prefix, sinks={"out": section})
     return sink_of(settings, "out")
 
 
@@ -119,33 +112,6 @@ def test_another_reader_reads_what_was_written_as_the_table_changes(
     assert {frozenset(value["columns"]) for _, value in old} == {frozenset("bmuz")}
 
 
-def headers_of(kafka: LocalKafka, topic: str) -> dict[str, bytes]:
-    """The headers of a topic's first record."""
-    config = {"bootstrap.servers": kafka.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
-    with closing(Consumer({**config, "isolation.level": "read_committed"})) as consumer:
-        consumer.subscribe([topic])
-        message = consumer.poll(60)
-        assert message is not None
-        headers: Any = message.headers()
-        return dict(headers)
-
-
-@pytest.mark.long
-def test_cloudevents_attributes_are_headers(kafka: LocalKafka, registry: LocalRegistry, prefix: str) -> None:
-    with closing(opened(kafka, registry.url, prefix, cloudevents="binary")) as sink:
-        write_here(sink, [Topic().piece(Log(versions()[0]).insert((1,), (), 1_760_000_000_000_000))])
-    found = headers_of(kafka, f"{prefix}-out.t")
-    assert {name: value.decode() for name, value in found.items()} == {
-        "ce_specversion": "1.0",
-        "ce_id": "1/0",
-        "ce_source": "/tailrace/t.shop.plain",
-        "ce_type": "tailrace.change.insert",
-        "ce_subject": "shop.t",
-        "ce_time": "2025-10-09T08:53:20+00:00",
-        "content-type": "application/avro",
-    }
-
-
 @pytest.mark.promise("avro.refused", "files.once")
 def test_a_table_that_the_registry_refuses_is_set_aside_and_the_others_go_on(
     kafka: LocalKafka, registry: LocalRegistry, client: SchemaRegistryClient, prefix: str
@@ -168,15 +134,6 @@ def test_a_table_that_the_registry_refuses_is_set_aside_and_the_others_go_on(
         assert write_here(sink, [topic.piece(again)]) == Summary(changes=1, rows=1)
     assert [value["columns"]["v"] for _, value in read(client, kafka, f"{prefix}-out.t")] == [1, "four"]
     assert [key["k"] for key, _ in read(client, kafka, f"{prefix}-out.other")] == [3]
-
-
-@pytest.mark.long
-def test_who_registers_by_hand_is_told_what_is_missing(kafka: LocalKafka, registry: LocalRegistry, prefix: str) -> None:
-    with closing(opened(kafka, registry.url, prefix, register_schemas=False)) as sink:
-        assert write_here(sink, [Topic().piece(Log(versions()[0]).insert((1,), (), 1))]).dead_letters == 1
-    [letter] = letters_in(kafka, prefix)
-    assert f"subject {prefix}-out.t-value lacks the table's schema" in letter.reason
-    assert "sink.out.register_schemas is false" in letter.reason
 
 
 @pytest.mark.promise("avro.refused", "files.once")

@@ -30,6 +30,7 @@ from tailrace_spark.sinks.table_faults import TableRefusedError
 from tailrace_spark.sinks.writing import write_here
 from tests.held import jar_version
 from tests.integration.letters import letters_in
+from tests.integration.stream_settings import stream_settings
 from tests.integration.topics import Dying, Topics
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.cassandra import Log, source
@@ -100,21 +101,19 @@ def test_of_two_streams_for_one_sink_the_older_ends(topics: Topics) -> None:
 
 
 def test_keys_partitions_and_what_is_too_large(kafka: LocalKafka, prefix: str) -> None:
-    settings = Settings.model_validate(
-        {
-            "kafka": {"bootstrap.servers": kafka.bootstrap},
-            "topics": {"prefix": prefix},
-            "sink": {
-                "out": {
-                    "type": "kafka",
-                    "topic": "{prefix}-out.{keyspace}.{table}",
-                    "partitions": 3,
-                    "key": "primary",
-                    "cloudevents": "structured",
-                    "largest_record": 1024,
-                }
-            },
-        }
+    settings = stream_settings(
+        kafka,
+        prefix,
+        sinks={
+            "out": {
+                "type": "kafka",
+                "topic": "{prefix}-out.{keyspace}.{table}",
+                "partitions": 3,
+                "key": "primary",
+                "cloudevents": "structured",
+                "largest_record": 1024,
+            }
+        },
     )
     log, topic = Log(PLAIN), Topic()
     truncation = Change(

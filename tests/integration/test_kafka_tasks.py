@@ -34,7 +34,6 @@ from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
     ChangeLogContract,
     Topic,
-    batches,
     changes_of,
     delivered_by,
     require_order,
@@ -159,25 +158,6 @@ def test_the_driver_takes_over_from_tasks_that_still_write(topics: TopicsByTasks
         with pytest.raises(FencedError):
             task.write(PARTITION, [whole])
     once_and_in_order(topics, whole)
-
-
-@pytest.mark.promise("stream.execution")
-def test_driver_and_tasks_take_turns(topics: TopicsByTasks) -> None:
-    """Each batch comes to the other one too, with more behind it: what was written is left out."""
-    topic, all_pieces = Topic(), []
-    with closing(topics.sink()) as sink:
-        in_tasks = LogInTasks(sink)
-        former: list[Piece] = []
-        for number, pieces in enumerate((*batches(topic), *batches(topic))):
-            if number % 2:
-                done = write_here(sink, [*former, *pieces], FENCING)
-            else:
-                done = write_here(in_tasks, [*former, *pieces])
-            assert done.rows == sum(len(piece.changes) for piece in pieces)
-            former = list(pieces)
-            all_pieces += pieces
-    once_and_in_order(topics, *all_pieces)
-    assert len(topics.letters.all) == sum(len(piece.dead_letters) for piece in all_pieces)
 
 
 @pytest.mark.promise("tasks.one-driver")

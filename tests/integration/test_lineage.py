@@ -29,13 +29,6 @@ NOTES = table({"id": "text"}, keyspace="shop", name="notes")
 
 
 @pytest.fixture
-def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
-    """An empty cluster's topics."""
-    with closing(Feed(kafka.bootstrap, prefix)) as feed:
-        yield feed
-
-
-@pytest.fixture
 def server() -> Iterator[LineageServer]:
     """A server of the test's own."""
     with LineageServer() as server:
@@ -88,7 +81,6 @@ def test_a_stream_tells_what_it_reads_and_where_it_writes(
     spark: SparkSession, feed: Feed, kafka: LocalKafka, settings: Settings, server: LineageServer, tmp_path: Path
 ) -> None:
     orders, notes = Log(ORDERS), Log(NOTES)
-    feed.announce()
     feed.publish([orders.insert((str(number),), (1,), WRITTEN, amount="1", hidden="x") for number in range(5)])
     feed.publish([notes.insert(("a",), (), WRITTEN)])
     run(spark, settings)

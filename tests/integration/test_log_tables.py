@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,7 @@ from tests.integration.agents import (
 )
 from tests.integration.guide import EXAMPLES, TABLES, Example
 from tests.integration.replicated import statements
+from tests.integration.stream_settings import stream_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,13 +116,11 @@ def logged(
             write(session, keyspace)
             agent.until(lambda: _arrived(kafka, prefix, f"{prefix}.{keyspace}.p"))
             assert agent.stop() == 0
-        settings = Settings.model_validate(
-            {
-                "kafka": {"bootstrap.servers": kafka.bootstrap},
-                "topics": {"prefix": prefix},
-                "stream": {"max_offsets_per_trigger": 300},
-                "sink": {"log": {"type": "log-tables", "contact_points": [cassandra.address], "port": cassandra.port}},
-            }
+        settings = stream_settings(
+            kafka,
+            prefix,
+            {"max_offsets_per_trigger": 300},
+            {"log": {"type": "log-tables", "contact_points": [cassandra.address], "port": cassandra.port}},
         )
         batches = follow(spark, settings, place / "checkpoint")
         yield Logged(session, keyspace, settings, first, second, batches)
@@ -268,43 +267,6 @@ def test_columns_are_those_of_the_table(logged: Logged) -> None:
     assert not any("gone" in column for column in columns_of(logged.session, logged.keyspace, "p_scylla_cdc_log"))
 
 
-@pytest.mark.promise("log-tables.same-rows")
-@pytest.mark.long
-def test_what_comes_again_changes_nothing(logged: Logged, spark: SparkSession, tmp_path: Path) -> None:
-    """From the beginning, in batches that end elsewhere."""
-    columns = {table: logged.log(table, _all(logged, table)) for table in TABLES}
-    again = logged.settings.stream.model_copy(update={"max_offsets_per_trigger": 200})
-    batches = follow(spark, logged.settings.model_copy(update={"stream": again}), tmp_path / "again")
-    assert len(batches) > len(logged.batches)
-    assert {table: logged.log(table, _all(logged, table)) for table in TABLES} == columns
-
-
-@pytest.mark.promise("log-tables.same-rows")
-def test_tasks_write_the_same_rows(logged: Logged, spark: SparkSession, tmp_path: Path) -> None:
-    """Into logs of their own, in batches that end elsewhere, and then once more."""
-    name, section = logged.settings.stream_sink()
-    own = replace(logged, keyspace=f"{logged.keyspace}_tasks")
-    create_keyspace(logged.session, own.keyspace)
-    settings = logged.settings.model_copy(
-        update={
-            "sink": {name: section.model_copy(update={"keyspace": own.keyspace})},
-            "stream": logged.settings.stream.model_copy(
-                update={"execution": "executors", "max_offsets_per_trigger": 70}
-            ),
-        }
-    )
-    for number in range(2):
-        batches = follow(spark, settings, tmp_path / f"checkpoint{number}")
-        assert len(batches) > len(logged.batches)
-        assert {batch.execution for batch in batches if batch.records} == {"executors"}
-        assert sum(batch.summary.rows for batch in batches) == sum(batch.summary.rows for batch in logged.batches)
-        for table in TABLES:
-            log = f"{table}_scylla_cdc_log"
-            assert columns_of(own.session, own.keyspace, log) == columns_of(logged.session, logged.keyspace, log)
-            columns = _all(logged, table)
-            assert own.log(table, columns) == logged.log(table, columns)
-
-
 def mirror(logged: Logged, cassandra: LocalCassandra, keyspace: str) -> None:
     """The description tables of both generations, as agents write them ([mirror])."""
     topic = internal_topic(logged.settings.topics.prefix, Internal.GENERATIONS)
@@ -375,12 +337,3 @@ def test_a_reader_of_scylladbs_kind_replicates_a_table(
     session.execute(f"UPDATE {keyspace}.b SET v = 7 WHERE pk = 0 AND ck = 99 AND ck2 = 'z'")
     assert main(words) == 1
     assert "(0, 99, 'z'): missing and ('None'," in capsys.readouterr().out
-
-
-def _all(logged: Logged, table: str) -> str:
-    """All columns of a log table, and the write time of its rows."""
-    rows = logged.session.execute(
-        "SELECT column_name FROM system_schema.columns WHERE keyspace_name = %s AND table_name = %s",
-        (logged.keyspace, f"{table}_scylla_cdc_log"),
-    )
-    return ", ".join([*(f'"{row[0]}"' for row in rows), 'writetime("cdc$operation")'])

@@ -22,7 +22,7 @@ from tailrace_common.settings import Settings
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import sink_of
 from tests.integration.agents import AgentProcess, appended, cql, create_keyspace, settings_for, start_here
-from tests.integration.letters import letters_in
+from tests.integration.stream_settings import stream_settings
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -83,20 +83,18 @@ def world(
             "agent": {**own["agent"], "progress_seconds": 0.5},
             "mirror": {"keyspace": f"{keyspace_name}_cdc"},
         }
-        settings = Settings.model_validate(
+        settings = stream_settings(
+            kafka,
+            prefix,
+            {"checkpoint": str(tmp_path / "checkpoint"), "trigger_seconds": 0},
             {
-                "kafka": {"bootstrap.servers": kafka.bootstrap},
-                "topics": {"prefix": prefix},
-                "stream": {"checkpoint": str(tmp_path / "checkpoint"), "trigger_seconds": 0},
-                "sink": {
-                    "log": {
-                        "type": "log-tables",
-                        "contact_points": [cassandra.address],
-                        "port": cassandra.port,
-                        "lateness_seconds": LATENESS,
-                    }
-                },
-            }
+                "log": {
+                    "type": "log-tables",
+                    "contact_points": [cassandra.address],
+                    "port": cassandra.port,
+                    "lateness_seconds": LATENESS,
+                }
+            },
         )
         with AgentProcess(tmp_path, own) as agent:
             agent.until(lambda: agent.status().get("gauges", {}).get("mirrored_generations") == 1)
@@ -163,28 +161,3 @@ def test_a_restart_of_the_stream_loses_nothing_for_a_reader_of_the_watermark(
         until(lambda: len(watcher.read()) >= 2 * CHANGES, "all changes in the log table", SECONDS)
     assert sorted(watcher.read()) == list(range(2 * CHANGES))
     assert len(hasty.read()) == CHANGES, f"the other reader has lost {CHANGES} of {CHANGES}"
-
-
-@pytest.mark.promise("log-tables.columns")
-def test_columns_come_with_all_that_belongs_to_them_and_go(world: World, spark: SparkSession) -> None:
-    """As soon as an agent announces them."""
-    own = {"extra", "cdc$deleted_extra", "cdc$deleted_elements_extra"}
-    seen: set[frozenset[str]] = set()
-
-    def are_all_there(wanted: bool) -> bool:
-        found = frozenset(own & world.columns())
-        seen.add(found)
-        return found == (own if wanted else set())
-
-    with streaming(spark, world.settings):
-        until(world.has_log, "the log table", SECONDS)
-        world.session.execute(f"ALTER TABLE {world.keyspace}.t ADD extra list<int>")
-        until(lambda: are_all_there(True), "all rows in the log", SECONDS)
-        world.session.execute(f"UPDATE {world.keyspace}.t SET extra = [1] WHERE pk = 0")
-        world.session.execute(f"ALTER TABLE {world.keyspace}.t DROP extra")
-        until(lambda: are_all_there(False), "the rows to be gone from the log", SECONDS)
-        world.write()
-        keys = f"SELECT pk FROM {world.keyspace}.t_scylla_cdc_log"
-        until(lambda: len(list(world.session.execute(keys))) >= CHANGES + 1, "the rows in the log table", SECONDS)
-    assert seen == {frozenset(), frozenset(own)}, "columns were seen without those that belong to them"
-    assert letters_in(world.kafka, world.settings.topics.prefix) == []

@@ -243,22 +243,6 @@ def empty(admin: AdminClient, topic: str) -> None:
     policy("compact")
 
 
-@pytest.mark.promise("agent.ended-transaction")
-@pytest.mark.long
-def test_a_fence_without_another_agent_is_none(desk: Desk) -> None:
-    """Somebody took the transactional id and left, without a word: the agent goes on."""
-    tenure = Tenure("me")
-    with closing(desk.publisher(tenure, timeout=2)) as publisher:
-        publisher.start()
-        with closing(KafkaPublisher(desk.config, prefix=desk.prefix, cluster="c", host="h", clock=time.monotonic)) as x:
-            x.open()
-        with pytest.raises(TailraceError, match="nobody else began any") as ended:
-            commit(publisher, desk, 0)
-        assert isinstance(ended.value, ServiceError)
-    go_on(desk, tenure, 5)
-    assert desk.values() == Counter(range(5))
-
-
 @pytest.mark.parametrize("timeout", [1, 3])
 def test_a_deleted_topic_is_named(desk: Desk, timeout: int) -> None:
     """The error says which, so that the others can go on, whether its records or the commit time out first."""
@@ -423,28 +407,6 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """One to restart and to stop."""
     with LocalKafka(tmp_path_factory.mktemp("kafka"), KafkaSettings(heap_mib=256)) as kafka:
         yield kafka
-
-
-@pytest.mark.promise("agent.answers-to-kafka")
-@pytest.mark.long
-def test_a_coordinator_that_restarts_in_the_middle(own_kafka: LocalKafka, prefix: str) -> None:
-    """Leader, transaction coordinator and all: killed with a transaction open, and back."""
-    desk, tenure = Desk(own_kafka, prefix), Tenure("me")
-    with closing(desk.publisher(tenure, timeout=4)) as publisher:
-        publisher.start()
-        for number in range(10):
-            publisher.send(desk.record(number))
-        publisher.commit(at(9))
-        # Kafka says that a transaction is committed before its marks are written, and a single broker that dies in
-        # between may forget them when it comes back: no client can do anything about that.
-        assert desk.values() == Counter(range(10))
-        publisher.send(desk.record(10))
-        own_kafka.kill()
-        own_kafka.start()
-        with suppress(ServiceError):
-            publisher.commit(at(10))
-    go_on(desk, tenure, 20, timeout=4)
-    assert desk.values() == Counter(range(20))
 
 
 @pytest.mark.promise("agent.bounded-memory")

@@ -23,6 +23,7 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
 from tailrace_schemas.avro.subjects import Subjects
 from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for, start_here
+from tests.integration.stream_settings import stream_settings
 from tests.services.certificates import Authority
 from tests.unit.tables import table
 
@@ -91,7 +92,7 @@ def test_messages_carry_the_ids_of_the_registry(
     assert sorted(one["k"] for one in keys) == [1, 2]
     assert client.get_versions(f"{topic}-value") == [1, 2]
     assert client.get_versions(f"{topic}-key") == [1]
-    own = Settings.model_validate({"kafka": {"bootstrap.servers": kafka.bootstrap}, "topics": {"prefix": prefix}})
+    own = stream_settings(kafka, prefix)
     frame = tailrace_spark.changes(spark, own, f"{keyspace_name}.t")
     query = frame.writeStream.format("memory").queryName(prefix).trigger(availableNow=True).start()
     query.awaitTermination()

@@ -11,31 +11,23 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
 from confluent_kafka import Producer
-from deltalake import DeltaTable
 
-from tailrace.local import LocalCassandra, LocalKafka
-from tailrace_common.kafka import RecordFetcher, TopicReader
-from tailrace_common.settings import TopicSettings, load_settings
+from tailrace.local import LocalKafka
+from tailrace_common.kafka import RecordFetcher
+from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId
+from tailrace_spark.batch.delivery import DeadLetter, RecordId
 from tailrace_spark.sinks.letters import LetterReader
-from tailrace_spark.sinks.registry import sink_of
-from tailrace_spark.sinks.writing import write_here
-from tests.integration.agents import cql, create_keyspace
 from tests.integration.feed import Feed
 from tests.integration.letters import letters_in, topic_of
 from tests.integration.processes import PROGRAM
-from tests.postgres import new_database
 from tests.services.class_archive import quick_java_lines
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.files.stores import local
-from tests.unit.spark.sinks.in_tasks import LogInTasks
 from tests.unit.spark.sinks.letters_contract import LETTERS, LettersContract, Room
 from tests.unit.tables import table
 
@@ -208,62 +200,3 @@ def test_letters_are_listed_and_merged_again(kafka: LocalKafka, prefix: str, tmp
     gone = letters("remove", "out", place=tmp_path)
     assert (gone.returncode, f"{len(LETTERS)} removed" in gone.stderr) == (0, True), gone.stderr
     assert letters_in(kafka, prefix) == []
-
-
-@pytest.mark.promise("sinks.dead-letters")
-@pytest.mark.long
-@pytest.mark.parametrize("by_tasks", [False, True])
-def test_the_command_replays_into_every_kind_of_sink(
-    kafka: LocalKafka, cassandra: LocalCassandra, prefix: str, tmp_path: Path, by_tasks: bool
-) -> None:
-    """PostgreSQL, Kafka, files, Delta, both of Cassandra: what had no schema is there once, and none of it waits."""
-    copies, logs = (f"{kind}{uuid4().hex[:8]}" for kind in ("copies", "logs"))
-    url = new_database()
-    node = f'contact_points = ["{cassandra.address}"]\nport = {cassandra.port}\nrequest_timeout_seconds = 60\n'
-    (tmp_path / "tailrace.toml").write_text(
-        f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[sink.rows]\ntype = "sql"\nurl = "{url}"\n'
-        f'[sink.topics]\ntype = "kafka"\ntopic = "out-{prefix}.{{table}}"\npartitions = 1\n'
-        f'[sink.files]\ntype = "files"\npath = "{tmp_path}/files"\n'
-        f'[sink.delta]\ntype = "delta"\npath = "{tmp_path}/delta"\n'
-        f'[sink.copy]\ntype = "cassandra"\nkeyspace = "{copies}"\n{node}'
-        f'[sink.log]\ntype = "log-tables"\nkeyspace = "{logs}"\n{node}'
-    )
-    settings = load_settings(tmp_path / "tailrace.toml", {})
-    encoder = Encoder(PLAIN, prefix)
-    values = [encoder.value(Log(PLAIN).insert((number,), (), 2_000_000, v="late")) for number in range(2)]
-    with cql(cassandra) as session, closing(Feed(kafka.bootstrap, prefix)) as feed:
-        for keyspace in (copies, logs):
-            create_keyspace(session, keyspace)
-        feed.announce()
-        places = [RecordId(feed.topic(PLAIN), 0, offset) for offset in range(2)]
-        pieces = [
-            Piece(
-                (), tuple(DeadLetter(place, "what schema?", value) for place, value in zip(places, values, strict=True))
-            )
-        ]
-        for name in settings.sink:
-            with closing(sink_of(settings, name)) as sink:
-                write_here(LogInTasks(sink) if by_tasks else sink, pieces)
-        feed.add(PLAIN)
-        for name in settings.sink:
-            listed = letters("list", name, place=tmp_path)
-            assert [json.loads(line)["offset"] for line in listed.stdout.splitlines()] == [0, 1], listed.stderr
-            taken = letters("replay", name, place=tmp_path)
-            assert (taken.returncode, "2 taken in, 0 set aside again" in taken.stderr) == (0, True), taken.stderr
-            assert letters("list", name, place=tmp_path).stdout == ""
-        engine = sa.create_engine(url)
-        with engine.connect() as connection:
-            assert sorted(connection.execute(sa.text("SELECT id, v FROM shop_plain")).all()) == [
-                (0, "late"),
-                (1, "late"),
-            ]
-        engine.dispose()
-        assert sorted(session.execute(f"SELECT id, v FROM {copies}.plain")) == [(0, "late"), (1, "late")]
-        rows = list(session.execute(f'SELECT id, "cdc$stream_id" FROM {logs}.plain_scylla_cdc_log'))
-        assert sorted(row[0] for row in rows) == [0, 1]
-        assert {len(row[1]) for row in rows} == {16}
-    with TopicReader(settings.kafka.reveal(), f"out-{prefix}.plain", beginning=True) as reader:
-        assert [json.loads(record.value or b"")["key"]["id"] for _, record in reader.read_to_end()] == [0, 1]
-    assert [one["key"]["id"] for one in local(tmp_path / "files").records()] == [0, 1]
-    assert DeltaTable(tmp_path / "delta/shop.plain").to_pyarrow_table().num_rows == 2

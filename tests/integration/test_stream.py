@@ -17,7 +17,6 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
-from tailrace_schemas.tokens import MAX_TOKEN, MIN_TOKEN
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.job.metrics import StreamMetrics
@@ -30,11 +29,11 @@ from tests import mariadb
 from tests.integration.feed import GENERATION_AT, Feed
 from tests.integration.letters import letters_in
 from tests.integration.queries import status_of
+from tests.integration.stream_settings import stream_settings
 from tests.postgres import new_database
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.contract import Database
-from tests.unit.spark.sinks.hostile import WRITE_TIMES
 from tests.unit.tables import table
 
 if TYPE_CHECKING:
@@ -63,13 +62,7 @@ def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
 @pytest.fixture
 def settings(kafka: LocalKafka, prefix: str, tmp_path: Path) -> Settings:
     """Settings of a stream of its own."""
-    return Settings.model_validate(
-        {
-            "kafka": {"bootstrap.servers": kafka.bootstrap},
-            "topics": {"prefix": prefix},
-            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40},
-        }
-    )
+    return stream_settings(kafka, prefix, {"checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 40})
 
 
 class TaskDatabase(Database):
@@ -169,19 +162,6 @@ def test_topics_reach_the_database(
     assert {letter.message for letter in letters} == {b"hello, this is no change", b"\xc3\x01" + b"\xee" * 30}
 
 
-@pytest.mark.promise("sinks.extreme-values")
-def test_write_times_at_the_ends_stop_no_table(
-    spark: SparkSession, feed: Feed, settings: Settings, database: Database
-) -> None:
-    """With tokens at the ends too. Only what was written long before it was published is late."""
-    feed.announce()
-    changes = [LOG.insert(("a",), (number,), at, amount="1") for number, at in enumerate(WRITE_TIMES)]
-    feed.publish([replace(change, token=token) for change in changes for token in (MIN_TOKEN, change.token, MAX_TOKEN)])
-    batches = follow(spark, settings, database)
-    assert orders(database) == [("a", number, None, "1", None) for number in range(len(WRITE_TIMES))]
-    assert sum(batch.marks.get("late", 0) for batch in batches) == 3 * sum(at <= 0 for at in WRITE_TIMES)
-
-
 @pytest.mark.spine
 def test_a_restart_goes_on_from_the_checkpoint(
     spark: SparkSession, feed: Feed, settings: Settings, database: Database
@@ -198,26 +178,6 @@ def test_a_restart_goes_on_from_the_checkpoint(
         ("a", 1, "A", "1", None), ("a", 2, "A", "2", None), ("b", 1, None, None, None), ("b", 2, None, None, None),
     ]  # fmt: skip
     assert database.select("SELECT note FROM shop_orders WHERE note IS NOT NULL") == [("new column",)]
-
-
-RENAMED = table(
-    {"buyer": "text"}, {"number": "int"}, {"name": "text"},
-    {"amount": "decimal", "lines": "list<text>", "customer": "text"}, keyspace="shop", name="orders",
-)  # fmt: skip
-
-
-def test_a_renamed_key_column_has_its_new_name_wherever_older_definitions_still_come_from(
-    spark: SparkSession, feed: Feed, settings: Settings, tmp_path: Path
-) -> None:
-    database = Database(f"sqlite:///{tmp_path / 'new.db'}", sa.create_engine(f"sqlite:///{tmp_path / 'new.db'}"))
-    feed.announce()
-    feed.publish([LOG.insert(("a",), (1,), WRITTEN)])
-    feed.publish([Log(RENAMED).insert(("b",), (1,), WRITTEN, customer="c")])
-    feed.publish([LOG.insert((str(number),), (1,), WRITTEN) for number in range(6)])
-    follow(spark, settings, database)
-    assert set(database.columns("shop_orders")) == {"buyer", "number", "name", "amount", "lines", "customer"}
-    assert database.select("SELECT buyer, customer FROM shop_orders")[-2:] == [("a", None), ("b", "c")]
-    database.engine.dispose()
 
 
 def test_a_running_stream_takes_a_definition_that_is_announced_again_for_the_newest(

@@ -22,6 +22,7 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import stream_for
 from tailrace_spark.streams import assign as assignment
 from tests.integration.feed import GENERATION_AT, Feed
+from tests.integration.stream_settings import stream_settings
 from tests.services.class_archive import quick_java_lines
 from tests.support.waiting import until
 from tests.unit.spark.cassandra import Log
@@ -51,7 +52,7 @@ def feed(kafka: LocalKafka, prefix: str) -> Iterator[Feed]:
 @pytest.fixture
 def settings(kafka: LocalKafka, prefix: str) -> Settings:
     """Settings that only say where Kafka is."""
-    return Settings.model_validate({"kafka": {"bootstrap.servers": kafka.bootstrap}, "topics": {"prefix": prefix}})
+    return stream_settings(kafka, prefix)
 
 
 def rows(frame: DataFrame, name: str) -> list[Row]:

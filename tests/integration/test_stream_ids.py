@@ -14,7 +14,6 @@ from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog
-from tailrace_common.settings import Settings
 from tailrace_common.topics.generations import GenerationReader
 from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.streams import build_generation, stream_for
@@ -23,6 +22,7 @@ from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for, start_here
+from tests.integration.stream_settings import stream_settings
 from tests.postgres import new_database
 from tests.unit.spark.sinks.contract import Database
 
@@ -124,13 +124,7 @@ def test_every_row_has_its_stream_id(
             assert agent.stop() == 0, agent.words()
     for database in databases:
         sink, checkpoint = SqlSink(database.url), str(tmp_path / database.dialect)
-        settings = Settings.model_validate(
-            {
-                "kafka": {"bootstrap.servers": kafka.bootstrap},
-                "topics": {"prefix": prefix},
-                "stream": {"snapshot": "never", "checkpoint": checkpoint, "max_offsets_per_trigger": 100},
-            }
-        )
+        settings = stream_settings(kafka, prefix, {"checkpoint": checkpoint, "max_offsets_per_trigger": 100})
         with closing(sink):
             Stream(spark, settings, sink).run(availableNow=True)
         check(database, f"{keyspace_name}_t", generations)

@@ -14,11 +14,9 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Piece, RecordKey, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Sink
-from tailrace_spark.sinks.sql.sink import SqlSink
+from tailrace_spark.sinks.protocol import Capabilities, Sink
 from tests.integration.feed import Feed
 from tests.integration.streams import StreamProcess
 from tests.support.here_sink import HereSink
@@ -131,50 +129,6 @@ def test_a_batch_too_large_for_memory_is_written_in_parts_and_comes_again_in_the
     assert max(second.sizes) <= LIMIT
     assert len(second.parts) == 10
     assert len(places) == 2 * ROWS
-
-
-def test_a_batch_that_fits_is_one_part_however_large_its_largest_record(
-    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
-) -> None:
-    feed.publish(rows(8))
-    sink = Parts()
-    [batch] = follow(spark, settings_of(kafka, prefix, tmp_path), sink)
-    assert (batch.records, [len(part) for part in sink.parts]) == (16, [16])
-
-
-class Crashing(SqlSink):
-    """Dies at its fifth part."""
-
-    written = 0
-
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
-        self.written += 1
-        if self.written == 5:
-            raise RuntimeError("killed between two parts")
-        return super().batch_write(batch)
-
-
-@pytest.mark.promise("stream.parts")
-def test_parts_of_a_batch_that_comes_again_change_nothing(
-    spark: SparkSession, feed: Feed, kafka: LocalKafka, prefix: str, tmp_path: Path
-) -> None:
-    settings, url = settings_of(kafka, prefix, tmp_path), f"sqlite:///{tmp_path}/parts.db"
-    feed.publish(rows())
-    database, query = Database(url, sa.create_engine(url)), "SELECT id, length(v), v FROM shop_plain"
-    crashing, sink = Crashing(url), SqlSink(url)
-    with pytest.raises(ServiceError, match="killed between two parts"):
-        follow(spark, settings, crashing)
-    before = database.select(query)
-    [batch] = follow(spark, settings, sink)
-    assert 0 < len(before) < 2 * ROWS
-    assert batch.summary.rows == 2 * ROWS - len(before)
-    assert [(number, size, bytes(value)[:1]) for number, size, value in sorted(database.select(query))] == [
-        *((number, LARGE, bytes([number])) for number in range(ROWS)),
-        *((number, 5, b"s") for number in range(ROWS, 2 * ROWS)),
-    ]
-    for one in (crashing, sink):
-        one.close()
-    database.engine.dispose()
 
 
 @pytest.mark.promise("stream.parts")

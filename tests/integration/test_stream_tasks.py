@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +16,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
 from tailrace_schemas.digest import change_digest
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.sql.sink import SqlSink
@@ -99,17 +98,6 @@ def test_copies_are_left_out_across_partitions_and_each_key_stays_in_one_task(
     assert (batch.execution, batch.records, batch.summary.rows) == ("executors", 30, 30)
 
 
-def test_columns_are_masked_in_tasks(feed: Feed, follow: Follower, database: Database) -> None:
-    feed.publish(inserts()[:3])
-    columns = {"*.*.email": "hash", "shop.people.age": "rename years"}
-    [batch] = follow(database, columns=columns, hash_key="sesame")
-    assert batch.execution == "executors"
-    assert database.columns("shop_people") == ["id", "email", "years"]
-    assert database.select("SELECT email FROM shop_people WHERE id = 1") == [
-        (hmac.new(b"sesame", b"1@shop", "sha256").hexdigest(),)
-    ]
-
-
 @pytest.mark.spine
 def test_a_truncation_in_every_partition_takes_all_rows_before_it(
     feed: Feed, follow: Follower, database: Database
@@ -133,12 +121,15 @@ def test_a_sink_that_only_the_driver_writes_is_refused_for_executors(follow: Fol
 
 
 @pytest.mark.promise("stream.execution")
-def test_changes_are_filtered_and_masked_in_tasks(feed: Feed, follow: Follower, database: Database) -> None:
+@pytest.mark.parametrize("execution", ["driver", "executors"])
+def test_changes_are_filtered_and_masked_by_the_driver_and_by_tasks(
+    feed: Feed, follow: Follower, database: Database, execution: str
+) -> None:
     """A filter sees values before masks, and a table without one passes whole."""
     feed.publish([*inserts(), *[Log(OTHERS).insert((number,), (), WRITTEN, v=1) for number in NUMBERS]])
     where, columns = {"shop.people": "id < 10"}, {"shop.people.age": "rename years"}
-    [batch] = follow(database, where=where, columns=columns)
-    assert (batch.execution, batch.records, batch.summary.changes) == ("executors", 60, 40)
+    [batch] = follow(database, where=where, columns=columns, execution=execution)
+    assert (batch.execution, batch.records, batch.summary.changes) == (execution, 60, 40)
     assert batch.left_out == {"shop.people": 20}
     assert database.select("SELECT id, years FROM shop_people") == sorted(
         ((number, number) for number in range(10)), key=repr
@@ -159,12 +150,3 @@ def test_a_definition_that_changes_in_the_middle_of_a_batch_names_the_columns_of
     assert (batch.execution, batch.records, batch.summary.dead_letters) == ("executors", 60, 0), batch
     assert batch.left_out == {"shop.people": 50}, batch
     assert database.select("SELECT age FROM shop_people") == [(number + 100,) for number in NUMBERS if number >= 25]
-
-
-def test_what_a_task_refuses_ends_the_stream_in_its_words(feed: Feed, follow: Follower, database: Database) -> None:
-    [change, *_] = inserts()
-    assert change.source is not None
-    feed.publish([replace(change, source=replace(change.source, durable=False))])
-    with pytest.raises(ServiceError, match=r"published before Cassandra had flushed it \(agent.early\)"):
-        follow(database)
-    assert [batch.execution for batch in follow(database, accept_early=True)] == ["executors"]

@@ -14,11 +14,11 @@ from tailrace.local import LocalKafka
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import Settings
 from tailrace_schemas.change import Change
-from tailrace_schemas.errors import SettingsError
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.registry import sink_of
 from tests.integration.feed import Feed
+from tests.integration.stream_settings import stream_settings
 from tests.integration.topics import Topics
 from tests.unit.spark.sinks.transactions_contract import (
     ROWS,
@@ -56,14 +56,7 @@ def mixed(seed: int, mutations: int = 6) -> list[Change]:
 def settings_of(kafka: LocalKafka, prefix: str, tmp_path: Path, **stream: object) -> Settings:
     section = {"type": "kafka", "topic": f"{prefix}-out.{{table}}", "partitions": 2, "transactions": True}
     own = {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint"), "max_offsets_per_trigger": 4, **stream}
-    return Settings.model_validate(
-        {
-            "kafka": {"bootstrap.servers": kafka.bootstrap},
-            "topics": {"prefix": prefix},
-            "stream": own,
-            "sink": {"out": section},
-        }
-    )
+    return stream_settings(kafka, prefix, own, {"out": section})
 
 
 @pytest.mark.promise("transactions.together")
@@ -102,15 +95,3 @@ def test_a_stream_delivers_mutations_together_and_once(
         run = [told(record) for record in records[at : at + first.count]]
         assert run == [Mark(first.id, index, first.count) for index in range(first.count)]
         at += first.count
-
-
-def test_what_takes_mutations_apart_is_refused(
-    spark: SparkSession, kafka: LocalKafka, prefix: str, tmp_path: Path
-) -> None:
-    for stream in ({"where": {"shop.feed": "pk > 1"}}, {"columns": {"shop.feed.v": "drop"}}, {"one_copy_seconds": 60}):
-        settings = settings_of(kafka, prefix, tmp_path, **stream)
-        with (
-            closing(sink_of(settings, "out")) as sink,
-            pytest.raises(SettingsError, match=rf"stream\.{next(iter(stream))} is not for a sink with transactions"),
-        ):
-            Stream(spark, settings, sink)

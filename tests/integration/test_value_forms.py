@@ -19,7 +19,6 @@ from pyspark.sql.avro.functions import from_avro
 
 import tailrace_spark
 from tailrace.local import LocalCassandra, LocalKafka
-from tailrace_common.settings import Settings
 from tailrace_schemas.avro import Encoder
 from tailrace_schemas.forms import ValueForms
 from tailrace_spark.job.stream import Stream
@@ -33,6 +32,7 @@ from tests.integration.agents import (
     settings_for,
     start_here,
 )
+from tests.integration.stream_settings import stream_settings
 from tests.oracle.comparison import Downstream, ask, differences
 from tests.unit.spark.cassandra import Log
 from tests.unit.tables import table
@@ -170,13 +170,7 @@ def test_all_forms_in_one_topic_reach_the_database_and_stock_readers(
     """
     topic, far = (f"{prefix}.{mixed.keyspace}.{name}" for name in ("t", "far"))
     records, extremes = published(kafka, prefix, topic), published(kafka, prefix, far)
-    settings = Settings.model_validate(
-        {
-            "kafka": {"bootstrap.servers": kafka.bootstrap},
-            "topics": {"prefix": prefix},
-            "stream": {"snapshot": "never", "checkpoint": str(tmp_path / "checkpoint")},
-        }
-    )
+    settings = stream_settings(kafka, prefix, {"checkpoint": str(tmp_path / "checkpoint")})
     url = f"sqlite:///{tmp_path / 'sink.db'}"
     with closing(SqlSink(url)) as sink:
         Stream(spark, settings, sink).run(availableNow=True)

@@ -104,12 +104,6 @@ def filled(copy: Copy) -> Copy:
     return copy
 
 
-@pytest.mark.promise("compare.finds")
-def test_equal_rows_do_not_differ_and_nothing_is_waited_for(copy: Copy) -> None:
-    compared = filled(copy).comparison().compare()
-    assert (compared.rows, compared.differences, compared.in_flight, copy.waits) == (80, {}, 0, [])
-
-
 @pytest.mark.promise("compare.finds", "compare.repairs")
 def test_each_kind_of_difference_is_told_with_key_and_columns_and_repaired(copy: Copy) -> None:
     filled(copy)
@@ -155,15 +149,6 @@ def test_what_comes_within_the_grace_is_no_difference(copy: Copy) -> None:
     compared = copy.comparison(waiting=arrive).compare()
     assert {item.shown for item in compared.differences.values()} == {(3, 2)}
     assert compared.in_flight == 1
-
-
-def test_a_token_range_is_compared_alone(copy: Copy) -> None:
-    filled(copy)
-    copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k IN (1, 2, 3, 4) AND c = 0")
-    tokens = {row.k: row.t for row in copy.session.execute(f"SELECT k, token(k) AS t FROM {copy.keyspace}.t")}
-    start, end = sorted(tokens[key] for key in (1, 2, 3, 4))[1:3]
-    compared = copy.comparison(token_range=f"{start},{end}").compare()
-    assert {tokens[item.shown[0]] for item in compared.differences.values()} == {end}
 
 
 @pytest.mark.long

@@ -82,28 +82,6 @@ def test_a_table_with_rows_before_its_log_comes_out_equal_while_it_is_written(
             assert stream.snapshots.tables == (snapshot,)
 
 
-@pytest.mark.promise("snapshots.begun-without")
-@pytest.mark.long
-def test_a_stream_that_began_without_existing_rows_copies_them_only_when_it_is_told(
-    place: Place, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "tailrace_spark")
-    place.create("began_without")
-    store = Downstream(f"sqlite:///{tmp_path / 'copy.db'}")
-    with closing(store), closing(store.open(lambda: NEVER)) as sink:
-        for snapshot, words in (
-            ("never", 'not copied (stream.snapshot = "never"); stream.snapshot = "initial" copies them'),
-            (None, 'not copied: the stream began without them; stream.snapshot = "initial" copies them'),
-            ("initial", f"existing rows of {place.keyspace}.began_without are copied"),
-        ):
-            caplog.clear()
-            stream = place.stream(sink, place.settings("began_without", snapshot))
-            stream.run(availableNow=True)
-            assert words in caplog.text
-            assert bool(stream.snapshots.tables) == (snapshot == "initial")
-        assert differences(ask(place.session, [place.table("began_without")]), store) == []
-
-
 @pytest.mark.long
 def test_once_reads_the_snapshot_and_then_what_was_written_meanwhile(place: Place) -> None:
     place.create("once")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,15 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import Change, Deletion, Op
-from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.shaping.conditions import split_conditions
-from tailrace_spark.sinks.protocol import SweepingSink
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
 from tests.unit.spark.cassandra import Log, source
 from tests.unit.spark.sinks.contract import Database, piece
-from tests.unit.spark.sinks.in_tasks import InTasks
 from tests.unit.tables import table
 
 ORDERS = table(
@@ -29,7 +24,6 @@ ORDERS = table(
     keyspace="shop", name="orders", table_id=UUID(int=11),
 )  # fmt: skip
 WHOLE = replace(ORDERS, id=UUID(int=12))
-ITEMS = table({"id": "int"}, regular={"price": "decimal"}, keyspace="shop", name="items", table_id=UUID(int=13))
 LOG = Log(ORDERS)
 CONDITIONS = [
     ("row.total > 1", "total > 1"),
@@ -92,32 +86,17 @@ def test_the_table_is_what_where_finds_in_one_of_all_rows(
     database: Database, batches: list[list[Change]], condition: tuple[str, str]
 ) -> None:
     """After every batch, and after every sweep, while values expire; a deletion may come before what it covers."""
-    _agree(database, batches, condition, by_tasks=False)
-
-
-@pytest.mark.slow
-@pytest.mark.promise("shaping.row-filter")
-@settings(max_examples=examples(4), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.lists(one_change, min_size=1, max_size=5), min_size=1, max_size=4), st.sampled_from(CONDITIONS))
-def test_tasks_filter_the_same_rows(
-    server_database: Database, batches: list[list[Change]], condition: tuple[str, str]
-) -> None:
-    _agree(server_database, batches, condition, by_tasks=True)
-
-
-def _agree(database: Database, batches: list[list[Change]], condition: tuple[str, str], *, by_tasks: bool) -> None:
     now = [10]
     database.clear()
     part, whole = (SqlSink(database.url, f"{name}_{{table}}", clock=lambda: now[0]) for name in ("part", "whole"))
     with closing(filtered(part, condition[0])), closing(whole):
-        writing: SweepingSink = InTasks(part) if by_tasks else part
         for second, batch in enumerate(batches):
             now[0] = 10 + 10 * second
-            write_here(writing, [piece(batch)])
+            write_here(part, [piece(batch)])
             write_here(whole, [piece([replace(change, table=WHOLE) for change in batch])])
             _compare(database, condition[1])
             now[0] += 5
-            writing.sweep()
+            part.sweep()
             whole.sweep()
             _compare(database, condition[1])
 
@@ -131,30 +110,3 @@ def _compare(database: Database, where: str) -> None:
         where = where.replace("%", "%%")  # else the driver takes it for a parameter's place
     wanted = database.select(f"SELECT {columns} FROM whole_orders WHERE {where} ORDER BY c")
     assert database.select(f"SELECT {columns} FROM part_orders ORDER BY c") == wanted
-
-
-@pytest.mark.promise("shaping.row-filter")
-def test_a_row_comes_with_all_its_columns_and_goes(database: Database) -> None:
-    with closing(filtered(SqlSink(database.url), "row.total >= 2")) as sink:
-        seen: list[Sequence[Any]] = []
-        for change in (
-            LOG.insert(("k",), (1,), 1, name="ann", total=1),
-            LOG.update(("k",), (1,), 2, total=2),
-            LOG.update(("k",), (1,), 3, name="bob"),
-            LOG.update(("k",), (1,), 4, total=None),
-            LOG.update(("k",), (1,), 5, total=7),
-            LOG.update(("k",), (1,), 6, total=1),
-            LOG.update(("k",), (1,), 7, total=3),
-            LOG.delete(("k",), (1,), 8),
-        ):
-            assert write_here(sink, [piece([change])]) == Summary(1, 1, 0)
-            seen.append(database.select("SELECT name, total FROM shop_orders"))
-    assert seen == [[], [("ann", 2)], [("bob", 2)], [], [("bob", 7)], [], [("bob", 3)], []]
-
-
-def test_a_table_that_the_filter_does_not_fit_waits_and_holds_up_no_other(database: Database) -> None:
-    with closing(filtered(SqlSink(database.url), "row.total > 1")) as sink:
-        done = write_here(sink, [piece([Log(ITEMS).insert((1,), (), 1), LOG.insert(("k",), (1,), 1, total=2)])])
-        assert (done.rows, done.deferred) == (1, 1)
-        assert "no column row.total; it may ask for row.price" in done.refused["shop.items"]
-    assert database.select("SELECT total FROM shop_orders") == [(2,)]
