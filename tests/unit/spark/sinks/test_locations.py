@@ -15,6 +15,7 @@ from tailrace_common.sections.sink import SinkSettings
 from tailrace_common.settings import Settings, load_settings
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.job.checkpoint import Job, require_own, store_of
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
 from tailrace_spark.job.progress import Target
@@ -112,6 +113,14 @@ def test_who_does_not_answer_is_named_without_secrets(kind: str, said: dict[str,
         with pytest.raises(ServiceError, match=r"127\.0\.0\.1:1") as raised:
             sink.reach()
         assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize("number", [4, 5, 7, 9, 13], ids=lambda number: SECTIONS[number][0])
+def test_what_executors_are_given_shows_no_secret(number: int) -> None:
+    kind, said, _ = SECTIONS[number]
+    with closing(open_sink("x", section(kind, said), "t")) as sink:
+        writer = sink.batch_write(MicroBatch("s", 0, {})).writer([])
+    assert SECRET not in repr(writer) + str(writer)
 
 
 class Notes:

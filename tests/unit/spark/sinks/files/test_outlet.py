@@ -21,7 +21,6 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table_json import table_from_json
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress
-from tailrace_spark.sinks.changelog.days import day_of
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.files.formats import DEFINITION
 from tailrace_spark.sinks.files.names import FileName, source_of
@@ -302,11 +301,6 @@ def test_what_a_later_version_wrote_is_refused(tmp_path: Path) -> None:
 def test_other_places_are_refused() -> None:
     with pytest.raises(SettingsError, match="a directory or begins with s3://"):
         FileStore.of(FilesSinkSettings(path="gs://bucket/x"))
-
-
-@pytest.mark.parametrize(("written", "day"), [(0, "1970-01-01"), (-1, "1969-12-31"), (2**62, "9999-12-31")])
-def test_days(written: int, day: str) -> None:
-    assert day_of(written) == day
 
 
 LARGEST: list[tuple[str, object, str]] = [

@@ -186,19 +186,6 @@ def test_what_does_not_pass_holds_the_batch(posted: Callable[..., Posted]) -> No
     assert one.letters.all == []
 
 
-def test_the_same_process_sends_again_only_what_was_not_answered(posted: Callable[..., Posted]) -> None:
-    one = posted(retry_seconds=0.01, batch_records=1, lanes=1)
-    one.endpoint.answer = lambda request: (500, {}, b"") if request.number >= 2 else TAKEN
-    piece = Topic().piece(*changes(4, keys=1))
-    with closing(one.sink()) as sink:
-        with pytest.raises(ServiceError):
-            write_here(sink, [piece])
-        failed = len(one.endpoint.requests)
-        one.endpoint.answer = lambda _: TAKEN
-        assert write_here(sink, [piece]) == Summary(4, 4, 0)
-    assert [request.changes[0]["offset"] for request in one.endpoint.requests[failed:]] == [2, 3]
-
-
 @pytest.mark.slow
 @pytest.mark.promise("http.refused")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 422, 425, 451])

@@ -18,9 +18,8 @@ from tailrace_spark.sinks.changelog.shares import LogWriter
 from tailrace_spark.sinks.http.client import HttpSender
 from tailrace_spark.sinks.http.outlet import HttpOpener, HttpOutlet
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
-from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.registry import open_sink
-from tests.unit.spark.cassandra import Log, truncate
+from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import PLAIN, STREAM, once, place_of, require_order
 from tests.unit.spark.sinks.http.endpoint import TAKEN, Answer, Endpoint, Request
 from tests.unit.spark.sinks.in_tasks import attempt, interrupted
@@ -114,22 +113,6 @@ def test_a_worker_does_not_post_again_what_was_answered_of_its_batch(endpoint: E
     refused = len(endpoint.requests)
     assert task.write(PARTITION, [piece]).summary == Summary(10, 10)
     assert [change["offset"] for request in endpoint.requests[refused:] for change in request.changes] == [6, 7, 8, 9]
-
-
-@pytest.mark.promise("tasks.truncations-of-logs")
-def test_a_truncation_is_the_drivers(endpoint: Endpoint) -> None:
-    """What is behind it waits for it."""
-    truncation = Delivered(place(4), truncate(LOG.table, "h", 9_000_000), STREAM)
-    with pytest.raises(HereOnlyError, match=r"truncation of shop\.plain"):
-        attempt(task_at(endpoint), PARTITION, [records(0, 4), Piece((truncation,)), records(5, 20)])
-    assert {*offsets(endpoint)} <= {0, 1, 2, 3}
-
-
-def test_a_task_shows_no_secret() -> None:
-    settings = HttpSinkSettings.model_validate({"url": "https://h/?token=sesame", "bearer_token": "sesame"})
-    with closing(open_sink("there", settings, "t")) as sink:
-        task = sink.batch_write(MicroBatch("s", 0, {})).writer([])
-    assert "sesame" not in repr(task) + str(task)
 
 
 def test_changes_with_images_are_the_drivers(tmp_path: Path) -> None:

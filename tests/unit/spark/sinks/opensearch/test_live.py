@@ -20,8 +20,6 @@ from tests.unit.spark.sinks.contract import piece
 from tests.unit.spark.sinks.merging_contract import (
     WIDE,
     MergingContract,
-    Time,
-    expiring,
     selected,
     write,
 )
@@ -93,48 +91,6 @@ def test_readers_see_rows_and_nothing_of_the_sink_s(searched: Searched) -> None:
 
 
 @pytest.mark.long
-def test_columns_added_while_it_runs_are_searched(searched: Searched) -> None:
-    log = Log(PLAIN)
-    with closing(searched.open()) as sink:
-        write_here(sink, [piece([log.insert((1,), (), 1, v="a")])])
-        write_here(sink, [piece([Log(WIDER).update((1,), (), 2, x="more words")])])
-        write_here(sink, [piece([log.update((1,), (), 3, w=4)])])
-    assert searched.search(PLAIN, {"match": {"x": "words"}}) == [
-        {"_id": "1", "id": 1, "v": "a", "w": 4, "x": "more words"}
-    ]
-    assert set(searched.columns(PLAIN)) == {"id", "v", "w", "x"}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("types", "key", "identity"),
-    [
-        ({"k": "text"}, ("ann",), "ann"),
-        ({"k": "text"}, ("#x",), None),
-        ({"k": "text"}, ("é" * 256,), "é" * 256),
-        ({"k": "text"}, ("é" * 256 + "x",), None),
-        ({"k": "int"}, (-5,), "-5"),
-        ({"k": "text", "l": "int"}, ("a", 1), '["a",1]'),
-        ({"k": "timestamp"}, (0,), "1970-01-01T00:00:00.000Z"),
-        ({"k": "decimal"}, ("1.0",), None),
-        ({"k": "blob"}, (b"\1",), None),
-    ],
-)
-def test_a_document_is_found_by_its_key(
-    searched: Searched, types: dict[str, str], key: tuple[object, ...], identity: str | None
-) -> None:
-    of = table(types, regular={"v": "text"}, keyspace="shop", name="keyed")
-    write(searched, Log(of).insert(key, (), 1, v="a"))
-    write(searched, Log(of).update(key, (), 2, v="b"))
-    [found] = searched.search(of)
-    assert found["v"] == "b"
-    if identity is None:
-        assert len(found["_id"]) == 41
-    else:
-        assert found["_id"] == identity
-
-
-@pytest.mark.long
 def test_rows_of_equal_clustering_values_are_one_document(searched: Searched) -> None:
     """1.0 and 1.00 are one row, but two partitions."""
     of = table({"k": "decimal"}, {"c": "decimal"}, regular={"v": "text"}, keyspace="shop", name="decimals")
@@ -169,19 +125,6 @@ def test_a_large_partition_is_read_in_pages(searched: Searched) -> None:
     assert searched.rows(WIDE, *WIDE_COLUMNS) == selected(WIDE, [*rows, deletion, static], *WIDE_COLUMNS)
     write(searched, truncate(log.table, "h", 50))
     assert searched.rows(WIDE, "c") == []
-
-
-@pytest.mark.long
-def test_what_expires_is_swept_by_a_sink_that_wrote_none_of_it(searched: Searched) -> None:
-    log, time = Log(WIDE), Time()
-    write(
-        searched, expiring(log.insert((1,), (1,), 1, v="a"), 105), expiring(log.static((1,), 1, s="S"), 110), time=time
-    )
-    for now, left in ((105, [(1, None, "S", None)]), (110, [])):
-        time.now = now
-        with closing(searched.open(time)) as sink:
-            sink.sweep()
-        assert searched.rows(WIDE, *WIDE_COLUMNS) == left
 
 
 @pytest.mark.long

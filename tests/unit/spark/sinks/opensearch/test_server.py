@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -26,39 +25,6 @@ from tests.unit.spark.sinks.opensearch.proxy import Answer, Asked, SearchProxy
 from tests.unit.tables import table
 
 pytestmark = pytest.mark.skipif(java_sources.missing() is not None, reason=str(java_sources.missing()))
-
-
-@pytest.mark.promise("opensearch.refused")
-@pytest.mark.long
-def test_what_the_server_refuses_is_a_dead_letter_and_all_else_goes_on(searched: Searched) -> None:
-    of = table(
-        {"id": "int"}, regular={"m": "map<text, int>", "v": "text"}, keyspace="shop", name="maps", table_id=UUID(int=8)
-    )
-    log, other = Log(of), Log(PLAIN)
-    write(searched, log.insert((0,), (), 1, v="a"))
-    limit = {"index.mapping.nested_objects.limit": 2}
-    searched.call("PUT", f"/{searched.alias(of)}/_settings", limit)
-    large: dict[Any, Any] = {"=": None, "a": 1, "b": 2, "c": 3}
-    with closing(searched.open()) as sink:
-        done = write_here(
-            sink,
-            [
-                piece(
-                    [
-                        log.insert((1,), (), 1, v="b"),
-                        log.insert((2,), (), 1, m=large),
-                        other.insert((1,), (), 1, v="x"),
-                        log.insert((3,), (), 1, m={"=": None, "a": 1}),
-                    ]
-                )
-            ],
-        )
-    assert done == Summary(3, 3, 1)
-    assert searched.rows(of, "id") == [(0,), (1,), (3,)]
-    assert searched.rows(PLAIN, "id") == [(1,)]
-    [letter] = searched.letters.all
-    assert "nested" in letter.reason
-    assert letter.record_id.topic == "t.ks.t"
 
 
 @pytest.mark.promise("opensearch.busy")

@@ -18,8 +18,6 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.batch.micro_batch import MicroBatch
-from tailrace_spark.sinks.opensearch.client import SearchClient
-from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.opensearch.writer import OpensearchWriter
 from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
@@ -263,21 +261,3 @@ def test_what_the_server_refuses_is_a_letter(proxy: SearchProxy) -> None:
     assert searched.rows(of, "id") == [(0,), (1,)]
     assert searched.rows(PLAIN, "id") == [(1,)]
     assert searched.rows(strange, "id") == [(3,)]
-
-
-def test_a_cluster_that_is_gone_is_a_fault_of_the_store(searched: Searched) -> None:
-    with closing(searched.open()) as sink:
-        task = in_worker(planned(sink, PLAIN), "http://127.0.0.1:1")
-    quick = task.cluster.settings.model_copy(update={"retry_seconds": 0.01})
-    with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:1"):
-        replace(task, cluster=replace(task.cluster, settings=quick)).write(
-            PARTITION, [piece([LOG.insert((1,), (), 5)])]
-        )
-
-
-def test_a_task_shows_no_secret() -> None:
-    section = {"url": "https://h:9200", "username": "u", "password": "sesame"}
-    settings = OpensearchSinkSettings.model_validate(section)
-    with closing(OpensearchSink(SearchClient("s", settings), settings)) as sink:
-        task = planned(sink)
-    assert "sesame" not in repr(task) + str(task) + repr(task.cluster)

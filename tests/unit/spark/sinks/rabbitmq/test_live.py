@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tailrace_schemas.errors import ServiceError
-from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.writing import write_here
@@ -20,7 +20,6 @@ from tests import rabbitmq
 from tests.support.waiting import until
 from tests.unit.spark.sinks.change_log_contract import (
     PLAIN,
-    STREAM,
     ChangeLogContract,
     Topic,
     changes_of,
@@ -59,32 +58,6 @@ class TestRabbitmqByTasks(ChangeLogContract):
     @pytest.fixture
     def stores(self, published: Callable[..., Published]) -> Callable[[], Published]:
         return lambda: published(queue_type="quorum", queues=3, by_tasks=True)
-
-
-@pytest.mark.long
-def test_a_message_says_what_it_is(published: Callable[..., Published]) -> None:
-    one = published(queues=1)
-    place = RecordId("t.shop.plain", 1, 1 << 40, bytes(8))
-    write(one, Piece((Delivered(place, LOG.insert((1,), (), 1_760_000_000_000_000, v="a"), STREAM),)))
-    connection = one.server.connect()
-    method, properties, body = connection.channel().basic_get(one.settings.queue_names[0])
-    connection.close()
-    assert (method.exchange, method.routing_key) == (one.settings.exchange, '{"id":1}')
-    assert (properties.content_type, properties.type) == ("application/json", "tailrace.change.insert")
-    assert (properties.delivery_mode, properties.app_id, properties.timestamp) == (2, "tailrace", 1_760_000_000)
-    assert len(properties.message_id) == 32
-    headers = {name: properties.headers[name] for name in ("topic", "partition", "offset", "table")}
-    assert headers == {"topic": "t.shop.plain", "partition": 1, "offset": 1 << 40, "table": "shop.plain"}
-    assert json.loads(body)["columns"] == {"v": "a"}
-
-
-@pytest.mark.long
-def test_names_are_as_long_as_rabbitmq_takes_them(published: Callable[..., Published]) -> None:
-    one = published(queues=2, exchange="é" * 127 + "e")
-    piece = Topic().piece(*changes(6), truncation())
-    write(one, piece)
-    assert [[record["op"] for record in queue].count("truncate") for queue in one.by_queue()] == [1, 1]
-    assert changes_of(one.records(), PLAIN) == delivered_by(piece)
 
 
 @pytest.mark.promise("rabbitmq.order")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -13,14 +11,12 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.changelog.shares import LogWriter
-from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.rabbitmq.outlet import RabbitmqOpener
 from tailrace_spark.sinks.rabbitmq.settings import RabbitmqSinkSettings
-from tailrace_spark.sinks.registry import open_sink
 from tests import rabbitmq
 from tests.unit.spark.sinks.change_log_contract import STREAM, once, place_of, require_order
 from tests.unit.spark.sinks.in_tasks import attempt, interrupted
-from tests.unit.spark.sinks.rabbitmq.published import LOG, Published, truncation
+from tests.unit.spark.sinks.rabbitmq.published import LOG, Published
 
 PARTITION = ("t.shop.plain", 0)
 KEYS = 3
@@ -88,31 +84,3 @@ def test_a_broker_that_dies_within_a_task_loses_nothing(published: Callable[...,
     for queue in queues:
         require_order(queue)
     assert offsets(store) == list(range(120))
-
-
-@with_broker
-@pytest.mark.long
-@pytest.mark.promise("tasks.truncations-of-logs")
-def test_a_truncation_is_the_drivers(published: Callable[..., Published]) -> None:
-    """What is behind it waits for it."""
-    store = published(queues=1)
-    place = RecordId(*PARTITION, 4, bytes(8))
-    behind = Piece((Delivered(place, truncation(), STREAM),))
-    with pytest.raises(HereOnlyError, match=r"truncation of shop\.plain"):
-        attempt(task_of(store.settings), PARTITION, [records(0, 4), behind, records(5, 20)])
-    assert {*offsets(store)} <= {0, 1, 2, 3}
-
-
-def test_a_task_shows_no_secret() -> None:
-    settings = RabbitmqSinkSettings.model_validate({"url": "amqp://127.0.0.1:1", "password": "sesame"})
-    with closing(open_sink("there", settings, "t")) as sink:
-        task = sink.batch_write(MicroBatch("s", 0, {})).writer([])
-    assert "sesame" not in repr(task) + str(task)
-
-
-def test_changes_with_images_are_the_drivers(tmp_path: Path) -> None:
-    settings = RabbitmqSinkSettings.model_validate(
-        {"url": "amqp://127.0.0.1:1", "images": f"sqlite:///{tmp_path / 'images.db'}"}
-    )
-    with closing(open_sink("there", settings, "t")) as sink:
-        assert not sink.capabilities.executors

@@ -13,16 +13,15 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Op
+from tailrace_schemas.change import Change
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.streams import Assignment
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Piece, RecordId, Summary
+from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.sinks.sql.names import SUFFIXES
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.sinks.writing import write_here
 from tests.properties import examples
-from tests.support.letters import MemoryLetters
 from tests.support.shop import ORDERS, PLAIN, one_change
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.changes import assignments
@@ -32,78 +31,12 @@ from tests.unit.spark.sinks.sql.writing import write
 from tests.unit.tables import table
 
 
-def test_a_row_reads_as_cql_does(database: Database) -> None:
-    log = Log(PLAIN)
-    assert write(database, log.insert((1,), (), 10, v="one", w=5)) == Summary(1, 1, 0)
-    assert database.columns("shop_plain") == ["id", "v", "w"]
-    assert database.select("SELECT * FROM shop_plain") == [(1, "one", 5)]
-
-
 def test_texts_of_every_script_go_in_whatever_the_database_is_made_for(database: Database) -> None:
     log = Log(PLAIN)
     texts = ["寿司", "Привет", "𝛑 😀", "café"]
     rows = [log.insert((number,), (), 10, v=text) for number, text in enumerate(texts)]
     assert write(database, *rows) == Summary(len(texts), len(texts), 0)
     assert database.select("SELECT * FROM shop_plain") == [(at, text, None) for at, text in enumerate(texts)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("history", "rows"),
-    [
-        ("update alone", [(1, "b", None)]),
-        ("update whose only cell goes", []),
-        ("insert keeps its row without cells", [(1, None, None)]),
-        ("older write after a deletion", []),
-        ("newer write after a deletion", [(1, "z", None)]),
-        ("partial updates from two replicas", [(1, "new", 7)]),
-        ("partition deletion", [(1, None, 9)]),
-    ],
-)
-def test_histories_of_a_plain_row(database: Database, history: str, rows: list[tuple[object, ...]]) -> None:
-    log = Log(PLAIN)
-    histories = {
-        "update alone": [log.update((1,), (), 5, v="b")],
-        "update whose only cell goes": [log.update((1,), (), 5, v="b"), log.update((1,), (), 6, v=None)],
-        "insert keeps its row without cells": [log.insert((1,), (), 5, v="b"), log.update((1,), (), 6, v=None)],
-        "older write after a deletion": [log.delete((1,), (), 9), log.insert((1,), (), 8, v="a")],
-        "newer write after a deletion": [log.delete((1,), (), 9), log.insert((1,), (), 10, v="z")],
-        "partial updates from two replicas": [
-            log.update((1,), (), 8, w=7),
-            log.insert((1,), (), 3, v="old", w=1),
-            log.update((1,), (), 5, v="new"),
-        ],
-        "partition deletion": [
-            log.insert((1,), (), 3, v="a", w=1),
-            log.delete_partition((1,), 5),
-            log.update((1,), (), 6, w=9),
-        ],
-    }
-    write(database, *histories[history])
-    assert database.select("SELECT * FROM shop_plain") == rows
-    for change in histories[history]:
-        write(database, change)
-    assert database.select("SELECT * FROM shop_plain") == rows
-
-
-def test_rows_come_and_go_batch_by_batch(database: Database) -> None:
-    log, sink = Log(PLAIN), SqlSink(database.url)
-    seen = []
-    for batch in (
-        [log.delete((1,), (), 1), log.insert((2,), (), 1, v="a", w=1), log.insert((3,), (), 1, v="a")],
-        [log.update((1,), (), 2, v="there"), log.update((2,), (), 2, v="b"), log.delete((3,), (), 2)],
-        [log.update((1,), (), 3, v=None), log.update((2,), (), 3, w=None), log.update((3,), (), 3, w=3)],
-        [log.insert((1,), (), 4), log.insert((2,), (), 3, w=2), log.insert((3,), (), 1, v="late")],
-    ):
-        write_here(sink, [piece(batch)])
-        seen.append(database.select("SELECT * FROM shop_plain"))
-    sink.close()
-    assert seen == [
-        [(2, "a", 1), (3, "a", None)],
-        [(1, "there", None), (2, "b", 1)],
-        [(2, "b", None), (3, None, 3)],
-        [(1, None, None), (2, "b", None), (3, None, 3)],
-    ]
 
 
 def test_collections_statics_and_user_types(database: Database) -> None:
@@ -134,31 +67,6 @@ def test_collections_statics_and_user_types(database: Database) -> None:
         ("ann", "2022-01-09", 1, "Ann", ["a", "b"], None, None, None, "n", None),
         ("bob", None, None, "Bob", None, None, None, None, None, None),
     ]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_deletions_of_ranges_reach_rows_before_and_after_them(database: Database) -> None:
-    log = Log(ORDERS)
-    key = ("ann",)
-    rows = [log.insert(key, (day, number), 10, note=f"{day}/{number}") for day in (1, 2) for number in (1, 2, 3)]
-    write(database, *rows[:4], log.static(key, 10, name="Ann"))
-    # number is DESC: in storage order the range from 3 to 2 comes before 1.
-    write(database, log.delete_range(key, (1, 3), (1, 2), 20))
-    write(database, log.delete_range(key, (2,), (2, 2), 5, "[)"))
-    assert database.select("SELECT note, name FROM shop_orders") == [("1/1", "Ann"), ("2/1", "Ann")]
-    write(database, *rows)
-    assert [row[0] for row in database.select("SELECT note FROM shop_orders")] == ["1/1", "2/1", "2/2", "2/3"]
-    write(database, log.update(key, (1, 2), 21, note="again"))
-    assert ("again",) in database.select("SELECT note FROM shop_orders")
-    write(database, log.delete_partition(key, 20))
-    assert database.select("SELECT note, name FROM shop_orders") == [("again", None)]
-
-
-def test_a_range_and_a_partition_deletion_in_one_batch(database: Database) -> None:
-    log = Log(ORDERS)
-    write(database, log.insert(("a",), (1, 1), 10, note="x"), log.insert(("a",), (2, 1), 10, note="y"))
-    write(database, log.delete_range(("a",), (2,), (2,), 15), log.delete_partition(("a",), 5))
-    assert database.select("SELECT note FROM shop_orders") == [("x",)]
 
 
 @pytest.mark.slow
@@ -282,28 +190,6 @@ def test_nothing_of_a_batch_stays_when_it_fails(database: Database) -> None:
     sink.close()
 
 
-def test_columns_are_added(database: Database) -> None:
-    wider = table({"id": "int"}, regular={"v": "text", "w": "int", "a": "list<int>"}, keyspace="shop", name="plain")
-    write(database, Log(PLAIN).insert((1,), (), 1, v="a"))
-    write(database, Log(wider).insert((2,), (), 1, v="b", a={1: 5}), Log(PLAIN).insert((3,), (), 1, v="c"))
-    assert set(database.columns("shop_plain")) == {"id", "v", "w", "a"}
-    assert database.select("SELECT id, v, CAST(a AS TEXT) FROM shop_plain") == [
-        (1, "a", None), (2, "b", "[5]"), (3, "c", None),
-    ]  # fmt: skip
-
-
-def test_a_view_that_somebody_built_on_ours_survives(database: Database) -> None:
-    wider = table(
-        {"id": "int"}, regular={"v": "text", "a": "int"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain"
-    )
-    write(database, Log(PLAIN).insert((1,), (), 1, v="a", w=1))
-    with database.engine.begin() as connection:
-        connection.exec_driver_sql("CREATE VIEW mine AS SELECT id, v FROM shop_plain")
-    write(database, Log(wider).insert((2,), (), 21, v="b", a=5))
-    assert database.select("SELECT * FROM mine") == [(1, "a"), (2, "b")]
-    assert database.select("SELECT id, v, a FROM shop_plain") == [(1, "a", None), (2, "b", 5)]
-
-
 def test_a_static_column_is_added_to_a_table_without_one(database: Database) -> None:
     bare = table({"p": "int"}, {"c": "int"}, regular={"v": "int"}, keyspace="shop", name="bare")
     wider = table({"p": "int"}, {"c": "int"}, {"s": "int"}, {"v": "int"}, keyspace="shop", name="bare")
@@ -311,36 +197,6 @@ def test_a_static_column_is_added_to_a_table_without_one(database: Database) -> 
     write(database, Log(wider).static((1,), 2, s=9))
     assert database.columns("shop_bare") == ["p", "c", "s", "v"]
     assert database.select("SELECT * FROM shop_bare") == [(1, 1, 9, 5)]
-
-
-@pytest.mark.slow
-def test_a_dropped_column_goes_with_its_rows_and_comes_back_empty(database: Database) -> None:
-    dropped = table({"id": "int"}, regular={"v": "text"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain")
-    again = table(
-        {"id": "int"}, regular={"v": "text", "w": "text"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain"
-    )
-    old = Log(PLAIN)
-    write(database, old.insert((1,), (), 1, v="a", w=1), old.update((2,), (), 1, w=2))
-    write(database, Log(dropped).insert((3,), (), 21, v="c"))
-    assert database.columns("shop_plain") == ["id", "v"]
-    assert database.select("SELECT * FROM shop_plain") == [(1, "a"), (3, "c")]
-    # A late copy of the other replica, by the old definition, brings nothing back.
-    write(database, old.update((4,), (), 19, w=4))
-    assert database.select("SELECT id FROM shop_plain") == [(1,), (3,)]
-    write(database, Log(again).update((1,), (), 22, w="text now"), old.update((5,), (), 2, w=4))
-    assert database.select("SELECT id, v, w FROM shop_plain") == [(1, "a", "text now"), (3, "c", None)]
-
-
-def test_a_column_that_is_dropped_and_there_again_before_anything_is_written_comes_back_empty(
-    database: Database,
-) -> None:
-    again = table(
-        {"id": "int"}, regular={"v": "text", "w": "int"}, dropped={"w": ("int", 20)}, keyspace="shop", name="plain"
-    )
-    old = Log(PLAIN)
-    write(database, old.insert((1,), (), 1, v="a", w=1), old.update((2,), (), 1, w=2), old.update((4,), (), 21, w=4))
-    write(database, Log(again).insert((3,), (), 22, v="c", w=3))
-    assert database.select("SELECT id, v, w FROM shop_plain") == [(1, "a", None), (3, "c", 3), (4, None, 4)]
 
 
 AGAIN = replace(PLAIN, id=UUID("1b255f4d-ef25-11ef-8e5c-9d0d1c0b8f00"))
@@ -422,25 +278,6 @@ def test_a_table_made_again_gets_another_name_where_that_is_wanted(database: Dat
     sink.close()
     assert database.select("SELECT id FROM shop_plain") == [(1,), (3,)]
     assert database.select("SELECT id FROM shop_plain_2") == [(2,)]
-
-
-def test_what_cannot_be_merged_is_set_aside_and_the_rest_goes_on(database: Database) -> None:
-    log = Log(PLAIN)
-    truncation = Change(op=Op.TRUNCATE, table=PLAIN, token=0, key=None)
-    letters = MemoryLetters()
-    sink = SqlSink(database.url, letters=letters)
-    poison = DeadLetter(RecordId("t.shop.plain", 2, 7, b"\xab" * 8), "a message starts with 0000", b"\0\0bytes")
-    changes = piece([log.insert((1,), (), 1, v="a"), truncation, log.insert((2,), (), 1, v="b")]).changes
-    changes = tuple(replace(one, message=b"value %d" % at) for at, one in enumerate(changes))
-    batch = Piece(changes, (poison,))
-    assert write_here(sink, [batch]) == Summary(2, 2, 2)
-    assert write_here(sink, [batch]) == Summary(2, 0, 2)
-    sink.close()
-    assert database.select("SELECT id FROM shop_plain") == [(1,), (2,)]
-    assert len(letters.all) == 2
-    assert poison in letters.all
-    assert {"truncation" in letter.reason or "0000" in letter.reason for letter in letters.all} == {True}
-    assert {letter.message for letter in letters.all} == {b"\0\0bytes", b"value 1"}
 
 
 def test_a_value_that_postgresql_refuses_is_set_aside(database: Database) -> None:

@@ -31,11 +31,6 @@ from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
 
 
-def test_it_is_a_sink_of_whole_updates() -> None:
-    sink = LogTablesSink(Cluster())
-    assert sink.capabilities.whole_updates is sink
-
-
 def test_the_log_table_is_made_and_written() -> None:
     cluster = Cluster()
     sink = LogTablesSink(cluster)
