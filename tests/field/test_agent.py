@@ -17,7 +17,7 @@ from cassandra.query import BatchStatement, BatchType
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
 from tailrace.segments.files import list_segments
 from tests.integration import unprivileged
-from tests.integration.agents import AgentProcess, cql, create_keyspace, ints, published, settings_for
+from tests.integration.agents import AgentProcess, cql, create_keyspace, settings_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -93,42 +93,6 @@ def test_tables_of_accord_are_named_as_they_reach_no_log(kafka: LocalKafka, pref
                 session.execute(f"DROP TABLE shop.{name}")
             agent.until(lambda: agent.status()["degraded"] == {})
             assert agent.status()["gauges"]["bypassing_tables"] == 0
-
-
-def test_a_keyspace_without_durable_writes_is_named(
-    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
-) -> None:
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace_name)
-        session.execute(f"ALTER KEYSPACE {keyspace_name} WITH durable_writes = false")
-        session.execute(f"CREATE TABLE {keyspace_name}.t (id int PRIMARY KEY) WITH cdc = true")
-        with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace_name)) as agent:
-            agent.until_ready().until(lambda: "bypassing" in agent.status()["degraded"])
-            session.execute(f"INSERT INTO {keyspace_name}.t (id) VALUES (1)")
-            rows = {row["name"]: row for row in map(json.loads, agent.command("check", code=1).splitlines())}
-            assert "durable_writes = false" in rows["tables logged"]["detail"]
-            session.execute(f"ALTER KEYSPACE {keyspace_name} WITH durable_writes = true")
-            session.execute(f"INSERT INTO {keyspace_name}.t (id) VALUES (2)")
-            agent.until(lambda: agent.status()["degraded"] == {})
-            agent.until(lambda: agent.count("changes") == 1)
-    assert list(ints(published(kafka, prefix, f"{prefix}.{keyspace_name}.t"))) == [2]
-
-
-def test_an_agent_has_no_numpy_in_it(
-    cassandra: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
-) -> None:
-    """Where it is installed, as it is for Spark's half: its libraries would take a tenth of the agent's memory."""
-    pytest.importorskip("numpy")
-    with cql(cassandra) as session:
-        create_keyspace(session, keyspace_name)
-        session.execute(f"CREATE TABLE {keyspace_name}.t (id int PRIMARY KEY) WITH cdc = true")
-        with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace_name)) as agent:
-            agent.until_ready()
-            session.execute(f"INSERT INTO {keyspace_name}.t (id) VALUES (1)")
-            agent.until(lambda: agent.count("changes") == 1)
-            maps = Path(f"/proc/{agent.process.pid}/maps").read_text()
-    assert "cassandra" in maps
-    assert "numpy" not in maps
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -22,12 +22,9 @@ from cassandra.util import Date, Duration, OrderedMapSerializedKey, SortedSet, T
 
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace_schemas.avro import decode, entry_from_record
-from tailrace_spark.snapshot import change_schemas, register, table_reading
-from tailrace_spark.snapshot.reading import Clock
-from tailrace_spark.snapshot.source import SnapshotSource
+from tailrace_spark.snapshot import change_schemas, register
 from tests.integration.agents import cql, create_keyspace
 from tests.services.choice import Means
-from tests.support.clock import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -268,23 +265,6 @@ def test_a_wide_partition_comes_in_many_pages_and_estimates_cut_what_is_flushed(
     assert limited.count() == 8000
 
 
-@pytest.mark.promise("snapshot.limits")
-def test_no_more_rows_a_second_are_read_than_asked_for(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = ManualClock()
-    monkeypatch.setattr(table_reading, "_CLOCK", Clock(clock, clock.wait))
-    source.run("CREATE TABLE KS.r (k int PRIMARY KEY)")
-    insert = source.session.prepare(f"INSERT INTO {source.keyspace}.r (k) VALUES (?)")
-    for future in [source.session.execute_async(insert, (number,)) for number in range(3000)]:
-        future.result()
-    table = SnapshotSource(source.options("r", rows_per_second=600, concurrent_ranges=2))
-    reader: Any = table.reader(table.schema())
-    tasks = reader.partitions()
-    assert len(tasks) == 2
-    assert sum(batch.num_rows for task in tasks for batch in reader.read(task)) == 3000
-    # Here one comes after the other. None waits before its first page; a page has the rows of a second at most.
-    assert 3000 / 300 - 2 <= clock.now <= 3000 / 300
-
-
 def test_no_secret_is_in_the_plan_in_the_log_or_in_an_error(source: Source, tmp_path: Path, caplog: Any) -> None:
     secret = "tr0ub4dor"  # noqa: S105 - the node asks for none
     file = tmp_path / "password"
@@ -325,8 +305,3 @@ def test_a_task_whose_process_is_killed_in_the_middle_is_read_again(source: Sour
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert ended.stdout.split() == ["300", str(sum(range(300)))]
     assert len(list(marks.iterdir())) == 2
-
-
-def test_a_table_that_is_not_there_is_named(source: Source) -> None:
-    with pytest.raises(Exception, match=rf"has no table {source.keyspace}\.missing"):
-        source.frame("missing")
