@@ -90,23 +90,6 @@ def test_merging_partitions_is_a_join(a: PartitionState, b: PartitionState, c: P
     assert merge_partitions(a, a) == a
 
 
-@pytest.mark.parametrize(
-    ("parts", "flat"),
-    [
-        ([], []),
-        ([("b", "b", 1)], []),
-        ([("c", "b", 1)], []),
-        ([("a", "b", 1), ("b", "c", 1)], [("a", "c", 1)]),
-        ([("a", "b", 1), ("b", "c", 2)], [("a", "b", 1), ("b", "c", 2)]),
-        ([("a", "z", 1), ("f", "g", 2)], [("a", "f", 1), ("f", "g", 2), ("g", "z", 1)]),
-        ([("a", "z", 2), ("f", "g", 1)], [("a", "z", 2)]),
-        ([("", None, 1), ("f", None, 2)], [("", "f", 1), ("f", None, 2)]),
-    ],
-)
-def test_flatten(parts: list[tuple[str, str | None, int]], flat: list[tuple[str, str | None, int]]) -> None:
-    assert flatten(map(_range, parts)) == tuple(map(_range, flat))
-
-
 def _range(part: tuple[str, str | None, int]) -> RangeDeletion:
     start, end, written = part
     return RangeDeletion(start.encode(), None if end is None else end.encode(), Deletion(written, 0))

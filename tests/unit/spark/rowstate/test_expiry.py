@@ -49,27 +49,6 @@ def test_it_is_foretold_to_the_second(changes: list[Change], covering: Deletion 
     assert known.next_expiry(covering, now) == expected
 
 
-@pytest.mark.parametrize(
-    ("known", "expected", "why"),
-    [
-        (state(Marker(1)), None, "nothing expires"),
-        (state(Marker(1, 10, 100)), 100, "the row with its marker"),
-        (state(Marker(1, 10, 100), v=LIVE), None, "a live cell keeps the row"),
-        (state(Marker(1, 10, 100), v=expiring(200)), 200, "a cell that outlives the marker"),
-        (state(Marker(1, 10, 100), v=expiring(90)), 90, "a cell before its row"),
-        (state(Marker(1, 10, 100), v=expiring(90), w=expiring(110)), 90, "a cell before its row that stays"),
-        (state(None, v=CellState(1, None, 50, None)), None, "a tombstone's time is no expiry"),
-        (state(None, v=expiring(2**32 - 1)), 2**32 - 1, "the last second that Cassandra has"),
-        (strict(None, v=expiring(200)), None, "a strict row without a marker is not there"),
-        (strict(Marker(1, EXPIRED_TTL, 12), v=expiring(200)), None, "nor is one whose marker never lived"),
-        (strict(Marker(1), v=expiring(200)), 200, "a cell of a strict row"),
-        (strict(Marker(1, 10, 100), v=expiring(200)), 100, "a strict row goes with its marker, whatever its cells"),
-    ],
-)
-def test_what_expires_next(known: RowState, expected: int | None, why: str) -> None:
-    assert known.next_expiry() == expected, why
-
-
 def test_nothing_expires_of_a_strict_row_that_is_gone() -> None:
     assert strict(Marker(1, 10, 100), v=expiring(200)).next_expiry(None, 150) is None
 

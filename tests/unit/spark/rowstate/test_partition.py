@@ -104,16 +104,6 @@ def test_a_truncation_takes_what_it_covers(known: list[Change], truncated: Delet
     assert partition.erase(truncated) == []
 
 
-@pytest.mark.parametrize("late", [True, False])
-def test_a_range_that_comes_before_the_writes_that_it_covers(late: bool) -> None:
-    deletion = LOG.delete_range(K, (2,), (4,), at=5, ends="[)")
-    writes = [LOG.insert(K, (number,), at, v=number) for number, at in ((1, 3), (2, 3), (3, 6), (4, 3))]
-    partition = absorbed([*writes, deletion] if late else [deletion, *writes])
-    assert sorted(known.clustering[0] or b"" for known in partition.rows.values()) == [
-        number.to_bytes(4, "big") for number in (1, 3, 4)
-    ]
-
-
 def test_what_deletes_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="insert deletes no range"):
         deletions_of(Change(op=Op.INSERT, table=PLAIN, token=0, key=b"", deletion=Deletion(1, 1)))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, Marker, Op
+from tailrace_schemas.change import Change
 from tailrace_schemas.errors import TruncatedError
 from tailrace_spark.rowstate.codec import encode_state, newest
 from tailrace_spark.rowstate.plain import plain_merge, plain_newest, plain_state, plain_time
@@ -106,18 +105,3 @@ def test_a_state_that_is_cut_is_not_merged() -> None:
         with suppress(TruncatedError):
             assert plain_merge(known.encoded[:end], second, 300) is None
     assert plain_merge(known.encoded + b"\x00", second, 300) is None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        Log(WIDE).update((1,), (), 5, a=None),
-        Log(WIDE).delete((1,), (), 5),
-        replace(Log(WIDE).insert((1,), (), 5, a="x"), marker=Marker(6)),
-        replace(Log(WIDE).insert((1,), (), 5, a="x"), marker=Marker(5, 10, 15)),
-        replace(Log(WIDE).update((1,), (), 5), op=Op.UPDATE),
-    ],
-)
-def test_others_are_none(change: Change) -> None:
-    assert plain_state(change) is None
-    assert plain_time(change) is None

@@ -49,23 +49,6 @@ def _all_newer(change: Change, than: int) -> bool:
     return all(part.written > than for part in parts if part is not None)
 
 
-@pytest.mark.parametrize(
-    ("cell", "horizon", "kept"),
-    [
-        (CellState(5, None, None, b"\0\0\0\1"), 100 * SECOND, True),
-        (CellState(5, None, 3, None), 4, True),
-        (CellState(5, None, 3, None), 5, False),
-        (CellState(5, 10, 50, b"\0\0\0\1"), 50 * SECOND - 1, True),
-        (CellState(5, 10, 50, b"\0\0\0\1"), 50 * SECOND, False),
-        (CellState(2**63 - 1, 10, 50, b"\0\0\0\1"), 100 * SECOND, True),
-    ],
-)
-def test_cells(cell: CellState, horizon: int, kept: bool) -> None:
-    state = RowState(None, None, {b"v": ColumnState(None, {None: cell})})
-    assert purge(state, horizon) == (None if kept else 5)
-    assert state.empty is not kept
-
-
 def test_what_expired_and_was_written_far_ahead_stays() -> None:
     """Else everything that is written until then would be as old as what was purged: late, and in no table."""
     ahead = 200 * SECOND

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace_schemas.change import Cell, Change, ColumnDeletion, Deletion, Marker, Op
 from tailrace_schemas.streams import Assignment
-from tailrace_spark.rowstate.cells import CellState, newer_cell, newer_marker
+from tailrace_spark.rowstate.cells import CellState
 from tailrace_spark.rowstate.row import ColumnState, RowState, merge, state_of
 from tests.unit.spark import changes as tables
 from tests.unit.spark.changes import PLAIN, assignments, deletions, row_changes
@@ -185,37 +185,6 @@ def test_a_deletion_keeps_the_stream_of_an_equal_one_that_it_makes_needless() ->
 
 def _part(part: Marker | Deletion) -> dict[str, Any]:
     return {"marker": part} if isinstance(part, Marker) else {"deletion": part}
-
-
-@pytest.mark.parametrize(
-    ("loser", "winner", "why"),
-    [
-        (CellState(1, None, None, b"z"), CellState(2, None, None, b"a"), "newer write time"),
-        (CellState(1, None, None, b"z"), CellState(1, None, 5, None), "tombstone over live"),
-        (CellState(1, None, None, b"z"), CellState(1, 9, 50, b"a"), "expiring over plain"),
-        (CellState(1, 9, 50, b"z"), CellState(1, None, 5, None), "tombstone over expiring, whatever its time"),
-        (CellState(1, 9, 50, b"z"), CellState(1, 9, 51, b"a"), "later expiry"),
-        (CellState(1, 9, 50, b"z"), CellState(1, 8, 50, b"a"), "smaller TTL"),
-        (CellState(1, None, 5, None), CellState(1, None, 6, None), "later local deletion time"),
-        (CellState(1, None, None, b"\x00\x00\x00\x01"), CellState(1, None, None, b"\xff\xff\xff\xff"), "int -1 over 1"),
-        (CellState(1, None, None, b""), CellState(1, None, None, b"\x00"), "longer over its prefix"),
-    ],
-)
-def test_the_cell_that_holds(loser: CellState, winner: CellState, why: str) -> None:
-    assert newer_cell(loser, winner) == winner == newer_cell(winner, loser), why
-
-
-@pytest.mark.parametrize(
-    ("loser", "winner", "why"),
-    [
-        (Marker(1, 9, 50), Marker(2), "newer write time"),
-        (Marker(1), Marker(1, 9, 50), "expiring over plain"),
-        (Marker(1, 8, 50), Marker(1, 9, 51), "later expiry"),
-        (Marker(1, 9, 50), Marker(1, 8, 50), "a full tie has one answer"),
-    ],
-)
-def test_the_marker_that_holds(loser: Marker, winner: Marker, why: str) -> None:
-    assert newer_marker(loser, winner) == winner == newer_marker(winner, loser), why
 
 
 @pytest.mark.parametrize("op", [Op.DELETE_PARTITION, Op.DELETE_RANGE, Op.TRUNCATE])

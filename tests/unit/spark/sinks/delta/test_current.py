@@ -16,7 +16,6 @@ import pytest
 from deltalake import DeltaTable
 
 from tailrace_common.settings import load_settings
-from tailrace_schemas.change import Cell
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import DroppedColumn
 from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, LAST_MOMENT
@@ -262,20 +261,6 @@ def test_columns_have_the_sources_types(tmp_path: Path) -> None:
         {"A_x20_b": 1, "_x61__x20__x62_": 2, "t": 5, "n": "1.10", "m": [{"key": "x", "value": 1}], "s": None,
          "u": {"street": "S", "zip": None, "tags": None}, "f": {"f0": 1, "f1": "x"}},
     ]  # fmt: skip
-
-
-def test_counters_are_totals(tmp_path: Path) -> None:
-    followed = local(tmp_path)
-    of = table({"id": "int"}, regular={"n": "counter"}, keyspace="shop", name="counts")
-    shards = [
-        b"\x00\x01\x80\x00" + bytes(15) + bytes([host]) + (1).to_bytes(8, "big") + total.to_bytes(8, "big")
-        for host, total in ((1, 3), (2, 4))
-    ]
-    cells = [Cell(of.regular[0], None, 1, None, None, shard) for shard in shards]
-    log = Log(of)
-    for cell in cells:
-        write(followed, replace(log.update((1,), (), 1), cells=(cell,)))
-    assert followed.rows(of, "id", "n") == [(1, 7)]
 
 
 def test_the_registry_opens_what_the_mode_says(tmp_path: Path) -> None:

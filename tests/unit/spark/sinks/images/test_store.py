@@ -97,50 +97,6 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'images.db'}"
 
 
-def test_each_change_has_the_rows_that_it_changed(database: Database) -> None:
-    changes = [
-        LOG.insert(K, (1,), 10, amount=5),
-        LOG.insert(K, (2,), 20, amount=2, tags={"a": ""}),
-        LOG.update(K, (2,), 40, tags={"b": ""}),
-        LOG.static(K, 41, note="hello"),
-        LOG.delete_range(K, (2,), (), 30),
-        LOG.update(K, (1,), 50, photo=b"\x01\xff"),
-        LOG.delete(K, (9,), 60),
-        LOG.delete_partition(K, 70),
-    ]
-    expected: list[list[Told]] = [
-        [("c", 1, None, {"amount": 5}, ("amount",))],
-        [("c", 2, None, {"amount": 2, "tags": ["a"]}, ("amount", "tags"))],
-        [("u", 2, {"amount": 2, "tags": ["a"]}, {"amount": 2, "tags": ["a", "b"]}, ("tags",))],
-        [("c", None, None, {"note": "hello"}, ("note",))],
-        [("u", 2, {"amount": 2, "tags": ["a", "b"]}, {"tags": ["b"]}, ("amount", "tags"))],
-        [("u", 1, {"amount": 5}, {"amount": 5, "photo": "01ff"}, ("photo",))],
-        [],
-        [
-            ("d", None, {"note": "hello"}, None, ("note",)),
-            ("d", 1, {"amount": 5, "photo": "01ff"}, None, ("amount", "photo")),
-            ("d", 2, {"tags": ["b"]}, None, ("tags",)),
-        ],
-    ]
-    by_name = [
-        [(op, line, before, after, tuple(sorted(changed))) for op, line, before, after, changed in some]
-        for some in expected
-    ]
-    for size in (1, 3, len(changes)):  # however they are cut into batches
-        stream = Stream()
-        with closing(ImageStore(database.url, f"in {size}")) as store:
-            found = [
-                one
-                for begin in range(0, len(changes), size)
-                for one in told(images_of(store, stream.piece(*changes[begin : begin + size])))
-            ]
-        sorted_names = [
-            [(op, line, before, after, tuple(sorted(changed))) for op, line, before, after, changed in some or ()]
-            for some in found
-        ]
-        assert sorted_names == by_name, f"{size} at a time"
-
-
 def test_a_key_names_its_row_and_a_static_row_its_partition(url: str) -> None:
     row, static = once(url, Stream().piece(LOG.insert(K, (1,), 10), LOG.static(K, 10, note="a")))
     assert row is not None
@@ -353,19 +309,6 @@ def test_what_comes_later_than_the_horizon_has_no_images(url: str) -> None:
         again = told(images_of(store, stream.piece(LOG.insert(K, (1,), 960 * second, amount=9))))
     assert found == [None]
     assert again == [[("c", 1, None, {"amount": 9}, ("amount",))]]
-
-
-def test_of_a_row_the_older_tombstone_goes_and_the_newer_one_stays(url: str) -> None:
-    """So a write between the two is told, without what the newer tombstone covers."""
-    clock, stream, second = [910.0], Stream(), 1_000_000
-    older, newer = LOG.insert(K, (1,), 900 * second, photo=None), LOG.update(K, (1,), 950 * second, amount=None)
-    late, between = (LOG.update(K, (1,), at * second, amount=9, photo=b"x") for at in (900, 940))
-    with closing(ImageStore(url, merge_horizon=100, clock=lambda: clock[0])) as store:
-        images_of(store, stream.piece(older, newer))
-        clock[0] = 1_020
-        images_of(store, stream.piece(LOG.insert(K, (2,), 1_000 * second, amount=1)))
-        found = told(images_of(store, stream.piece(late), stream.piece(between)))
-    assert found == [None, [("u", 1, {}, {"photo": "78"}, ("photo",))]]
 
 
 def test_what_cannot_be_told_holds_up_nothing(database: Database) -> None:

@@ -134,12 +134,3 @@ def test_each_sweep_forgets_some(database: Database, time: Time) -> None:
         left.append((states(database, "plain"), database.select("SELECT purged_to FROM tailrace_purges")[0][0]))
     assert left == [(4, at(2)), (1, at(5)), (0, at(6)), (0, at(6))]
     sink.close()
-
-
-def test_without_a_horizon_nothing_is_forgotten(database: Database, time: Time) -> None:
-    log, sink = Log(PLAIN), SqlSink(database.url, clock=time)
-    write_here(sink, [piece([log.delete((2,), (), at(0))])])
-    time.now *= 1_000
-    sink.sweep()
-    sink.close()
-    assert states(database, "plain") == 1

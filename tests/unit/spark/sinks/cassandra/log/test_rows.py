@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.change import Change, ColumnDeletion, Deletion, Marker, Op
+from tailrace_schemas.change import Change, ColumnDeletion, Deletion, Op
 from tailrace_schemas.cql.types import CqlType, parse_type
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.digest import change_digest, mutation_digest
@@ -133,29 +132,6 @@ _L = [(str(UUID(bytes=bytes(16))), 1)]
 )
 def test_one_change(change: Change, expected: list[tuple[object, ...]]) -> None:
     assert [shown(row) for row in rows(change)] == expected
-
-
-def test_a_list_is_the_map_of_its_cells() -> None:
-    [row] = rows(LOG.update((1,), (2,), AT, l={7: 1, 8: None}))
-    count, length = struct.unpack(">ii", row.values["l"][:8])
-    assert (count, length, row.values["l"][24:]) == (1, 16, b"\x00\x00\x00\x04\x00\x00\x00\x01")
-    assert row.values["cdc$deleted_elements_l"][:8] == b"\x00\x00\x00\x01\x00\x00\x00\x10"
-
-
-def test_times_and_ttls_of_one_row_are_rows_of_the_log() -> None:
-    change = LOG.insert((1,), (2,), AT, v=5, w=6, m={"=": None, 1: "a"})
-    v, w, m = change.cells
-    change = replace(
-        change,
-        marker=Marker(AT, 600, 9),
-        cells=(replace(v, ttl=600, expires=9), replace(w, written=AT + 5), replace(m, ttl=600, expires=9)),
-    )
-    assert [shown(row) for row in rows(change)] == [
-        (AT, 0, 2, False, {**K, "v": 5, "cdc$ttl": 600}),
-        (AT, 1, 1, False, {**K, "cdc$deleted_m": True}),
-        (AT, 2, 1, True, {**K, "m": [{"key": 1, "value": "a"}], "cdc$ttl": 600}),
-        (AT + 5, 0, 1, True, {**K, "w": 6}),
-    ]
 
 
 @pytest.mark.promise("log-tables.guide")
