@@ -236,7 +236,7 @@ def configured(
     )
     config.write_text(
         f'[kafka]\n"bootstrap.servers" = "{bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-        f'[server]\nurl = "sqlite:///{place}/meta.db"\nkey_file = "{place}/server.key"\n'
+        f'[server]\nurl = "sqlite:///{place}/meta.db"\n'
         f'checkpoints = "{place}/checkpoints"\nsnapshot = "never"\nmost_subscriptions = 500\n{lines}'
         f"[stream]\ntrigger_seconds = {trigger}\n"
         f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "2g"\n{targets}',

@@ -188,7 +188,7 @@ BREAKAGES: Final = {
     "a-form-of-another-session-counts": breakage(
         "a form counts with the token of its session alone",
         "tailrace_server.web.access:require_token",
-        replace("same_token(...)", "form.get(TOKEN)"),
+        replace("compare_digest(...)", "form.get(TOKEN)"),
         Red(PAGE_ACCESS, "test_a_form_needs_the_token_of_its_session", "== 403"),
     ),
     "pages-of-other-sites-are-not-told-apart": breakage(

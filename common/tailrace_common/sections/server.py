@@ -24,11 +24,6 @@ class ServerSettings(Section):
     url_file: Path | None = Field(
         default=None, examples=["/run/secrets/meta-url"], description="File that holds the URL, instead of `url`"
     )
-    key_file: Path = Field(
-        default=Path("tailrace-server.key"),
-        description="File with the key that seals the sessions of the page, the same for every server. It is made "
-        "when somebody opens the page first",
-    )
     checkpoints: str = Field(
         default="tailrace-checkpoints",
         description="Directory or URL for Spark's checkpoints of subscriptions. What is in it may go: progress is in "

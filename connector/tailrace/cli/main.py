@@ -39,7 +39,6 @@ HEADINGS: Final = {
         "cancel",
         "apply",
         "api-keys",
-        "server-key",
         "server-meta",
         "sql",
     ),

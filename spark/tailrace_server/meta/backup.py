@@ -12,7 +12,7 @@ from tailrace_schemas.errors import CorruptError
 from tailrace_server.meta.database import MetaDatabase, first
 from tailrace_server.meta.migration import revision_of
 from tailrace_server.meta.portable import PORTABLE, continue_ids, insert, rows_of
-from tailrace_server.meta.tables import progress_history
+from tailrace_server.meta.tables import progress_history, session
 from tailrace_server.model.errors import ConflictError
 
 FORMAT: Final = 1
@@ -68,7 +68,7 @@ def _empty(connection: sa.Connection, location: str, *, replace: bool) -> None:
                 f"the meta database {location} is not empty: restore into a new one (server.url), or give --replace, "
                 "which deletes all that it has"
             )
-    for table in (progress_history, *reversed(PORTABLE)):
+    for table in (progress_history, session, *reversed(PORTABLE)):
         connection.execute(sa.delete(table))
 
 

@@ -110,6 +110,15 @@ worker: Final = sa.Table(
     sa.Column("seen_until", sa.BigInteger, nullable=False),
 )
 
+# Of browsers: who has signed in, as JSON, until when in seconds since 1970.
+session: Final = sa.Table(
+    "session",
+    metadata,
+    sa.Column("digest", exact(64), primary_key=True),
+    sa.Column("until", sa.BigInteger, nullable=False),
+    sa.Column("holder", long_text(), nullable=False),
+)
+
 api_key: Final = sa.Table(
     "api_key",
     metadata,

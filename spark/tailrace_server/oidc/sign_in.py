@@ -53,7 +53,7 @@ class RefusedSignInError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """One attempt, as its browser keeps it, sealed: `to` is the page that was asked for, `until` its end in seconds."""
+    """One attempt, as its browser keeps it: `to` is the page that was asked for, `until` its end in seconds."""
 
     state: str
     nonce: str

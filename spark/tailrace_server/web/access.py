@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hmac import compare_digest
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -11,8 +12,9 @@ from fastapi import HTTPException, Request
 
 from tailrace_server.api.access import ANYBODY, Access, host_of
 from tailrace_server.meta.keys import Caller, Role
-from tailrace_server.web.sessions import COOKIE, Session, Sessions, same_token
+from tailrace_server.meta.sessions import Session, Sessions
 
+COOKIE: Final = "tailrace_session"
 TOKEN: Final = "token"  # noqa: S105 - the name of a field
 _MOST_FIELDS: Final = 500
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -50,12 +52,8 @@ class Doorkeeper:
 
     def visitor(self, request: Request) -> Visitor:
         """Whoever sends it."""
-        session = self._sessions.read(request.cookies.get(COOKIE))
-        if session is None:
-            session, is_new = self._sessions.new(), True
-        else:
-            is_new = False
-        return Visitor(self._caller(request, session), session, is_new)
+        session, has_cookie = self._sessions.read(request.cookies.get(COOKIE))
+        return Visitor(self._caller(request, session), session, not has_cookie)
 
     def _caller(self, request: Request, session: Session) -> Caller | None:
         if self.keys is None:
@@ -91,5 +89,5 @@ async def form_of(request: Request) -> dict[str, str]:
 
 def require_token(visitor: Visitor, form: Mapping[str, str]) -> None:
     """Raise HTTPException 403 for a form that is not of this session's pages."""
-    if not same_token(visitor.session, form.get(TOKEN, "")):
+    if not compare_digest(visitor.session.token.encode(), form.get(TOKEN, "").encode()):
         raise HTTPException(403, "the form is of another session, or of one that has ended: load the page again")

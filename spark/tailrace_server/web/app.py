@@ -19,10 +19,9 @@ from tailrace_server.api.app import STATUS
 from tailrace_server.meta.history import History
 from tailrace_server.meta.keys import digest_of
 from tailrace_server.web import changing, editing, issuer, looking, reading
-from tailrace_server.web.access import SignInError, form_of, require_token
+from tailrace_server.web.access import COOKIE, SignInError, form_of, require_token
 from tailrace_server.web.guard import Guard
 from tailrace_server.web.rendering import STATIC, THEME_COOKIE, THEMES, Renderer, local_path, redirect
-from tailrace_server.web.sessions import COOKIE
 from tailrace_server.web.site import Site
 
 Form = Annotated[dict[str, str], Depends(form_of)]
@@ -93,12 +92,14 @@ def _signing(app: FastAPI, site: Site, renderer: Renderer) -> None:
             site.doors.admit_stranger(request)
             return renderer.page(request, visitor, "login.html", 401, to=target, wrong=True, refused="")
         answer = redirect(target)
-        renderer.set_cookie(request, answer, site.sessions.new(digest))
+        renderer.set_cookie(request, answer, site.sessions.begin(digest))
         return answer
 
     @app.post("/logout")
     def signed_out(request: Request, form: Form) -> Response:
-        require_token(site.doors.visitor(request), form)
+        visitor = site.doors.visitor(request)
+        require_token(visitor, form)
+        site.sessions.end(visitor.session)
         answer = redirect("/login")
         answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
         return answer

@@ -1,17 +1,18 @@
-"""Signing in by the issuer of [server.oidc]: to it and back, with an attempt that the browser keeps sealed."""
+"""Signing in by the issuer of [server.oidc]: to it and back, with an attempt that the browser keeps."""
 
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote, unquote
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import Response
 
 from tailrace_common.sections.oidc import CALLBACK
-from tailrace_server.oidc.sign_in import FLOW_SECONDS, RefusedSignInError
+from tailrace_server.meta.sessions import Subject
+from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError
 from tailrace_server.web.access import Visitor
 from tailrace_server.web.rendering import Renderer, local_path, redirect
-from tailrace_server.web.sessions import Subject
 from tailrace_server.web.site import Site
 
 FLOW_COOKIE: Final = "tailrace_sign_in"
@@ -30,7 +31,7 @@ def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
         # Lax: the issuer's page leads back here. The session's own cookie is Strict, and not sent then.
         answer.set_cookie(
             FLOW_COOKIE,
-            site.sessions.seal_flow(flow),
+            quote("~".join((flow.state, flow.nonce, flow.verifier, str(flow.until), flow.to)), safe="~"),
             FLOW_SECONDS,
             path=_PATH,
             httponly=True,
@@ -50,7 +51,7 @@ def routes(app: FastAPI, site: Site, renderer: Renderer) -> None:
 
 
 def _finished(request: Request, site: Site, renderer: Renderer) -> Response:
-    sign_in, flow = site.doors.sign_in, site.sessions.flow(request.cookies.get(FLOW_COOKIE))
+    sign_in, flow = site.doors.sign_in, _flow(request.cookies.get(FLOW_COOKIE, ""))
     target = "/subscriptions" if flow is None else flow.to
     try:
         if flow is None or sign_in is None:
@@ -59,6 +60,16 @@ def _finished(request: Request, site: Site, renderer: Renderer) -> Response:
     except RefusedSignInError as error:
         visitor = site.doors.visitor(request)
         return renderer.page(request, visitor, "login.html", error.status, to=target, wrong=False, refused=str(error))
-    session = site.sessions.of_subject(Subject(caller.name, str(caller.role), sign_in.by), sign_in.session_seconds)
+    subject = Subject(caller.name, str(caller.role), sign_in.by)
+    session = site.sessions.begin(subject=subject, seconds=sign_in.session_seconds)
     # A page, and no redirect: a browser sends the session's cookie only with what a page of this site leads to.
     return renderer.page(request, Visitor(caller, session, True), "signed_in.html", to=target)
+
+
+def _flow(cookie: str) -> Flow | None:
+    """The attempt of a cookie. Its browser may change it, and then fails at the issuer or ends up elsewhere here."""
+    try:
+        state, nonce, verifier, until, to = unquote(cookie).split("~", 4)
+        return Flow(state, nonce, verifier, local_path(to), int(until))
+    except ValueError:
+        return None

@@ -14,9 +14,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tailrace_common.lengths import length_words
 from tailrace_server.meta.keys import Role
-from tailrace_server.web.access import Visitor
+from tailrace_server.meta.sessions import Session
+from tailrace_server.web.access import COOKIE, Visitor
 from tailrace_server.web.charts import HEIGHT, WIDTH, number_words
-from tailrace_server.web.sessions import COOKIE, Session
 from tailrace_server.web.site import Site
 
 STATIC: Final = Path(__file__).with_name("static")
@@ -76,10 +76,10 @@ class Renderer:
         return answer
 
     def set_cookie(self, request: Request, answer: Response, session: Session) -> None:
-        """Give the browser a session. Raises SettingsError where the servers' key cannot be read."""
+        """Give the browser a session."""
         answer.set_cookie(
             COOKIE,
-            self._site.sessions.cookie(session),
+            session.secret,
             httponly=True,
             samesite="strict",
             secure=request.url.scheme == "https",

@@ -10,11 +10,10 @@ from tailrace_common.settings import Settings
 from tailrace_server.api.access import Access, OperationsFor
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.history import History
+from tailrace_server.meta.sessions import Sessions
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.operations.operations import DirectOperations, Examine
-from tailrace_server.sealing import Sealer
 from tailrace_server.web.access import Doorkeeper
-from tailrace_server.web.sessions import Sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ def site_of(
     examine: Examine | None = None,
 ) -> Site:
     """The site of a server with these settings; requests are looked at by `examine`."""
-    sessions = Sessions(Sealer(settings.server.key_file), clock)
+    sessions = Sessions(database, clock)
     return Site(
         settings=settings,
         operations=lambda name: DirectOperations(subscriptions, settings, name, examine),

@@ -29,7 +29,7 @@ streams:
   warehouse: {storage: {size: 10Gi, storageClassName: fast}, driverMemory: 2g, resources: {limits: {memory: 3Gi}}}
   lake: {kind: SparkApplication, executors: 3, executorMemory: 2g}
   wide: {executors: 2, executorCores: 2}
-server: {enabled: true, urlSecret: meta, keySecret: keys, tlsSecret: tls, env: [{name: A, value: b}]}
+server: {enabled: true, urlSecret: meta, tlsSecret: tls, env: [{name: A, value: b}]}
 networkPolicy:
   enabled: true
   apiFrom: [{podSelector: {matchLabels: {app: console}}}]

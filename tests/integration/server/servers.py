@@ -67,7 +67,7 @@ class Site:
         )
         self.config.write_text(
             f'[kafka]\n"bootstrap.servers" = "{kafka.bootstrap}"\n[topics]\nprefix = "{prefix}"\n'
-            f'[server]\nurl = "{url}"\nkey_file = "{directory}/server.key"\ncheckpoints = "{directory}/checkpoints"\n'
+            f'[server]\nurl = "{url}"\ncheckpoints = "{directory}/checkpoints"\n'
             f"longest_pause_seconds = 2\n{port}{more}"
             f'[stream]\ntrigger_seconds = 0\nexecution = "driver"\n'
             f'[stream.spark]\n"spark.master" = "local[2]"\n"spark.driver.memory" = "512m"\n{quick_java_lines()}{others}'

@@ -114,10 +114,9 @@ volumeMounts:
   {{- include "tailrace.mounts" .root | nindent 2 }}
 {{- end }}
 
-{{/* What every process on the meta database has: URL and keys, from Secrets. */}}
+{{/* What every process on the meta database has: its URL, from a Secret. */}}
 {{- define "tailrace.serverEnv" -}}
 - {name: TAILRACE_SERVER__URL_FILE, value: /run/secrets/tailrace-server/url/url}
-- {name: TAILRACE_SERVER__KEY_FILE, value: /run/secrets/tailrace-server/key/server.key}
 {{- with .Values.server.env }}
 {{ toYaml . }}
 {{- end }}
@@ -127,7 +126,6 @@ volumeMounts:
 {{ include "tailrace.mounts" . }}
 - {name: work, mountPath: /var/lib/tailrace}
 - {name: server-url, mountPath: /run/secrets/tailrace-server/url, readOnly: true}
-- {name: server-key, mountPath: /run/secrets/tailrace-server/key, readOnly: true}
 {{- end }}
 
 {{- define "tailrace.serverVolumes" -}}
@@ -137,9 +135,5 @@ volumeMounts:
 - name: server-url
   secret:
     secretName: {{ required "server.urlSecret: name a Secret with the URL of the meta database in the key url" .root.Values.server.urlSecret }}
-    defaultMode: 0440
-- name: server-key
-  secret:
-    secretName: {{ required "server.keySecret: name a Secret with the key that seals sessions in the key server.key (tailrace server-key new)" .root.Values.server.keySecret }}
     defaultMode: 0440
 {{- end }}

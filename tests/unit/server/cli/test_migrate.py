@@ -14,7 +14,7 @@ from tailrace.cli.main import complete
 @pytest.mark.slow
 def test_tables_are_made_and_the_command_ends(tmp_path: Path) -> None:
     meta, file = tmp_path / "meta.db", tmp_path / "tailrace.toml"
-    file.write_text(f'[server]\nurl = "sqlite:///{meta}"\nkey_file = "{tmp_path / "server.key"}"\n')
+    file.write_text(f'[server]\nurl = "sqlite:///{meta}"\n')
     for _ in range(2):  # a second time there is nothing to do
         ended = CliRunner().invoke(complete(), ["server", "--migrate-only", "-c", str(file)])
         assert ended.exit_code == 0, ended.output
@@ -23,4 +23,3 @@ def test_tables_are_made_and_the_command_ends(tmp_path: Path) -> None:
     database.close()
     assert "alembic_version" in tables
     assert len(tables) > 3
-    assert not (tmp_path / "server.key").exists()  # it is made with the first subscription

@@ -109,9 +109,8 @@ class Browser:
 
 @contextmanager
 def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
-    """A server with these settings of [server]."""
+    """A server with these settings of [server]; the second one on a meta database has the keys of the first."""
     given = {
-        "key_file": str(tmp_path / "server.key"),
         "most_body_bytes": MOST_BYTES,
         "port": free_port("127.0.0.1"),
         **server,
@@ -130,7 +129,7 @@ def serving(tmp_path: Path, **server: Any) -> Iterator[Served]:
         site = site_of(settings, database, subscriptions, "1.2.3", access, clock)
         app = application(site.operations, database.ping, access, MOST_BYTES, "1.2.3")
         install(app, site)
-        made = {role: keys.add(f"the-{role}", role) for role in Role}
+        made = {} if keys.all() else {role: keys.add(f"the-{role}", role) for role in Role}
         with listening(app, settings.server) as port:
             operations = DirectOperations(subscriptions, settings, "test")
             yield Served(f"http://127.0.0.1:{port}", made, site, database, clock, operations, app)

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import sqlalchemy as sa
 
 from tailrace_server.meta.keys import ApiKeys, Role
+from tailrace_server.meta.sessions import SECONDS
+from tailrace_server.meta.tables import session
 from tailrace_server.operations.asking import Asked
-from tailrace_server.sealing import Sealer
+from tailrace_server.web.access import COOKIE
 from tailrace_server.web.guard import POLICY
-from tailrace_server.web.sessions import COOKIE, SECONDS
 from tests.unit.server.requests import SECRET
 from tests.unit.server.web.conftest import MOST_BYTES, Browser, NewBrowser, Served, serving
 
@@ -152,8 +154,10 @@ def test_the_cookie_has_no_key_and_ends(served: Served, browser: NewBrowser) -> 
     assert cookie.has_nonstandard_attr("HttpOnly")
     assert (cookie.get_nonstandard_attr("SameSite"), cookie.secure) == ("strict", False)
     key = served.keys[Role.OPERATE]
-    opened = Sealer(served.site.settings.server.key_file).open(str(cookie.value))
-    assert key not in str(cookie.value) + opened + operator.get(ONE).text
+    with served.database.transaction() as connection:
+        [stored] = connection.execute(sa.select(session))
+    assert key not in str(cookie.value) + str(stored) + operator.get(ONE).text
+    assert str(cookie.value) not in str(stored) + operator.page.text
     assert SECRET not in operator.page.text
     served.clock.seconds += SECONDS + 1
     assert operator.get(ONE).url.path == "/login"
@@ -181,18 +185,26 @@ def test_signing_in_and_out(served: Served, browser: NewBrowser) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cookie", ["", "x", "gAAAAA", "x" * 5000, "{}", "\u00e9"])
+@pytest.mark.parametrize("cookie", ["", "x", "x" * 32, "x" * 5000, "{}", "\u00e9"])
 def test_a_cookie_that_is_none_is_a_stranger(served: Served, cookie: str) -> None:
     headers = {b"Cookie": f"{COOKIE}={cookie}".encode("latin-1")}
     assert httpx2.get(f"{served.url}{ONE}", headers=headers, timeout=60).status_code == 303
 
 
 @pytest.mark.slow
-def test_a_sealed_text_of_another_kind_is_no_session(served: Served) -> None:
-    sealer = Sealer(served.site.settings.server.key_file)
-    sealer.make()
-    sealed = sealer.seal('{"type": "sql"}')
-    assert httpx2.get(f"{served.url}{ONE}", cookies={COOKIE: sealed}, timeout=60).status_code == 303
+@pytest.mark.promise("subscription.access")
+def test_a_session_is_of_all_servers_and_its_copies_end_with_it(
+    served: Served, browser: NewBrowser, tmp_path: Path
+) -> None:
+    operator = browser(Role.OPERATE)
+    copied = dict(operator.client.cookies)
+    with serving(tmp_path) as other:
+        answers = [httpx2.get(f"{url}{ONE}", cookies=copied, timeout=60).status_code for url in (served.url, other.url)]
+        assert answers == [200, 200]
+        operator.get(ONE)
+        operator.post("/logout")
+        answers = [httpx2.get(f"{url}{ONE}", cookies=copied, timeout=60).status_code for url in (served.url, other.url)]
+        assert answers == [303, 303]
 
 
 @pytest.mark.slow
