@@ -43,7 +43,7 @@ def test_what_subscriptions_wait_for_or_have_refused_is_said_in_list_log_and_met
     site.subscribe("nowhere", f"{keyspace_name}.nothing", url)
     site.subscribe("refused", "shop.items", url)
     feed.publish([LOG.insert((1,), (), WRITTEN, v="a\0b"), LOG.insert((2,), (), WRITTEN, v="b")])
-    with site.server("one") as server:
+    with site.server("one", both=True) as server:
         alter = f"ALTER TABLE {keyspace_name}.plain WITH cdc = true"
         server.until(lambda: site.states()["waits"]["action"] == alter)
         server.until(lambda: f"no such table: {keyspace_name}.nothing" in str(site.states()["nowhere"]["reason"]))
@@ -93,7 +93,7 @@ def test_a_kafka_that_hangs_is_said_in_list_log_and_metrics_and_so_is_its_return
         feed.publish([LOG.insert((1,), (), WRITTEN, v="a")])
         for name, url in zip(names, urls, strict=True):
             site.subscribe(name, "shop.items", url)
-        with site.server("one") as server:
+        with site.server("one", both=True) as server:
             server.until(lambda: have((1, "a", None)) and are("active"))
 
             with stopped(broker.pid):

@@ -19,6 +19,7 @@ from tailrace_common.http_server import PortTakenError
 from tailrace_common.sections.oidc import OidcSettings
 from tailrace_common.settings import Settings
 from tailrace_server.cli.opening import opened
+from tailrace_server.cli.supervising import NOTHING_TO_DO, end_with_supervisor, is_supervised, supervise
 from tailrace_server.meta.database import MetaDatabase
 from tailrace_server.meta.keys import ApiKeys
 from tailrace_server.meta.subscriptions import Subscriptions
@@ -32,7 +33,7 @@ log = logging.getLogger("tailrace_server")
 
 
 class ServerRole(StrEnum):
-    """What a server does; by default both."""
+    """What a server does; by default both, each in a process of its own."""
 
     API = "api"
     WORKER = "worker"
@@ -40,7 +41,7 @@ class ServerRole(StrEnum):
 
 def server(
     role: Annotated[
-        ServerRole | None, typer.Option(help="Only the HTTP API, or only the worker; by default both.")
+        ServerRole | None, typer.Option(help="Only the HTTP API, or only the worker; by default both, a process each.")
     ] = None,
     migrate_only: Annotated[
         bool, typer.Option("--migrate-only", help="Bring the tables of the meta database up to date, and end.")
@@ -59,21 +60,27 @@ def server(
         with opened(settings) as (database, _):
             log.info("the tables of the meta database %s are up to date", database.location)
         return
-    log_build(log)
     stop = threading.Event()
+    if role is None:
+        with stopping(stop, log, "the API and the worker end in order"):
+            supervise([str(role) for role in ServerRole], stop)
+        return
+    log_build(log)
+    if is_supervised():
+        end_with_supervisor(stop)
     with opened(settings) as (database, subscriptions), stopping(stop, log, "finishing batches"), ExitStack() as stack:
-        if role is not ServerRole.WORKER:
+        if role is ServerRole.WORKER:
+            _work(settings, database, stop)
+        else:
             try:
                 stack.enter_context(_serving(settings, database, subscriptions))
             except PortTakenError as error:
-                if role is ServerRole.API:
+                if not is_supervised():
                     raise
                 log.warning("%s. This server runs subscriptions, and serves no HTTP API; set another port", error)
-        if role is ServerRole.API:
+                raise typer.Exit(NOTHING_TO_DO) from None
             stop.wait()
-        else:
-            _work(settings, database, stop)
-    log.info("the server has ended")
+    log.info("the %s has ended", role)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from tailrace_server.cli.opening import opened
 from tailrace_server.operations.asking import Asked
 from tailrace_server.operations.operations import DirectOperations
 from tests.integration.processes import PROGRAM, CommandProcess
-from tests.integration.streams import StreamProcess
+from tests.integration.streams import StreamProcess, descendants_of
 from tests.services.class_archive import quick_java_lines
 
 LEASE_SECONDS = 4
@@ -33,6 +33,12 @@ class ServerProcess(StreamProcess):
         self._directory = site.directory
         self._program = program
         self._config = site.config
+
+    @property
+    def worker(self) -> int:
+        """The id of the process that runs subscriptions, of a server that has both."""
+        [worker] = [pid for pid in descendants_of(self.process.pid, b"worker") if pid != self.process.pid]
+        return worker
 
 
 def toml(value: object) -> str:
@@ -80,9 +86,12 @@ class Site:
             file.write(f"[sink.{name}]\n{lines}")
         return name
 
-    def server(self, name: str, *words: str, program: tuple[str, ...] = PROGRAM) -> ServerProcess:
-        """One that is not started yet; `program` is what Python is told to run as `tailrace`."""
-        return ServerProcess(self, name, *words, program=program)
+    def server(self, name: str, *words: str, both: bool = False, program: tuple[str, ...] = PROGRAM) -> ServerProcess:
+        """One that is not started yet: a worker alone, unless `words` say another, or it has `both` processes.
+
+        `program` is what Python is told to run as `tailrace`.
+        """
+        return ServerProcess(self, name, *(() if both else words or ("--role", "worker")), program=program)
 
     def tailrace(self, *words: str, code: int = 0) -> list[dict[str, Any]]:
         """What a command prints, as JSON; it has to end with that exit code."""

@@ -87,7 +87,7 @@ def test_the_meta_database_hangs(tmp_path: Path, kafka: LocalKafka, prefix: str)
         port = free_port("127.0.0.1")
         site = Site(tmp_path, kafka, prefix, url, port=port, authentication=False)
         site.subscribe("copy", "shop.items", f"sqlite:///{tmp_path / 'copy.db'}")
-        with site.server("server") as server:
+        with site.server("server", both=True) as server:
             server.until(lambda: bool(site.owners() - {None}), SECONDS)
             proxy.stall()
             answer = httpx2.get(f"http://127.0.0.1:{port}/v1/subscriptions", timeout=60)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -115,13 +117,14 @@ def test_the_session(tmp_path: Path, ring: LiveRing, place: Place, monkeypatch: 
     for name, store in copies.stores.items():
         site.declare(name, {"type": "sql", "url": store.url})
     with ExitStack() as stack:
-        servers = [stack.enter_context(site.server(name)) for name in ("first", "second")]
+        servers = [stack.enter_context(site.server(name, both=True)) for name in ("first", "second")]
         for words in session():
             match words:
                 case ["kill", *_]:
                     servers[0].until(lambda: ranges(site) >= 2, _SECONDS)
-                    victim = owner(site, servers[0].process.pid)
-                    servers[victim].kill()
+                    victim = owner(site, servers[0].worker)
+                    os.kill(servers[victim].worker, signal.SIGKILL)
+                    assert servers[victim].ended() == 1
                     read, survivor = ranges(site), servers[1 - victim]
                     copies.insert(COUNT, COUNT + 20)
                     copies.delete(3, 30, COUNT + 3)

@@ -50,7 +50,7 @@ def test_a_subscription_by_the_page(tmp_path: Path, kafka: LocalKafka, prefix: s
     feed.publish([LOG.insert((number,), (), 1000 + number, v=f"v{number}") for number in range(10)])
     with ExitStack() as stack:
         stack.callback(feed.close)
-        server = stack.enter_context(site.server("server"))
+        server = stack.enter_context(site.server("server", both=True))
         server.until(lambda: "page: http://127.0.0.1" in server.log.read_text())
         context = chromium.new_context()
         page = context.new_page()
