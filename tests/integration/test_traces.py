@@ -113,14 +113,3 @@ def test_a_change_is_followed_from_the_log_to_the_sink(
     assert links <= set(counts)
     assert len(links) >= min(len(counts), 128)
     assert {service for service, _ in receiver.spans} == {"tailrace-agent", "tailrace-stream"}
-
-
-def test_without_traces_records_have_no_headers(
-    cassandra: LocalCassandra, kafka: LocalKafka, session: Session, prefix: str, keyspace_name: str, tmp_path: Path
-) -> None:
-    with AgentProcess(tmp_path, settings_for(cassandra, kafka, prefix, keyspace_name)) as agent:
-        agent.until_ready()
-        session.execute(f"INSERT INTO {keyspace_name}.t (k, v) VALUES (1, 'v')")
-        agent.until(lambda: agent.count("changes") >= 1)
-        assert agent.stop() == 0, agent.words()
-    assert headers_of(kafka, f"{prefix}.{keyspace_name}.t") == [[]]

@@ -152,33 +152,24 @@ def one_change(random: Random) -> Change:
 
 
 @pytest.mark.promise("stream.execution")
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))])
-def test_tasks_make_the_images_that_the_driver_makes(planned: Planned, seed: int) -> None:
+@pytest.mark.parametrize("turns", [False, True], ids=["tasks alone", "in turn with the driver"])
+@pytest.mark.parametrize("seed", [11, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))])
+def test_tasks_make_the_images_that_the_driver_makes(planned: Planned, seed: int, *, turns: bool) -> None:
     """Batch by batch, and of the last one again."""
     topic, changes = Topic(), program(seed)
     batches = [topic.delivered(changes[begin : begin + 30]) for begin in range(0, len(changes), 30)]
     with closing(ImageStore(planned.made_of.url, "driver")) as driver:
         expected = [shown(taken(driver.imaged(cut(batch, 7)))) for batch in batches]
-    made = [shown(by_tasks(planned.plan(number), batch)) for number, batch in enumerate(batches)]
-    assert made == expected
-    assert shown(by_tasks(planned.plan(9), batches[-1], size=50)) == expected[-1]
-    assert sum(bool(one) for one in made[-1].values()) > 10
-
-
-@pytest.mark.promise("stream.execution")
-def test_driver_and_tasks_take_turns(planned: Planned) -> None:
-    topic, changes = Topic(), program(11)
-    batches = [topic.delivered(changes[begin : begin + 30]) for begin in range(0, len(changes), 30)]
-    with closing(ImageStore(planned.made_of.url, "driver")) as driver:
-        expected = [shown(taken(driver.imaged(cut(batch, 7)))) for batch in batches]
     made: list[dict[Place, object]] = []
     for number, batch in enumerate(batches):
-        if number % 2:
+        if turns and number % 2:
             planned.planner.fence()
             made.append(shown(taken(planned.store.imaged(cut(batch, 5)))))
         else:
             made.append(shown(by_tasks(planned.plan(number), batch)))
     assert made == expected
+    assert shown(by_tasks(planned.plan(9), batches[-1], size=50)) == expected[-1]
+    assert sum(bool(images) for images in made[-1].values()) > 10
 
 
 @pytest.mark.promise("tasks.attempts")
