@@ -305,3 +305,8 @@ def test_a_task_whose_process_is_killed_in_the_middle_is_read_again(source: Sour
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert ended.stdout.split() == ["300", str(sum(range(300)))]
     assert len(list(marks.iterdir())) == 2
+
+
+def test_a_table_that_is_not_there_is_named(source: Source) -> None:
+    with pytest.raises(Exception, match=rf"has no table {source.keyspace}\.missing"):
+        source.frame("missing")
