@@ -1,4 +1,4 @@
-"""`tailrace compare`: a table of the source against what a sink has of it."""
+"""`tailrace compare`: tables of the source against what a sink has of them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tailrace_spark.cli.read_options import (
     Datacenter,
     RequestsPerNode,
     RowsPerSecond,
-    TableName,
     TokenRange,
     read_settings,
 )
 
 if TYPE_CHECKING:
     from tailrace_spark.comparison.rows import Difference
+    from tailrace_spark.comparison.run import Comparison
     from tailrace_spark.merge.stored_row import RowKey
     from tailrace_spark.sinks.protocol import ComparableSink, ReachableSink
     from tailrace_spark.snapshot.settings import SnapshotSettings
@@ -37,7 +37,9 @@ _DIFFERS = 4
 
 
 def compare(
-    table: TableName,
+    tables: Annotated[
+        list[str], typer.Argument(metavar="KEYSPACE.TABLE...", help="Tables, as Cassandra stores the names.")
+    ],
     config: SettingsFile = None,
     sink: Annotated[
         str | None, typer.Option(metavar="NAME", help="The [sink.NAME] to look at, instead of stream.sink.")
@@ -64,7 +66,7 @@ def compare(
     consistency: Consistency = "LOCAL_QUORUM",
     datacenter: Datacenter = None,
 ) -> None:
-    """Compare a table of Cassandra with what a sink has of it, and list the rows that differ; values are not shown.
+    """Compare tables of Cassandra with what a sink has of them, and list the rows that differ; values are not shown.
 
     Rows that differ are looked at again after the grace. Those written within it are in flight, and do not count. Exit
     code 4 where rows differ, or differ still after --repair. A stream may run meanwhile.
@@ -77,40 +79,54 @@ def compare(
         raise SettingsError("--remove-extra needs --repair")
     if settings.stream.where or settings.stream.columns:
         raise SettingsError("stream.where and stream.columns change what the sink has: nothing can be compared with it")
-    reading = read_settings(
-        settings,
-        table=table,
-        rows="changes",
-        token_range=token_range,
-        rows_per_second=rows_per_second,
-        concurrent_ranges=concurrent_ranges,
-        requests_per_node=requests_per_node,
-        consistency=consistency.upper(),
-        datacenter=datacenter,
-    )
-    from tailrace_spark.comparison.repair import repair as repair_rows
+    readings = [
+        read_settings(
+            settings,
+            table=table,
+            rows="changes",
+            token_range=token_range,
+            rows_per_second=rows_per_second,
+            concurrent_ranges=concurrent_ranges,
+            requests_per_node=requests_per_node,
+            consistency=consistency.upper(),
+            datacenter=datacenter,
+        )
+        for table in tables
+    ]
     from tailrace_spark.comparison.run import Comparison
     from tailrace_spark.job.plain_tasks import run_tasks
     from tailrace_spark.job.session import SparkOnce
     from tailrace_spark.snapshot.reading import Clock
 
-    store, comparable = comparable_sink(settings, chosen, reading)
+    store, comparable = comparable_sink(settings, chosen, readings[0])
+    clock = Clock(time.time, time.sleep)
+    equal = True
     try:
         with SparkOnce(settings.stream.spark.reveal()) as spark:
-            clock = Clock(time.time, time.sleep)
-            comparison = Comparison(reading, comparable, partial(run_tasks, spark()), clock, grace_seconds)
-            compared = comparison.compare()
-            remaining = dict(compared.differences)
-            if repair and remaining:
-                remaining = repair_rows(comparison, compared, remove=remove_extra, now=int(time.time()))
+            for reading in readings:
+                comparison = Comparison(reading, comparable, partial(run_tasks, spark()), clock, grace_seconds)
+                equal &= _tell(comparison, repaired=repair, remove=remove_extra)
     finally:
         store.close()
-    print_rows(_lines(compared.table, compared.differences.values(), remaining, repaired=repair))
-    _summarize(
-        compared.table, compared.rows, compared.in_flight, len(compared.differences), len(remaining), repaired=repair
-    )
-    if remaining:
+    if not equal:
         raise typer.Exit(_DIFFERS)
+
+
+def _tell(comparison: Comparison, *, repaired: bool, remove: bool) -> bool:
+    """Compare a table, print how it differs, and repair it where that is asked for; whether nothing differs then."""
+    from tailrace_spark.comparison.repair import repair
+
+    compared = comparison.compare()
+    remaining = dict(compared.differences)
+    if repaired and remaining:
+        remaining = repair(comparison, compared, remove=remove, now=int(time.time()))
+    print_rows(_lines(compared.table, compared.differences.values(), remaining, repaired=repaired))
+    flying = f", {compared.in_flight} in flight" if compared.in_flight else ""
+    differing = len(compared.differences)
+    say(f"{compared.table}: {compared.rows} rows and static rows read, {differing} differ{flying}")
+    if repaired and differing:
+        say(f"{differing - len(remaining)} repaired, {len(remaining)} differ still")
+    return not remaining
 
 
 def comparable_sink(settings: Settings, chosen: str, reading: SnapshotSettings) -> tuple[ReachableSink, ComparableSink]:
@@ -152,10 +168,3 @@ def _lines(
             "columns": list(difference.columns),
         }
         yield {**line, "repaired": difference.row_key not in remaining} if repaired else line
-
-
-def _summarize(table: Table, rows: int, in_flight: int, differing: int, remaining: int, *, repaired: bool) -> None:
-    flying = f", {in_flight} in flight" if in_flight else ""
-    say(f"{table}: {rows} rows and static rows read, {differing} differ{flying}")
-    if repaired and differing:
-        say(f"{differing - remaining} repaired, {remaining} differ still")

@@ -194,6 +194,9 @@ def test_random_programs_differ_where_changes_were_lost_and_are_equal_again(
 def test_the_command_lists_what_differs_and_ends_with_4(copy: Copy, tmp_path: Path) -> None:
     filled(copy)
     copy.run("UPDATE KS.t USING TIMESTAMP 2000 SET v = 'new' WHERE k = 1 AND c = 0")
+    copy.run("CREATE TABLE KS.equal (k int PRIMARY KEY)")
+    copy.run("INSERT INTO KS.equal (k) VALUES (1)")
+    copy.deliver(copy.changes("equal"))
     config = tmp_path / "tailrace.toml"
     config.write_text(
         f'[cluster]\ncontact_points = ["{copy.node.address}"]\nport = {copy.node.port}\n'
@@ -201,8 +204,10 @@ def test_the_command_lists_what_differs_and_ends_with_4(copy: Copy, tmp_path: Pa
         f"{quick_java_lines()}"
     )
 
+    tables = (f"{copy.keyspace}.t", f"{copy.keyspace}.equal")
+
     def command(*options: str) -> tuple[int, list[dict[str, object]], str]:
-        words = ("compare", f"{copy.keyspace}.t", "-c", str(config), "--grace", "0", "--consistency", "one", *options)
+        words = ("compare", *tables, "-c", str(config), "--grace", "0", "--consistency", "one", *options)
         ended = subprocess.run(
             [sys.executable, *PROGRAM, *words], capture_output=True, text=True, timeout=600, check=False,
             env={**os.environ},
@@ -212,6 +217,7 @@ def test_the_command_lists_what_differs_and_ends_with_4(copy: Copy, tmp_path: Pa
     row = {"table": f"{copy.keyspace}.t", "key": {"k": 1, "c": 0}, "static": False}
     code, lines, words = command()
     assert (code, lines) == (4, [{**row, "difference": "different", "columns": ["v"]}]), words
+    assert f"{tables[1]}: 1 rows and static rows read, 0 differ" in words
     code, lines, words = command("--repair")
     assert (code, [line["repaired"] for line in lines]) == (0, [True]), words
     assert "1 repaired, 0 differ still" in words
