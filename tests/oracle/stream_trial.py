@@ -13,7 +13,7 @@ from random import Random
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
-from tailrace.demo.checkpoint import Checkpoint
+from tailrace.demo.flow import committed_ends
 from tailrace.local import LocalCassandra
 from tailrace_common.kafka import TopicReader
 from tailrace_schemas.topics import table_topic
@@ -166,17 +166,16 @@ class StreamTrial(Trial):
 
     def _until_written(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Wait until the stream has committed all up to these offsets; it has its time as long as it goes on."""
-        checkpoint = Checkpoint(self._checkpoint)
-        there = checkpoint.ends()
+        there = committed_ends(self._checkpoint)
 
         def has_moved() -> bool:
             self.follower.check()
-            return checkpoint.ends() != there
+            return committed_ends(self._checkpoint) != there
 
         while behind := {place: (there.get(place), end) for place, end in ends.items() if there.get(place, 0) < end}:
             what = f"progress of the stream, which is before the topics' ends: {behind}"
             until(has_moved, what, SECONDS, state=self.follower.words)
-            there = checkpoint.ends()
+            there = committed_ends(self._checkpoint)
 
     def _ends(self) -> dict[tuple[str, int], int]:
         """The offset behind the last record of every partition of the tables' topics."""

@@ -9,8 +9,8 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from tailrace.demo.rendering import NESTED, rendered
 from tailrace_schemas.cql.types import CqlType
+from tests.oracle.rendering import NESTED, rendered
 
 
 def answered(value: Any, cql_type: CqlType) -> object:

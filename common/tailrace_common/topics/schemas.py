@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from tailrace_common.closing import Closing
@@ -13,6 +14,8 @@ from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.topics.generations import PartitionSource
 from tailrace_common.topics.table_order import Statement, places, statement_of
 from tailrace_schemas.avro import SchemaEntry, entry_from_record
+from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.topics import Internal, internal_topic
 
@@ -109,6 +112,15 @@ class SchemaReader(Closing, Mapping[bytes, SchemaEntry]):
             self.refresh()
             entry = self._entries[schema_id]
         return entry
+
+    def decoded(self, message: bytes) -> tuple[SchemaEntry, dict[str, Any]]:
+        """The schema and the record of a message. Raises DecodeError."""
+        identity = message_schema_id(message)
+        try:
+            entry = self[identity]
+        except KeyError:
+            raise CorruptError(f"no schema {identity.hex()} was announced") from None
+        return entry, reader_of(entry).record(message)
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._entries)

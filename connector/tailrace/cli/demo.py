@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,12 +18,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tailrace.demo.display import Display
-from tailrace.demo.lines import Lines
-from tailrace.demo.run import Plan, run
+from tailrace.cli.support.fetching import fetch_with_progress
+from tailrace.cluster import LiveCluster
+from tailrace.demo.flow import Flow, copy_of
+from tailrace.demo.parts import PREFIX, Parts
 from tailrace.demo.screen import Screen
-from tailrace.demo.writer import Amount
-from tailrace_common.cli.console import on_terminal, say
+from tailrace.demo.script import KEYSPACE, TABLES
+from tailrace.demo.writing import prepared, write, written
+from tailrace_common.cli.console import on_terminal, print_json, say
 from tailrace_common.cli.logs import set_up_logging
 from tailrace_common.cli.signals import stopped_by_signals
 from tailrace_schemas.errors import SettingsError, TailraceError
@@ -33,7 +38,6 @@ def demo(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the script of changes.")] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the services running until Ctrl-C.")] = False,
-    prove: Annotated[bool, typer.Option("--prove", hidden=True, help="Then spoil a value and compare again.")] = False,
     directory: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Directory for data and logs. Default: a temporary one, removed at the end."),
@@ -41,9 +45,9 @@ def demo(
 ) -> None:
     """Run Cassandra, Kafka and Spark on this machine, write changes of every kind, and keep a SQLite file equal.
 
-    At the end it compares the file with SELECT, row by row and column by column: "identical: N rows", or exit code 1. A
-    terminal shows a live screen; a pipe gets a JSON line for each change and one for the outcome. The first run fetches
-    the services' jars. Ctrl-C, or closing the terminal, ends all services.
+    At the end `tailrace compare` holds the file against Cassandra, row by row: "identical: N rows", or exit code 1. A
+    terminal shows each change that arrives; a pipe gets a JSON line for each, and one for the outcome. The first run
+    fetches the services' jars. Ctrl-C, or closing the terminal, ends all services.
 
     Example: tailrace demo --duration 30 --keep
     """
@@ -51,11 +55,10 @@ def demo(
     _ignore_settings()
     data_directory = Path(mkdtemp(prefix="tailrace-demo-")) if directory is None else directory.absolute()
     data_directory.mkdir(parents=True, exist_ok=True)
-    amount = Amount(changes=changes, seconds=duration)
-    display: Display = Screen(Console()) if on_terminal() else Lines(sys.stdout, say)
     try:
         with stopped_by_signals(), _log_into(data_directory / "demo.log"):
-            comparison = run(Plan(directory=data_directory, amount=amount, seed=seed, keep=keep, prove=prove), display)
+            fetch_with_progress("cassandra", "kafka", "spark")
+            _run(data_directory, written(seed, changes, duration), changes + 2 if duration is None else None, keep=keep)
     except KeyboardInterrupt:
         say("ended, and everything that was started")
         _remove(data_directory, directory)
@@ -64,8 +67,56 @@ def demo(
         say(f"data and logs stay in {data_directory}")
         raise
     _remove(data_directory, directory)
-    if not comparison.identical:
-        raise typer.Exit(1)
+
+
+def _run(directory: Path, script: Iterator[str], total: int | None, *, keep: bool) -> None:
+    """Start, write, follow, compare. Whatever is raised, everything that was started is ended before."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        screen = Screen(Console() if on_terminal() else None, total)
+        stack.callback(screen.close)
+        parts = Parts(directory)
+        stack.callback(parts.stop)
+        stack.enter_context(hung_up())
+        source: list[LiveCluster] = []
+        parts.start(lambda: source.append(stack.enter_context(closing(prepared(parts)))))
+        flow = stack.enter_context(Flow(parts, screen.landed, time.time))
+        count = write(script, source[0], parts, flow, screen)
+        verdict = parts.compare()
+        screen.close()
+        seconds, median = time.monotonic() - began, flow.median_seconds
+        if not on_terminal():
+            outcome = {"identical": True, "rows": flow.rows, "statements": count, "changes": flow.landed}
+            print_json({**outcome, "median_seconds": median and round(median, 3), "seconds": round(seconds, 1)})
+        say(f"{verdict}identical: {flow.rows} rows ({count} statements, {flow.landed} changes, {seconds:.0f} s in all)")
+        if keep:
+            say(_addresses(parts))
+            while True:
+                parts.require_running()
+                flow.turn()
+
+
+@contextmanager
+def hung_up() -> Iterator[None]:
+    """Take a terminal that is gone for its SIGHUP, which is on its way and would interrupt the clean-up."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EIO:
+            signal.raise_signal(signal.SIGHUP)
+        raise
+
+
+def _addresses(parts: Parts) -> str:
+    """Each on a line of its own, to be copied."""
+    lines = {
+        "Cassandra, keyspace shop: change it and see it arrive": parts.where["cassandra"],
+        f"Kafka, topics {PREFIX}.{KEYSPACE}.<table>": parts.kafka,
+        "SQLite": f"sqlite3 {parts.copy} 'SELECT * FROM {copy_of(TABLES[0])}'",  # noqa: S608 - a name of ours
+        "Compare again": f"tailrace {' '.join(parts.compare_words)}",
+        **{f"Log of {service.name}": str(service.log) for service in parts.all},
+    }
+    return "\n".join(["everything keeps running until Ctrl-C", *(f"{name}:\n{line}" for name, line in lines.items())])
 
 
 def _require_spark() -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from tailrace.cli.support.fetching import fetch_with_progress
 from tailrace.local import CassandraSettings, KafkaSettings, RegistrySettings, Services
 from tailrace.local.process import tail
 from tailrace.local.running import ServiceState, end, hold, is_used, owner, record, states
@@ -66,7 +65,7 @@ def up(
         return
     with stopped_by_signals(), hold(directory):
         try:
-            fetch_with_progress(services)
+            _fetch(services)
             services.start()
             _show(record(services), directory)
             say("running; Ctrl-C stops them")
@@ -109,15 +108,8 @@ def end_remains(directory: Path) -> None:
         end(directory)
 
 
-def fetch_with_progress(services: Services) -> None:
-    """Fetch the jars of the services; on a terminal a bar shows how far it is."""
-    if not sys.stderr.isatty():
-        services.fetch()
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("fetching Cassandra and Kafka")
-        services.fetch(lambda done, total: bar.update(task, completed=done, total=total))
+def _fetch(services: Services) -> None:
+    fetch_with_progress(*(service.name for service in services.all))
 
 
 def _show(services: tuple[ServiceState, ...], directory: Path) -> None:
@@ -151,7 +143,7 @@ def _start_detached(services: Services, options: list[str]) -> None:
     """Start `tailrace local up` in a session of its own, and wait until it has recorded its services."""
     directory = services.directory
     hold(directory).close()  # says what runs there, before anything is fetched
-    fetch_with_progress(services)
+    _fetch(services)
     log = directory / "up.log"
     program = "from tailrace.cli.main import run; run()"
     with log.open("wb") as output:

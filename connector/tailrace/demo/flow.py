@@ -1,47 +1,81 @@
-"""The flow of changes while it runs: what was written, what stands in Kafka, what the SQLite file has."""
+"""Changes on their way while the demo runs: in Kafka, and then in the SQLite file that the stream writes."""
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
-from tailrace.demo.checkpoint import Checkpoint
-from tailrace.demo.display import Counts, Display, Landed, Seen
-from tailrace.demo.feed import Feed
-from tailrace.demo.script import LAST_CUSTOMER, LAST_SITE
-from tailrace.demo.sqlite_file import SqliteFile
-from tailrace.demo.tables import KEYSPACE, TABLES
-from tailrace_schemas.change import Op, record_times
+from tailrace.demo.parts import PARTITIONS, PREFIX, Parts
+from tailrace.demo.script import KEYSPACE, LAST, TABLES
+from tailrace_common.closing import Closing
+from tailrace_common.kafka import PartitionReader
+from tailrace_common.topics.schemas import SchemaReader
+from tailrace_schemas.avro.decode import reader_of
+from tailrace_schemas.streams import StreamId
+from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 
-_WHOLE = frozenset({Op.DELETE_PARTITION, Op.DELETE_RANGE})
-_LAST = frozenset({LAST_CUSTOMER, LAST_SITE})
+_POLL_SECONDS: Final = 0.02
+_BUSY_SECONDS: Final = 10.0
 
 
-class Flow:
-    """Takes changes from the feed and tells the display of each as soon as the SQLite file has it.
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A change in Kafka: the record that its topic has (contracts.md 3), and its partition's key in bytes."""
 
-    `wall` is the time in seconds since the epoch, by which latencies are taken from write times after `began`.
+    table: Table
+    record: Mapping[str, Any]
+    key: bytes | None
+    partition: KafkaPartition
+    offset: int
+
+    @property
+    def row_key(self) -> dict[str, object]:
+        """The key columns that it names: not the clustering columns of a static row, a range or a partition."""
+        return {name: value for name, value in self.record["key"].items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A change that the SQLite file has, the rows there now under its key, and its partition's stream id there."""
+
+    change: Published
+    rows: Sequence[Mapping[str, Any]]
+    stream_id: str | None
+
+
+class Flow(Closing):
+    """Shows each change as soon as the SQLite file has it, and counts.
+
+    `wall` is the time in seconds since the epoch; latencies are from write times after the beginning.
     """
 
-    def __init__(
-        self, feed: Feed, checkpoint: Checkpoint, sqlite: SqliteFile, display: Display, wall: Callable[[], float]
-    ) -> None:
-        self._feed = feed
-        self._checkpoint = checkpoint
-        self._sqlite = sqlite
-        self._display = display
+    def __init__(self, parts: Parts, show: Callable[[Landed], None], wall: Callable[[], float]) -> None:
+        config = {"bootstrap.servers": parts.kafka}
+        self._open = ExitStack()
+        self._schemas = self._open.enter_context(SchemaReader(config, PREFIX))
+        topics = [f"{PREFIX}.{KEYSPACE}.{name}" for name in TABLES]
+        partitions: list[KafkaPartition] = [(topic, index) for topic in topics for index in range(PARTITIONS)]
+        self._readers = {
+            partition: self._open.enter_context(PartitionReader(config, *partition)) for partition in partitions
+        }
+        self._waiting: dict[KafkaPartition, deque[Published]] = {partition: deque() for partition in partitions}
+        self._parts = parts
+        self._show = show
         self._wall = wall
         self._began = wall()
-        self._waiting: dict[KafkaPartition, deque[Seen]] = {}
-        self._latencies: list[float] = []
-        self._published = 0
-        self._rows = 0
         self._last: set[str] = set()
-        self.written = 0
-        """How many statements were run; the writer counts here."""
+        self._latencies: list[float] = []
+        self.published = 0
+        """How many changes are in Kafka."""
         self.landed = 0
-        """How many changes the SQLite file has."""
+        """How many of them the SQLite file has."""
 
     @property
     def complete(self) -> bool:
@@ -49,61 +83,87 @@ class Flow:
 
         One agent publishes in the order of the log: behind the last change there is nothing more.
         """
-        return len(self._last) == len(TABLES) and not any(self._waiting.values())
+        return len(self._last) == len(TABLES) and self.landed == self.published
 
     @property
-    def counts(self) -> Counts:
-        """The numbers so far."""
-        return Counts(self.written, self._published, self.landed, self._rows, tuple(self._latencies))
+    def rows(self) -> int:
+        """How many rows the SQLite file has."""
+        return sum(len(self._select(f"SELECT 1 FROM {copy_of(name)}")) for name in TABLES)  # noqa: S608 - names of ours
 
-    def turn(self, seconds: float) -> None:
-        """One round, which waits at most so long for a change. Raises ServiceError."""
-        for change in self._feed.take(seconds):
-            self._published += 1
-            self._waiting.setdefault((change.topic, change.partition), deque()).append(change)
-            if not _LAST.isdisjoint(map(str, change.key.values())):
-                self._last.add(change.change.table.name)
-        ends, landed_before = self._checkpoint.ends(), self.landed
-        written: list[Seen] = []
+    @property
+    def median_seconds(self) -> float | None:
+        """The middle one of the times from write to file, as far as statements did not choose their write times."""
+        return sorted(self._latencies)[len(self._latencies) // 2] if self._latencies else None
+
+    def turn(self) -> None:
+        """Take what has come since, and show what the file has of it. Raises ServiceError."""
+        for partition, reader in self._readers.items():
+            while (record := reader.poll(_POLL_SECONDS)) is not None:
+                self._take(partition, record.offset, record.value or b"")
+        ends, landed = committed_ends(self._parts.checkpoint), list[Published]()
         for partition, waiting in self._waiting.items():
             while waiting and waiting[0].offset < ends.get(partition, 0):
-                written.append(waiting.popleft())
-        for change in sorted(written, key=_position):
+                landed.append(waiting.popleft())
+        for change in sorted(landed, key=_position):
             self._land(change)
-        if self.landed > landed_before:
-            self._rows = sum(self._sqlite.count(sink_table(name)) for name in TABLES)
-        self._display.counts(self.counts)
-        self._display.refresh()
 
-    def _land(self, received: Seen) -> None:
+    def close(self) -> None:
+        """Leave the topics."""
+        self._open.close()
+
+    def _take(self, partition: KafkaPartition, offset: int, message: bytes) -> None:
+        entry, record = self._schemas.decoded(message)
+        change = Published(entry.table, record, reader_of(entry).change(record).key, partition, offset)
+        self._waiting[partition].append(change)
+        self.published += 1
+        if LAST in change.row_key.values():
+            self._last.add(change.table.name)
+
+    def _land(self, change: Published) -> None:
         self.landed += 1
-        change = received.change
-        seconds = self._wall() - record_times(change)[0] / 1e6
-        fresh = record_times(change)[0] / 1e6 >= self._began and seconds >= 0
-        if fresh:
-            self._latencies.append(seconds)
-        table = sink_table(change.table.name)
-        rows = self._sqlite.rows(table, _where(received))
-        stream_id = self._sqlite.stream_id(table, change)
-        latency = seconds if fresh else None
-        if change.op in _WHOLE or change.static:
-            landed = Landed(received, stream_id, rows=len(rows), seconds=latency)
-        else:
-            landed = Landed(received, stream_id, row=rows[0] if rows else None, seconds=latency)
-        self._display.landed(landed)
+        written, now = change.record["written"] / 1e6, self._wall()
+        if self._began <= written <= now:
+            self._latencies.append(now - written)
+        copy, key = copy_of(change.table.name), change.row_key
+        condition = " AND ".join(f"{name} = ?" for name in key)
+        rows = self._select(f"SELECT * FROM {copy} WHERE {condition}", *key.values())  # noqa: S608 - names of ours
+        # The token decides, so a partition has one, wherever it has any.
+        query = f"SELECT max(stream_id) AS stream_id FROM {copy}__state WHERE key = ?"  # noqa: S608 - a name of ours
+        stored = [row["stream_id"] for row in self._select(query, change.key) if row["stream_id"] is not None]
+        self._show(Landed(change, rows, str(StreamId(stored[0])) if stored else None))
+
+    def _select(self, query: str, *values: object) -> list[Mapping[str, Any]]:
+        """Rows as the stream's last batch has left them; none where the file, or a table, is not there yet."""
+        if not self._parts.copy.exists():
+            return []
+        address = f"{self._parts.copy.as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
+            connection.row_factory = sqlite3.Row
+            try:
+                return [dict(row) for row in connection.execute(query, values)]
+            except sqlite3.OperationalError as error:
+                if "no such table" in str(error):
+                    return []
+                raise
 
 
-def sink_table(name: str) -> str:
-    """What the stream calls a table of the demo's keyspace: the default of sink.NAME.table."""
+def committed_ends(checkpoint: Path) -> Mapping[KafkaPartition, int]:
+    """Per partition the offset after the last one that the sink has: Spark writes `commits/N` once it has batch N."""
+    batches = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdecimal()]
+    if not batches:
+        return {}
+    # A version line, then the batch's own metadata, then one line for each source.
+    source = (checkpoint / "offsets" / str(max(batches))).read_text().splitlines()[2]
+    ends = json.loads(source).items()
+    return {(topic, int(partition)): end for topic, of_topic in ends for partition, end in of_topic.items()}
+
+
+def copy_of(name: str) -> str:
+    """The stream's name for a table of the demo: the default of sink.NAME.table."""
     return f"{KEYSPACE}_{name}"
 
 
-def _position(received: Seen) -> tuple[int, int, int]:
+def _position(change: Published) -> tuple[int, int, int]:
     """Where the change stood in the commit log."""
-    source = received.change.source
-    return (0, 0, 0) if source is None else (source.position.segment, source.position.offset, source.index)
-
-
-def _where(received: Seen) -> Mapping[str, object]:
-    """The key columns that are known; the demo's have types whose plain values SQLite stores as they are."""
-    return {name: value for name, value in received.key.items() if value is not None}
+    source = change.record["source"]
+    return source["segment"], source["offset"], source["index"]

@@ -178,6 +178,10 @@ def run_to_end(name: str, command: tuple[str, ...], directory: Path, seconds: fl
         process.kill()
         process.wait()
         raise ServiceError(f"{name} took longer than {seconds:.0f} s; its log is {log}") from error
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     if code != 0:
         raise ServiceError(f"{name} ended with {_describe(code)}. Its log is {log}, which ends:\n{tail(log)}")
     return log.read_text("utf-8", "replace")

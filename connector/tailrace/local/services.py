@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +12,6 @@ from tailrace.local.cassandra import CassandraSettings, LocalCassandra
 from tailrace.local.kafka import KafkaSettings, LocalKafka
 from tailrace.local.registry import LocalRegistry, RegistrySettings
 from tailrace.local.service import LocalService
-from tailrace_common.java.jars import Progress, fetch_sets
 
 _WATCH_SECONDS: Final = 0.5
 
@@ -39,10 +39,6 @@ class Services:
         """All of them, in the order in which they are shown."""
         return (self.cassandra, self.kafka, *(() if self.registry is None else (self.registry,)))
 
-    def fetch(self, progress: Progress | None = None) -> None:
-        """Fetch their jars ahead of `start`, to show how far it is. Raises JarError or SettingsError."""
-        fetch_sets("cassandra", "kafka", *(() if self.registry is None else ("registry",)), progress=progress)
-
     def start(self) -> Self:
         """Start all at once. When one fails, or the wait is interrupted, all are stopped before the error leaves."""
         pool = ThreadPoolExecutor(len(self.all), thread_name_prefix="start")
@@ -58,9 +54,7 @@ class Services:
 
     def stop(self) -> None:
         """Stop all at once; their directories stay."""
-        with ThreadPoolExecutor(len(self.all), thread_name_prefix="stop") as pool:
-            for future in [pool.submit(service.stop) for service in self.all]:
-                future.result()
+        stop_all(self.all)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -69,6 +63,13 @@ class Services:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def stop_all(services: Sequence[LocalService]) -> None:
+    """Stop services at once."""
+    with ThreadPoolExecutor(len(services), thread_name_prefix="stop") as pool:
+        for future in [pool.submit(service.stop) for service in services]:
+            future.result()
 
 
 def await_all(starting: dict[Future[Any], LocalService]) -> None:

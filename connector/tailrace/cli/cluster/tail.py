@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -27,11 +27,10 @@ from tailrace_common.topics.schemas import SchemaReader
 from tailrace_common.topics.unpublished import why_unpublished
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import reader_of
-from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.change import Change
 from tailrace_schemas.change_json import ChangeForms
 from tailrace_schemas.change_words import words
-from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, SettingsError
+from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -137,7 +136,7 @@ class _Follower:
     def show(self, partition: int, record: Record) -> bool:
         """Print a record; whether it could be decoded."""
         try:
-            entry, fields = self._decoded(record.value or b"")
+            entry, fields = self._schemas.decoded(record.value or b"")
             change = reader_of(entry).change(fields)
         except DecodeError as error:
             self.left_out += 1
@@ -149,14 +148,6 @@ class _Follower:
             text = Text(words(entry.table, fields), style=_STYLES.get(fields["op"], "red"))
             self._console.print(text, soft_wrap=True)
         return True
-
-    def _decoded(self, value: bytes) -> tuple[SchemaEntry, dict[str, Any]]:
-        identity = message_schema_id(value)
-        try:
-            entry = self._schemas[identity]
-        except KeyError:
-            raise CorruptError(f"no schema {identity.hex()} was announced") from None
-        return entry, reader_of(entry).record(value)
 
 
 def line(forms: ChangeForms, partition: int, offset: int, change: Change) -> dict[str, object]:

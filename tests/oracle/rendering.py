@@ -20,7 +20,7 @@ _DAYS_OF_400_YEARS: Final = 146_097
 
 
 def rendered(value: Any, cql_type: CqlType) -> object:
-    """What `comparable` must give for the sink's value; types of more than one part become JSON's."""
+    """The value there; types of more than one part as JSON is read, decimals with their scale."""
     if value is None:
         return None
     kind = cql_type.kind
@@ -33,15 +33,6 @@ def rendered(value: Any, cql_type: CqlType) -> object:
     if kind == "blob":
         return bytes(value)
     return _scalar(value, kind)
-
-
-def comparable(stored: Any, cql_type: CqlType) -> object:
-    """The sink's value where equal texts could differ: JSON is parsed, decimals are compared with their scale."""
-    if stored is None:
-        return None
-    if cql_type.kind in NESTED:
-        return json.loads(stored)
-    return Decimal(stored).as_tuple() if cql_type.kind == "decimal" else stored
 
 
 def _scalar(value: Any, kind: str) -> object:

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 from cassandra.util import Date, Duration, Time
 
-from tailrace.demo.rendering import comparable, rendered
 from tailrace_schemas.cql.types import UserTypeDefinition, parse_type
+from tests.oracle.values import answered, normal
 
 ADDRESS = UserTypeDefinition("address", ("street", "code"), ("text", "int"))
 ID = "550e8400-e29b-41d4-a716-446655440000"
@@ -72,10 +72,10 @@ DIFFERENT: list[tuple[str, Any, Any]] = [
 @pytest.mark.parametrize(("text", "selected", "stored"), EQUAL)
 def test_equal_values(text: str, selected: Any, stored: Any) -> None:
     cql_type = parse_type(text, {"address": ADDRESS})
-    assert rendered(selected, cql_type) == comparable(stored, cql_type)
+    assert answered(selected, cql_type) == normal(stored, cql_type)
 
 
 @pytest.mark.parametrize(("text", "selected", "stored"), DIFFERENT)
 def test_different_values(text: str, selected: Any, stored: Any) -> None:
     cql_type = parse_type(text, {"address": ADDRESS})
-    assert rendered(selected, cql_type) != comparable(stored, cql_type)
+    assert answered(selected, cql_type) != normal(stored, cql_type)
