@@ -29,16 +29,6 @@ BREAKAGES: Final = {
         constant("len(newest.manifests(table.iceberg.io)) >= self._manifests", False),
         Red(CURRENT, "test_manifests_of_merges_do_not_pile_up"),
     ),
-    "iceberg-writes-a-table-beside-one-without-a-catalog": breakage(
-        "a directory without a catalog is refused until its tables are registered",
-        "tailrace_spark.sinks.iceberg.store:IcebergStore.open",
-        replace("self._directory_alone", "self._remote"),
-        Red(
-            HISTORY,
-            "test_a_directory_without_a_catalog_is_refused_until_its_tables_are_registered[None]",
-            "DID NOT RAISE",
-        ),
-    ),
     "iceberg-removes-files-that-may-be-being-written": breakage(
         "expiry removes what a crash left, and nothing that is being written",
         "tailrace_spark.sinks.iceberg.maintenance:Maintenance.expire",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Maintain a sink's Iceberg tables: list, compact, expire, register.\n\n"
+    help="Maintain a sink's Iceberg tables: list, compact, expire.\n\n"
     "Example: tailrace iceberg tables -c tailrace.toml",
 )
 
@@ -71,20 +71,6 @@ def expire(
     names = chosen_tables(work.store, table)
     expired = ({"table": name, **work.expire(name, hours, dry_run=dry_run)} for name in names)
     print_rows(expired, empty=NO_TABLES)
-
-
-@app.command("register")
-def register(config: SettingsFile = None, sink: Sink = None) -> None:
-    """Register tables of the sink's directory that no catalog has.
-
-    Earlier versions of Tailrace, and Spark's hadoop catalog, left such tables. Stop their writers first. Afterwards
-    readers must use the catalog: the directory alone does not show later changes.
-
-    Example: tailrace iceberg register -c tailrace.toml
-    """
-    work = _maintenance(config, sink)
-    names = [name for name in work.store.hinted() if work.store.open(name, registered=False) is None]
-    print_rows((work.register(name) for name in names), empty="the catalog knows all tables of the directory")
 
 
 def _maintenance(config: Path | None, name: str | None) -> Maintenance:

@@ -24,7 +24,7 @@ def _reader(spark: SparkSession) -> SparkSession:
     return session
 
 
-@pytest.mark.promise("delta.written-by-spark")
+@pytest.mark.promise("delta.read-by-spark")
 def test_spark_reads_a_history(tmp_path: Path, spark: SparkSession) -> None:
     """Also behind a column that came later."""
     stored, topic = DeltaStored(DeltaSinkSettings(path=str(tmp_path))), Topic()
@@ -37,7 +37,7 @@ def test_spark_reads_a_history(tmp_path: Path, spark: SparkSession) -> None:
     ]
 
 
-@pytest.mark.promise("delta.written-by-spark")
+@pytest.mark.promise("delta.read-by-spark")
 def test_spark_reads_a_table_that_follows(tmp_path: Path, spark: SparkSession) -> None:
     followed, log = FollowedDelta(DeltaSinkSettings(path=str(tmp_path), mode="current", buckets=2)), Log(PLAIN)
     write(followed, log.insert((1,), (), 1, v="a"), log.insert((2,), (), 1, v="b"))

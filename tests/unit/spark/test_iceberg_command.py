@@ -66,22 +66,3 @@ def test_a_check_tells_what_cannot_be_reached_before_spark_starts(tmp_path: Path
     (tmp_path / "t.toml").write_text(f'[sink.x]\ntype = "iceberg"\npath = "{tmp_path}/file/below"\n')
     checks = {one.name: one for one in check_stream(load_settings(tmp_path / "t.toml", {}))}
     assert "is no directory that this user may write" in str(checks["sink x"])
-
-
-@pytest.mark.slow
-@pytest.mark.promise("iceberg.without-catalog")
-def test_tables_without_a_catalog_are_registered(tmp_path: Path) -> None:
-    section = IcebergSinkSettings(path=str(tmp_path / "lake"), mode="current", buckets=1)
-    followed = FollowedIceberg(section)
-    write(followed, Log(PLAIN).insert((1,), (), 1, v="a"))
-    for name in followed.store.names():
-        newest = Path(followed.table(name).metadata_location)
-        newest.rename(newest.with_name("v1.metadata.json"))
-        newest.with_name("version-hint.text").write_text("1")
-    Path(section.path, "catalog.db").unlink()
-    (tmp_path / "t.toml").write_text(f'[sink.x]\ntype = "iceberg"\npath = "{section.path}"\nmode = "current"\n')
-    assert run(tmp_path, "tables") == []
-    assert [one["table"] for one in run(tmp_path, "register")] == ["shop.plain", "shop.plain-state"]
-    assert run(tmp_path, "register") == []
-    write(FollowedIceberg(section), Log(PLAIN).insert((2,), (), 1, v="b"))
-    assert FollowedIceberg(section).rows(PLAIN, "id", "v") == [(1, "a"), (2, "b")]

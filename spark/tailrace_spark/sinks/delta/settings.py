@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from tailrace_spark.sinks.lake.settings import LakeSettings
 
@@ -14,16 +14,6 @@ class DeltaSinkSettings(LakeSettings):
     """A Delta table for each source table, on local disks or S3: docs/sinks/delta.md."""
 
     type: Literal["delta"] = Field(default="delta", description="What kind of sink this is")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_through(cls, data: object) -> object:
-        if isinstance(data, Mapping) and "through" in data:
-            raise ValueError(
-                "through is no setting any more: delta-rs writes every Delta table, also those that Spark wrote "
-                "before. Remove the line, and stop every stream that still writes these tables through Spark"
-            )
-        return data
 
 
 def storage_options(settings: DeltaSinkSettings, patience: Mapping[str, str]) -> dict[str, str]:

@@ -1,9 +1,7 @@
-"""What Iceberg tables of a sink need from time to time: compaction, expiry of snapshots, registration in a catalog."""
+"""What Iceberg tables of a sink need from time to time: compaction, expiry of snapshots."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,7 +21,6 @@ from tailrace_spark.sinks.iceberg.store import IcebergStore, IcebergTable
 _UNREFERENCED_HOURS: Final = 24
 """A file that no snapshot has may be one that is being written; it is one that a crash left when it is older."""
 _WRITTEN: Final = (".parquet", ".avro", ".metadata.json", ".puffin")
-_METADATA: Final = re.compile(r"v(\d+)(\.gz)?\.metadata\.json")
 
 
 def _now() -> datetime:
@@ -90,16 +87,6 @@ class Maintenance:
                     _delete(files, path)
             return {"snapshots": len(old), "orphans": len(orphans)}
 
-    def register(self, name: str) -> dict[str, object]:
-        """Make a table known to the catalog that stands in the directory without one; from which metadata."""
-        location = self.store.location(name)
-        namespace, rest = self.store.split(name)
-        with self.store.catalog.answering(self.store.uri(name)):
-            metadata = _newest_metadata(f"{location}/metadata")
-            self.store.catalog.require_namespace(namespace)
-            self.store.catalog.connected.register_table(self.store.catalog.identifier(namespace, rest), metadata)
-        return {"table": name, "metadata": metadata}
-
     def _opened(self, name: str) -> IcebergTable:
         table = self.store.open(name)
         if table is None:
@@ -162,15 +149,3 @@ def _path(location: str) -> str:
 def _delete(files: Any, path: str) -> None:
     with suppress(FileNotFoundError):  # the catalog deletes old metadata files itself
         files.delete_file(path)
-
-
-def _newest_metadata(directory: str) -> str:
-    """The newest metadata file that Iceberg's Java left in a directory. Raises ServiceError."""
-    try:
-        names = os.listdir(directory)
-    except OSError as error:
-        raise ServiceError(f"{directory}: {error}") from error
-    versions = {int(match[1]): name for name in names if (match := _METADATA.fullmatch(name))}
-    if not versions:
-        raise ServiceError(f"{directory} has no metadata of an Iceberg table")
-    return f"{directory}/{versions[max(versions)]}"

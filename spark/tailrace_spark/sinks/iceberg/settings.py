@@ -49,7 +49,7 @@ def _type_fault(kind: str) -> str:
     if kind == "hadoop":
         return (
             "a directory without a catalog cannot tell which commit came first: leave [catalog] out for a catalog in "
-            f"SQLite beside the tables, and run `tailrace iceberg register`; {_HOW}"
+            f"SQLite beside the tables; {_HOW}"
         )
     return f"must be one of {', '.join(_TYPES)}"
 

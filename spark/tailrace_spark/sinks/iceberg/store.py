@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.transforms import IdentityTransform
 
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.arrow.types import conform, conform_table
 from tailrace_spark.sinks.iceberg.catalog import DATABASE, IcebergCatalog
 from tailrace_spark.sinks.iceberg.changes import change_files, data_files, replace_columns, widen
@@ -29,8 +29,6 @@ from tailrace_spark.sinks.lake.store import Condition, Number, require_readable,
 from tailrace_spark.sinks.shared_directory import require_files
 
 _GONE: Final = "gone"
-_HINT: Final = "metadata/version-hint.text"
-"""The file by which Iceberg's Java finds the newest metadata of a table in a directory without a catalog."""
 REQUIRED: Final = {
     # pyiceberg would make a refused commit again on the newer snapshot, and note versions over another writer's.
     TableProperties.COMMIT_NUM_RETRIES: "0",
@@ -68,31 +66,22 @@ class IcebergStore:
         return self._file_bytes
 
     def reach(self) -> None:
-        """See that the directory may be written, and the catalog answers. Raises ServiceError, SettingsError."""
+        """See that the directory may be written, and the catalog answers. Raises ServiceError."""
         if not self._remote:
             require_writable(self._path)
-        if unregistered := [name for name in self.hinted() if self.open(name, registered=False) is None]:
-            raise self._not_registered(unregistered[0])
         self.names()
 
-    def open(self, name: str, *, registered: bool = True) -> IcebergTable | None:
-        """The table of a name, as it is now; None where there is none.
-
-        Raises SettingsError for a table of a later version. So it does for one that a directory has and its catalog
-        does not know, unless `registered` is False.
-        """
+    def open(self, name: str) -> IcebergTable | None:
+        """The table of a name, as it is now; None where there is none. Raises SettingsError for another version's."""
         if not self._catalog_exists():
-            table = None
-        else:
-            with self.catalog.answering(self.uri(name)):
-                table = self.catalog.load(*self.split(name))
-        if table is not None:
-            opened = IcebergTable(self.catalog, table, self.uri(name))
-            require_readable(opened.uri, opened)
-            return opened
-        if registered and self._directory_alone and os.path.exists(f"{self.location(name)}/{_HINT}"):
-            raise self._not_registered(name)
-        return None
+            return None
+        with self.catalog.answering(self.uri(name)):
+            table = self.catalog.load(*self.split(name))
+        if table is None:
+            return None
+        opened = IcebergTable(self.catalog, table, self.uri(name))
+        require_readable(opened.uri, opened)
+        return opened
 
     def names(self) -> list[str]:
         """The names of all tables, sorted: KEYSPACE.NAME, and those of states and dead letters."""
@@ -100,15 +89,6 @@ class IcebergStore:
             return []
         with self.catalog.answering(self._path):
             return sorted(f"{keyspace}.{name}" for keyspace, name in self.catalog.names(self._root))
-
-    def hinted(self) -> list[str]:
-        """The names of tables that stand in the directory as Iceberg's Java leaves them without a catalog, sorted."""
-        root = "/".join((self._path, *self._root))
-        if self._remote or not os.path.isdir(root):
-            return []
-        tables = [(keyspace, name) for keyspace in _folders(root) for name in _folders(f"{root}/{keyspace}")]
-        hinted = [names for names in tables if os.path.exists("/".join((root, *names, _HINT)))]
-        return sorted(f"{keyspace}.{name}" for keyspace, name in hinted)
 
     def uri(self, name: str) -> str:
         """The table's name in the catalog, and the warehouse."""
@@ -304,12 +284,6 @@ class IcebergStore:
         """Whether there is something to ask: a directory's catalog is made with its first table."""
         return not self._directory_alone or os.path.exists(f"{self._path}/{DATABASE}")
 
-    def _not_registered(self, name: str) -> SettingsError:
-        return SettingsError(
-            f"{self.location(name)} is an Iceberg table that the catalog does not know. Earlier versions and Spark's "
-            "hadoop catalog leave such tables: stop whatever else writes it, and run `tailrace iceberg register`"
-        )
-
 
 class IcebergTable:
     """One table as it was when it was opened."""
@@ -370,11 +344,6 @@ class IcebergTable:
 
 def _noted(versions: Mapping[str, int]) -> dict[str, str]:
     return {application: str(version) for application, version in versions.items()}
-
-
-def _folders(path: str) -> list[str]:
-    with os.scandir(path) as entries:
-        return [entry.name for entry in entries if entry.is_dir()]
 
 
 def _typed(of: Any) -> Any:

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from deltalake import DeltaTable
 
@@ -28,9 +28,6 @@ from tests import s3
 from tests.support.letters import MemoryLetters
 from tests.unit.spark.sinks.in_tasks import InTasks, LogInTasks
 from tests.unit.spark.sinks.merging_contract import Row, by_repr
-
-WRITTEN_BY_SPARK: Final = Path(__file__).parents[4] / "fixtures/delta"
-"""Tables that delta-spark 4.4.0 wrote, as sinks did with `through = "spark"`."""
 
 
 class Dying:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from tailrace_schemas.errors import ServiceError, SettingsError
+from tailrace_schemas.errors import ServiceError
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.iceberg.maintenance import Maintenance
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
@@ -214,39 +214,6 @@ def test_types_are_arrows(local: Stores) -> None:
     assert opened.schema == store.typed(made)
     assert opened.version_of("one") == 1
     assert opened.version_of("two") is None
-
-
-@pytest.mark.slow
-@pytest.mark.promise("iceberg.without-catalog")
-@pytest.mark.parametrize("namespace", [None, "raw.cassandra"])
-def test_a_directory_without_a_catalog_is_refused_until_its_tables_are_registered(
-    local: Stores, namespace: str | None
-) -> None:
-    """As earlier versions left it, by Iceberg's hadoop catalog: no second table is written beside one."""
-    before, topic, log = local(namespace=namespace), Topic(), Log(PLAIN)
-    pieces = [topic.piece(log.insert((number,), (), 1, v="x"), letters=1) for number in range(2)]
-    deliver(before, pieces[0])
-    _as_a_directory_alone(before)
-    stored = IcebergHistory(before.settings)
-    for refused in (stored.store.reach, lambda: deliver(stored, *pieces)):
-        with pytest.raises(SettingsError, match=r"does not know.* run `tailrace iceberg register`"):
-            refused()
-    assert stored.store.names() == []
-    assert stored.store.hinted() == ["shop.plain"]
-    for name in stored.store.hinted():
-        assert str(stored.maintenance.register(name)["metadata"]).endswith("/metadata/v12.metadata.json")
-    stored.store.reach()
-    assert deliver(stored, *pieces).rows == 1
-    assert len(stored.records()) == 2
-
-
-def _as_a_directory_alone(stored: IcebergHistory) -> None:
-    for name in stored.store.names():
-        newest = Path(stored.table(name).metadata_location)
-        for version in (3, 12):
-            shutil.copy(newest, newest.with_name(f"v{version}.metadata.json"))
-        newest.with_name("version-hint.text").write_text("12")
-    Path(stored.settings.path, "catalog.db").unlink()
 
 
 def test_any_pyiceberg_opens_the_directory_s_catalog(local: Stores) -> None:
