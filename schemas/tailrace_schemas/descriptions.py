@@ -1,6 +1,6 @@
 """What a proposal's chunks hold, joined: predecessor, ring and entries as bytes, and back.
 
-Version 2 is a zlib stream of a length (4 bytes), a header of that many bytes, and columns one after the other, numbers
+They are a zlib stream of a length (4 bytes), a header of that many bytes, and columns one after the other, numbers
 big-endian. The header is JSON:
 
     {"predecessor": ms | null, "nodes": [[host, datacenter], ...], "entries": E, "streams": S}
@@ -12,9 +12,6 @@ the others. 1,000 nodes with 256 tokens and 8 streams an entry take 17 MB, of wh
 
 Entries are written out, not derived from ring and seed. So a later version that draws streams otherwise reads the old
 ones as they were. Neither uuid nor timestamp is among the bytes: proposals that compete for one ring have equals.
-
-Version 1, which is only read, is a zlib stream of {"predecessor", "nodes": [[host, datacenter, [token, ...]], ...],
-"entries": [[range end, ignore_msb, ["32 hex digits", ...]], ...]} as JSON.
 """
 
 from __future__ import annotations
@@ -26,12 +23,9 @@ from array import array
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from tailrace_schemas.entries import STREAM_ID_BYTES, Entries, Entry, StreamId
+from tailrace_schemas.entries import STREAM_ID_BYTES, Entries
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.ring import Node, Ring
-
-LATEST: Final = 2
-"""The version that is written."""
 
 _MAX_BYTES: Final = 1 << 30
 _ENTRY_BYTES: Final = 8 + 4 + 4 + 1
@@ -48,7 +42,7 @@ class Description(NamedTuple):
 
 
 def pack(description: Description) -> bytes:
-    """The bytes of version 2. Raises ValueError when the entries are not the ring's: their ends are its tokens."""
+    """Its bytes. Raises ValueError when the entries are not the ring's: their ends are its tokens."""
     predecessor, ring, entries = description
     holders = {token: index for index, node in enumerate(ring.nodes) for token in node.tokens}
     if sorted(holders) != list(entries.range_ends):
@@ -71,11 +65,11 @@ def pack(description: Description) -> bytes:
     return zlib.compress(b"".join((len(header).to_bytes(4), header, *columns)), _LEVEL)
 
 
-def unpack(version: int, packed: bytes) -> Description:
-    """What a proposal of this version says. Raises CorruptError or RingError."""
+def unpack(packed: bytes) -> Description:
+    """What a proposal says. Raises CorruptError or RingError."""
     plain = _unzipped(packed)
     try:
-        return _unpack_text(plain) if version == 1 else _unpack_columns(plain)
+        return _unpack_columns(plain)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CorruptError(f"a generation's description lacks or garbles a field: {error}") from error
 
@@ -96,16 +90,6 @@ def parse_object(text: bytes | None) -> dict[str, Any]:
     return fields
 
 
-def _unpack_text(plain: bytes) -> Description:
-    fields = parse_object(plain)
-    ring = Ring(tuple(Node(str(h), str(dc), tuple(map(_word, tokens))) for h, dc, tokens in fields["nodes"]))
-    entries = Entries.of(
-        Entry(_word(end), tuple(map(StreamId.parse, streams)), _word(ignore_msb))
-        for end, ignore_msb, streams in fields["entries"]
-    )
-    return Description(_predecessor(fields), ring, entries)
-
-
 def _unpack_columns(plain: bytes) -> Description:
     start = 4 + int.from_bytes(plain[:4])
     fields = parse_object(plain[4:start])
@@ -123,7 +107,8 @@ def _unpack_columns(plain: bytes) -> Description:
         tokens_of[holder].append(end)
     nodes = zip(fields["nodes"], tokens_of, strict=True)
     ring = Ring(tuple(Node(str(host), str(dc), tuple(tokens)) for (host, dc), tokens in nodes))
-    return Description(_predecessor(fields), ring, Entries(ends, counts, ignore_msb, ids))
+    predecessor = None if fields["predecessor"] is None else _word(fields["predecessor"])
+    return Description(predecessor, ring, Entries(ends, counts, ignore_msb, ids))
 
 
 class _Cut:
@@ -172,11 +157,6 @@ def _unzipped(packed: bytes) -> bytes:
     if not unzip.eof or unzip.unused_data:
         raise CorruptError("a generation's description is cut, too large, or followed by other bytes")
     return plain
-
-
-def _predecessor(fields: dict[str, Any]) -> int | None:
-    predecessor = fields["predecessor"]
-    return None if predecessor is None else _word(predecessor)
 
 
 def _word(value: object) -> int:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
 
 from tailrace_schemas.errors import SettingsError
 
-FIRST: Final = 1
-"""The form of records without a number: versions wrote them before there was one."""
 
+def require_format(
+    record: str,
+    number: object,
+    supported: int,
+    *,
+    otherwise: str = "",
+    error: Callable[[str], Exception] = SettingsError,
+) -> None:
+    """Raises `error` for another form than the `supported` one, be it later, earlier or no number.
 
-def require_format(record: str, number: object, newest: int, *, otherwise: str = "") -> None:
-    """Raises SettingsError for a later form than `newest`, or what is no number.
-
-    `record` names the record and where it is, as the beginning of a sentence; `otherwise` is what its end offers
-    besides the newer version.
+    `record` names the record and where it is, as a sentence begins. `otherwise` is what the sentence's end offers
+    besides the version that wrote it.
     """
-    if not isinstance(number, int) or number > newest:
-        raise SettingsError(
-            f"{record} was written by a newer Tailrace (format {number}; this one reads up to {newest}). "
+    if number != supported:
+        raise error(
+            f"{record} was written by another version of Tailrace (format {number}; this one reads {supported}). "
             f"Install that version{otherwise}"
         )

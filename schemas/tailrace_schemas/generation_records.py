@@ -1,34 +1,37 @@
 """The generations topic: proposals to records, and records in their order to the generations that are valid.
 
-A proposal is n chunk records, key `<uuid>/<i>`, and then one commit record, key `<uuid>`. Each is a line of JSON; a
-chunk's bytes follow its line:
+A proposal is n chunk records, key `<uuid>/<i>`, and then one commit record, key `<uuid>`. A chunk is this line of
+JSON, 0A and the bytes, whose digest it has.
 
-    chunk   {"version": 2, "predecessor": ms | null, "i": i, "n": n, "sha256": hex of the bytes}, 0A, the bytes
-    commit  {"version": 2, "uuid": "...", "timestamp": ms, "n": n, "sha256": hex of all bytes in order}
+    {"version": 2, "predecessor": ms | null, "i": i, "n": n, "sha256": hex}
+
+A commit record is one of JSON, with the digest of all bytes in order.
+
+    {"version": 2, "uuid": "...", "timestamp": ms, "n": n, "sha256": hex}
 
 All bytes in order are what tailrace_schemas.descriptions packs. Proposals that compete for one ring have equal chunks,
-and a reader keeps those once. In version 1, which is only read, a chunk's bytes stand in its JSON, base64, as "data".
+and a reader keeps those once.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from tailrace_schemas.descriptions import LATEST, Description, pack, parse_object, to_json, unpack
+from tailrace_schemas.descriptions import Description, pack, parse_object, to_json, unpack
 from tailrace_schemas.errors import CorruptError, UnsupportedError
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.ring import Ring, RingError
 from tailrace_schemas.streams import LEEWAY_MS, Generation, Mark, operating
 
-VERSION: Final = LATEST
+VERSION: Final = 2
 EXPIRED_VERSION: Final = 1
 MAX_RECORD_BYTES: Final = 512 << 10
 
 _EXPIRED: Final = b"expired"
+_EVERYWHERE: Final = " everywhere"
 # With the line before them, so much stays below MAX_RECORD_BYTES.
 _CHUNK_BYTES: Final = 511 << 10
 # Write times are 64-bit microseconds: no timestamp beyond them can mean anything.
@@ -57,12 +60,11 @@ class PublishedGeneration:
     predecessor: int | None
     offset: int
     appended: int
-    version: int
     packed: bytes = field(repr=False)
 
     def unpack(self) -> Proposal:
         """The ring and the generation."""
-        _, ring, entries = unpack(self.version, self.packed)
+        _, ring, entries = unpack(self.packed)
         generation = Generation(self.timestamp, entries)
         return Proposal(uuid=self.uuid, predecessor=self.predecessor, ring=ring, generation=generation)
 
@@ -167,7 +169,7 @@ class GenerationLog:
         """Take the next record: a new generation, which ones go, or why the record makes none; None for a chunk.
 
         `appended` is the record's append time in milliseconds. Raises UnsupportedError for a commit or `expired` record
-        of a later version: to ignore it would mean to differ from those who can read it.
+        of another version: to ignore it would mean to differ from those who can read it.
         """
         try:
             if key == _EXPIRED:
@@ -193,8 +195,7 @@ class GenerationLog:
         chunk = _decode_part(fields, body, i)
         digest = fields["sha256"]
         chunks = self._pending.setdefault(uuid, _Chunks(predecessor, {}))
-        of = _Of(_integer(fields, "version"), _integer(fields, "n"))
-        chunks.parts[i] = (of, self._parts.setdefault(digest, chunk))
+        chunks.parts[i] = (_integer(fields, "n"), self._parts.setdefault(digest, chunk))
 
     def _is_superseded(self, predecessor: int | None) -> bool:
         """Whether no proposal after this predecessor can become valid any more."""
@@ -204,9 +205,9 @@ class GenerationLog:
     def _judge(self, uuid: UUID, commit: _Commit, offset: int, appended: int) -> PublishedGeneration:
         """The generation; CorruptError when any rule of validity is broken."""
         chunks = self._pending.pop(uuid, _Chunks(None, {}))
-        parts = [chunks.parts.get(i) for i in range(min(commit.of.n, len(chunks.parts) + 1))]
-        chunk_bytes = [chunk[1] for chunk in parts if chunk is not None and chunk[0] == commit.of]
-        if len(chunk_bytes) != commit.of.n:
+        parts = [chunks.parts.get(i) for i in range(min(commit.n, len(chunks.parts) + 1))]
+        chunk_bytes = [chunk[1] for chunk in parts if chunk is not None and chunk[0] == commit.n]
+        if len(chunk_bytes) != commit.n:
             raise CorruptError(f"proposal {uuid}: a chunk is missing, late or broken, or its predecessor is superseded")
         packed = b"".join(chunk_bytes)
         if hashlib.sha256(packed).hexdigest() != commit.sha256:
@@ -222,7 +223,7 @@ class GenerationLog:
                 f"proposal {uuid}: appended at {appended}, less than {LEEWAY_MS} ms before its timestamp"
                 f" {commit.timestamp}"
             )
-        predecessor = unpack(commit.of.version, packed).predecessor
+        predecessor = unpack(packed).predecessor
         if predecessor != chunks.predecessor:
             raise CorruptError(f"proposal {uuid}: its chunks name another predecessor than its description")
         return PublishedGeneration(
@@ -231,18 +232,14 @@ class GenerationLog:
             predecessor=predecessor,
             offset=offset,
             appended=appended,
-            version=commit.of.version,
             packed=packed,
         )
 
     def _expire(self, fields: dict[str, Any], offset: int, appended: int) -> Expired:
         """What goes; CorruptError when the record does not hold."""
         version, oldest, retention = (_integer(fields, name) for name in ("version", "oldest", "retention"))
-        if version > EXPIRED_VERSION:
-            raise UnsupportedError(
-                f"the generations topic has an expired record (offset {offset}) of version {version}; this Tailrace"
-                f" reads up to {EXPIRED_VERSION}: use the newer one everywhere"
-            )
+        record = f"the generations topic's expired record (offset {offset})"
+        require_format(record, version, EXPIRED_VERSION, otherwise=_EVERYWHERE, error=UnsupportedError)
         if oldest not in self._timestamps[1:]:
             raise CorruptError(f"expired: {oldest} is no generation that others could go before")
         if retention < 0 or appended - retention < oldest:
@@ -259,39 +256,28 @@ class GenerationLog:
         self._parts.clear()
 
 
-class _Of(NamedTuple):
-    """What each chunk and the commit record of a proposal agree in."""
-
-    version: int
-    n: int
-
-
 class _Chunks(NamedTuple):
-    """The chunks of a proposal so far: i -> (what it says of all, its bytes)."""
+    """The chunks of a proposal so far: i -> (n, its bytes)."""
 
     predecessor: int | None
-    parts: dict[int, tuple[_Of, bytes]]
+    parts: dict[int, tuple[int, bytes]]
 
 
 class _Commit(NamedTuple):
     timestamp: int
-    of: _Of
+    n: int
     sha256: str
 
     @classmethod
     def parse(cls, uuid: UUID, fields: dict[str, Any]) -> _Commit:
-        version = _integer(fields, "version")
-        if version > VERSION:
-            raise UnsupportedError(
-                f"the generations topic has a proposal ({uuid}) of version {version}; this Tailrace reads up to"
-                f" {VERSION}: use the newer one everywhere"
-            )
+        record = f"the generations topic's proposal {uuid}"
+        require_format(record, _integer(fields, "version"), VERSION, otherwise=_EVERYWHERE, error=UnsupportedError)
         if fields.get("uuid") != str(uuid):
             raise CorruptError(f"the commit record of {uuid} names another proposal")
         timestamp, n = _integer(fields, "timestamp"), _integer(fields, "n")
         if abs(timestamp) > _MAX_TIMESTAMP or n < 1:
             raise CorruptError(f"proposal {uuid}: timestamp {timestamp} or n {n} cannot be")
-        return cls(timestamp, _Of(version, n), str(fields.get("sha256")))
+        return cls(timestamp, n, str(fields.get("sha256")))
 
 
 def _parse_key(key: bytes | None) -> tuple[UUID, int | None]:
@@ -316,13 +302,8 @@ def _integer(fields: dict[str, Any], name: str) -> int:
 
 def _decode_part(fields: dict[str, Any], body: bytes, i: int) -> bytes:
     """A chunk's bytes, checked against its checksum and its place."""
-    version = _integer(fields, "version")
-    if not 1 <= version <= VERSION or _integer(fields, "i") != i or not 0 <= i < _integer(fields, "n"):
+    if fields.get("version") != VERSION or _integer(fields, "i") != i or not 0 <= i < _integer(fields, "n"):
         raise CorruptError(f"chunk {i} has another version, or names another place")
-    try:
-        chunk = base64.b64decode(str(fields.get("data")), validate=True) if version == 1 else body
-    except (binascii.Error, ValueError) as error:
-        raise CorruptError(f"chunk {i} is not base64: {error}") from error
-    if hashlib.sha256(chunk).hexdigest() != fields.get("sha256"):
+    if hashlib.sha256(body).hexdigest() != fields.get("sha256"):
         raise CorruptError(f"chunk {i} does not have the checksum that it names")
-    return chunk
+    return body

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.packing import json_object
 from tailrace_schemas.position import Position
 
@@ -22,7 +23,7 @@ class Progress:
     `durable`: up to there no crash of the node can take changes back. `parked` mutations wait for a definition or a
     topic, and are published later; `quarantined` segments are read up to their damage only. `complete_to`: what had
     been released to the agent by then, in milliseconds of its clock, is at or below `position`. It is None where the
-    agent has not come so far yet, or is of an earlier version. `name` is the node's, or its address, for people.
+    agent has not come so far yet. `name` is the node's, or its address, for people.
     """
 
     cluster: str
@@ -71,14 +72,13 @@ def encode_progress(progress: Progress) -> bytes:
 
 
 def decode_progress(key: bytes, value: bytes) -> Progress:
-    """The way back. Raises CorruptError for a later format, and for anything that is no progress record."""
+    """The way back. Raises CorruptError for another format, and for anything that is no progress record."""
     cluster, slash, host = key.decode(errors="replace").rpartition("/")
     try:
         record = json_object(value)
-        if not slash or record["format"] > FORMAT:
-            raise CorruptError(
-                f"progress of {key!r} has format {record['format']}; this Tailrace reads up to {FORMAT}: update it"
-            )
+        require_format(f"the progress of {key!r}", record["format"], FORMAT, error=CorruptError)
+        if not slash:
+            raise ValueError("its key has no host")
         return Progress(
             cluster,
             host,

@@ -7,20 +7,20 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace_schemas.cql.types import MAX_DEPTH, CqlType, require_shallow, shared
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.table import Column, ColumnKind, DroppedColumn, Table
 
-FORMAT: Final = 1
-FORMAT_WITH_TYPES: Final = 2
-"""Of definitions with user types: these stand once, in `types`, and a type may be the number of one of them."""
+FORMAT: Final = 2
 
 
 def table_to_json(table: Table) -> dict[str, object]:
     """The definition as a JSON value; the types that it uses are part of it, so that nothing else is needed to read it.
 
-    A user type stands there once, however often it is used, in `types`; each uses only those before it.
+    A user type stands there once, however often it is used, in `types`; each uses only those before it. Elsewhere its
+    number stands for it.
     """
     types = _Types()
-    value: dict[str, object] = {
+    return {
         "format": FORMAT,
         "keyspace": table.keyspace,
         "name": table.name,
@@ -31,8 +31,8 @@ def table_to_json(table: Table) -> dict[str, object]:
         "dropped": [
             {**_column_to_json(dropped.column, types), "dropped_at": dropped.dropped_at} for dropped in table.dropped
         ],
+        "types": types.written,
     }
-    return {**value, "format": FORMAT_WITH_TYPES, "types": types.written} if types.written else value
 
 
 def table_from_json(value: Mapping[str, Any]) -> Table:
@@ -41,10 +41,9 @@ def table_from_json(value: Mapping[str, Any]) -> Table:
     Raises ValueError for another format and for types that are too deep, KeyError or another LookupError for a missing
     part. Raises TypeError or AttributeError for a part of another kind.
     """
-    if value["format"] not in (FORMAT, FORMAT_WITH_TYPES):
-        raise ValueError(f"table definition of format {value['format']}; this version reads up to {FORMAT_WITH_TYPES}")
+    require_format(f"the definition of table {value['name']}", value["format"], FORMAT, error=ValueError)
     user_types: list[CqlType] = []
-    for written in value.get("types", ()):
+    for written in value["types"]:
         user_types.append(require_shallow(_type_from_json(written, user_types)))
     columns = [_column_from_json(column, user_types) for column in value["columns"]]
 

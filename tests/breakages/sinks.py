@@ -58,12 +58,6 @@ BREAKAGES: Final = {
         Red(FILES, "test_two_streams_cannot_write_below_one_root", "DID NOT RAISE"),
         Red("unit/spark/sinks/files/test_tasks.py", "test_a_late_task_places_and_removes_nothing", "DID NOT RAISE"),
     ),
-    "a-manifest-s-ends-are-forgotten": breakage(
-        "what an earlier version wrote is read as it was meant",
-        "tailrace_spark.sinks.files.reach:read_reach",
-        argument("Reach(ends, ends)", 1, "{}"),
-        Red("unit/spark/sinks/files/test_former.py", "test_what_counted_stays_and_the_stream_goes_on"),
-    ),
     "a-request-ends-within-a-mutation": breakage(
         "a mutation is in one request",
         "tailrace_spark.sinks.http.outlet:_Requests.put",
@@ -174,12 +168,6 @@ BREAKAGES: Final = {
             before="if purged: ...",
         ),
         Red(PURGE, "test_a_purge_cut_off_at_any_request_brings_nothing_back"),
-    ),
-    "a-truncation-of-before-is-taken-for-done": breakage(
-        "what an earlier version noted of a table goes on",
-        "tailrace_spark.sinks.opensearch.table_entry:decode_entry",
-        replace("additions.get(_PENDING, True)", "not additions.get(_PENDING, False)"),
-        Red("unit/spark/sinks/opensearch/test_sink.py", "test_what_an_earlier_version_knew_of_a_table_is_read"),
     ),
     "what-was-forgotten-is-asked-first": breakage(
         "nothing older comes to life again",

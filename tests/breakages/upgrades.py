@@ -7,52 +7,49 @@ from typing import Final
 from tests.breakages.breakage import Red, breakage
 from tests.breakages.mutations import constant, drop, negate, replace, unwrap
 
-SQL: Final = "unit/spark/sinks/sql/test_earlier_versions.py"
+SQL: Final = "unit/spark/sinks/sql/test_versions.py"
 RECORDS: Final = "unit/upgrades/test_records.py"
 
 LETTERS: Final = "unit/spark/sinks/test_letters.py"
+RELEASE: Final = "unit/retention/test_release.py"
 SNAPSHOTS: Final = "integration/upgrades/test_snapshots.py"
 GOES_ON: Final = "what the last version kept goes on under this one"
 ANOTHER_READING: Final = r"\(done\.id, done\.began, done\.log_ends\) =="
 
 BREAKAGES: Final = {
     "dead-letters-of-a-later-version-are-sent": breakage(
-        "what a later version wrote to keep is refused",
+        "what another version wrote to keep is refused",
         "tailrace_spark.batch.delivery:DeadLetter.from_json",
-        unwrap("value.get('format', FIRST)", "FIRST"),
-        Red(RECORDS, "test_what_a_later_version_wrote_is_refused[dead-letter]", "DID NOT RAISE"),
-        Red(LETTERS, "test_a_dead_letter_of_a_later_version_is_refused", "DID NOT RAISE"),
+        drop("require_format(...)"),
+        Red(RECORDS, "test_what_another_version_wrote_is_refused[99-dead-letter]", "DID NOT RAISE"),
+        Red(LETTERS, "test_a_dead_letter_of_another_version_is_refused", "DID NOT RAISE"),
     ),
     "a-lakes-tables-have-no-number": breakage(
-        "what a later version wrote to keep is refused",
+        "what another version wrote to keep is refused",
         "tailrace_spark.sinks.delta.store:DeltaStore.open",
         drop("require_readable(uri, table)"),
         Red("unit/spark/sinks/delta/test_history.py", "test_a_table_of_a_later_version_is_refused", "DID NOT RAISE"),
     ),
     "a-spool-has-the-epoch-of-a-later-version": breakage(
-        "what a later version wrote to keep is refused",
+        "what another version wrote to keep is refused",
         "tailrace.retention.spool:_last_epoch",
-        unwrap("note.get('format', FIRST)", "FIRST"),
-        Red(
-            "unit/retention/test_release.py",
-            "test_the_epoch_that_a_later_version_noted_ends_the_start",
-            "DID NOT RAISE",
-        ),
+        drop("require_format(...)"),
+        Red(RELEASE, "test_the_epoch_that_another_version_noted_ends_the_start", "DID NOT RAISE"),
     ),
     "a-note-of-a-later-version-is-read": breakage(
-        "what a later version wrote to keep is refused",
+        "what another version wrote to keep is refused",
         "tailrace_spark.job.notes:decode_note",
-        unwrap("note.get('format', FIRST)", "FIRST"),
-        Red(RECORDS, "test_what_a_later_version_wrote_is_refused[checkpoint-batch]", "DID NOT RAISE"),
+        drop("require_format(...)"),
+        Red(RECORDS, "test_what_another_version_wrote_is_refused[99-checkpoint-batch]", "DID NOT RAISE"),
     ),
     "a-later-versions-tables-are-written": breakage(
-        "tables that a later version wrote into a SQL database are refused",
+        "tables that another version wrote into a SQL database are refused",
         "tailrace_spark.sinks.state_store.formats:make_tables",
-        unwrap("formats.get(name, FIRST)", "FIRST"),
-        Red(SQL, "test_tables_of_a_later_format_are_refused[sqlite-tailrace_streams]", "DID NOT RAISE"),
+        unwrap("formats.get(name, FORMAT)", "FORMAT"),
+        Red(SQL, "test_tables_of_another_format_are_refused[sqlite-tailrace_streams]", "DID NOT RAISE"),
     ),
-    "a-database-of-before-gets-no-formats": breakage(
-        "tables of before there was a number are of format 1, and have it from then on",
+    "a-killed-start-leaves-no-formats": breakage(
+        "tables whose number a kill kept from being noted have it from the next start on",
         "tailrace_spark.sinks.state_store.formats:make_tables",
         negate("name not in formats"),
         Red(SQL, "test_a_database_without_formats_goes_on_and_gets_them[sqlite]"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _published(number: int) -> PublishedGeneration:
     return PublishedGeneration(
-        uuid=UUID(int=number), timestamp=number, predecessor=None, offset=0, appended=0, version=2, packed=b""
+        uuid=UUID(int=number), timestamp=number, predecessor=None, offset=0, appended=0, packed=b""
     )
 
 

@@ -97,7 +97,7 @@ def test_letters_of_a_later_version_are_refused_before_any_is_written(kafka: Loc
     key = json.dumps(["local", "t", 0, 1])
     producer.produce(topic.name, json.dumps({**LETTERS[0].to_json(), "format": 2}), key)
     assert producer.flush(60) == 0
-    with LetterReader(topic) as reader, pytest.raises(SettingsError, match=r"newer Tailrace .*format 2"):
+    with LetterReader(topic) as reader, pytest.raises(SettingsError, match=r"another version .*format 2"):
         reader.list(None, 9)
 
 

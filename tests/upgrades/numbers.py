@@ -12,9 +12,9 @@ KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
     "`.offsets`": (("tailrace.publish.offsets", "VERSION"),),
     "`.progress`": (("tailrace_schemas.progress", "FORMAT"), ("tailrace.publish.losses", "VERSION")),
     "`.dead-letter`": (("tailrace.publish.dead_letters", "FORMAT"),),
-    "`.schema-history`": (("tailrace.history.records", "CUT"), ("tailrace.history.records", "FORMAT")),
+    "`.schema-history`": (("tailrace.history.records", "FORMAT"), ("tailrace.history.records", "CUT")),
     "`.schema-changes`": (("tailrace.history.events", "FORMAT"),),
-    "`.schemas`": (("tailrace_schemas.avro.registry", "FORMAT"), ("tailrace_schemas.table_json", "FORMAT_WITH_TYPES")),
+    "`.schemas`": (("tailrace_schemas.avro.registry", "FORMAT"), ("tailrace_schemas.table_json", "FORMAT")),
     "`.generations`": (
         ("tailrace_schemas.generation_records", "VERSION"),
         ("tailrace_schemas.generation_records", "EXPIRED_VERSION"),
@@ -37,18 +37,13 @@ KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
         ("tailrace_spark.batch.sink_progress", "FORMAT"),
         ("tailrace_spark.sinks.kafka.progress", "FORMAT"),
     ),
-    "manifests of a `files` sink": (("tailrace_spark.sinks.files.former", "_FORMAT"),),
     "the reach of a `files` sink": (("tailrace_spark.sinks.files.reach", "FORMAT"),),
     "backups of the meta database": (("tailrace_server.meta.backup", "FORMAT"),),
 }
 """By the beginning of a row's first cell. The meta database has Alembic's revisions."""
 
-OLDER_FORMS: Final[frozenset[Constant]] = frozenset({("tailrace_schemas.table_json", "FORMAT")})
-"""Numbers that are written where nothing needs the newer form."""
-
 NOT_KEPT: Final[Mapping[Constant, str]] = {
     ("tailrace_schemas.entries", "VERSION"): "ScyllaDB's, of a stream id",
-    ("tailrace_schemas.formats", "FIRST"): "of records without a number",
     ("tailrace_spark.job.checkpoint_lock", "_VERSION"): "who holds a lock: read for an error's words alone",
 }
 """Constants of such names that are of nothing which an earlier version reads."""

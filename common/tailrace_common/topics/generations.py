@@ -52,7 +52,7 @@ class GenerationReader(Closing):
         """Read to the end of the topic; every valid generation that is not gone, ascending by timestamp.
 
         What is announced after this call begins is at least LEEWAY_MS ahead of it, as far as our clock and the
-        broker's agree. Raises ServiceError when the end cannot be reached, UnsupportedError for a later version.
+        broker's agree. Raises ServiceError when the end cannot be reached, UnsupportedError for another version.
         """
         began = self._now()
         for record in self._source.read_to_end():

@@ -22,6 +22,7 @@ from typing import Final, Self
 from tailrace.segments.files import OWNER_MARK
 from tailrace_common.closing import Closing
 from tailrace_schemas.errors import FencedError, SettingsError
+from tailrace_schemas.formats import require_format
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _VERSION: Final = 1
@@ -65,8 +66,7 @@ def read_owner(directory: Path) -> Owner | None:
     path = directory / OWNER_MARK
     try:
         mark = json.loads(path.read_bytes())
-        if mark.pop("version") > _VERSION:
-            raise SettingsError(f"{path}: a newer Tailrace wrote it; run that one, or give --take-over")
+        require_format(str(path), mark.pop("version"), _VERSION, otherwise=", or give --take-over")
         return Owner(**mark)
     except FileNotFoundError:
         return None

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.packing import json_object, packed
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
@@ -155,14 +156,11 @@ def event_object(value: bytes) -> dict[str, Any]:
 
 
 def decode_event(value: bytes) -> tuple[str, SchemaEvent]:
-    """Host and event of a record; one whose definition was too large has none. Raises EventError for a later format,
+    """Host and event of a record; one whose definition was too large has none. Raises EventError for another format,
     and for what is no such record."""
     record = event_object(value)
     try:
-        if int(record["format"]) > FORMAT:
-            raise EventError(
-                f"a schema change of format {int(record['format'])}, this Tailrace reads {FORMAT}: update it"
-            )
+        require_format("a schema change", record["format"], FORMAT, error=EventError)
         position, upto, definition = record["position"], record["upto"], record["definition"]
         subject = Subject(record["subject"])
         defines_table = subject is Subject.TABLE and definition is not None

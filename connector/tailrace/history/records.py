@@ -14,6 +14,7 @@ from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaHistory
 from tailrace_schemas.definitions import schema_row_from_json, schema_row_to_json
 from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.packing import json_object, packed
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table, sharing
@@ -32,8 +33,8 @@ class HistoryError(TailraceError):
     """A record of the schema history is not one that this version can go on from."""
 
 
-class NewerHistoryError(HistoryError):
-    """A record of a later version."""
+class OtherHistoryError(HistoryError):
+    """A record of another version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def read_history(host: str, keyed_values: Iterable[tuple[bytes, bytes | None]]) 
     """This host's records by position, from keys and values in the topic's order; of a key the last value counts.
 
     A damaged record is there as `unreadable`; what has no key of ours is passed over. Raises HistoryError for a record
-    of a later version.
+    of another version.
     """
     newest = {key: value for key, value in keyed_values if key.startswith(f"{host}/".encode())}
     own_values = {key: value for key, value in newest.items() if value is not None}
@@ -180,25 +181,21 @@ def _decode(key: bytes, value: bytes, own_values: Mapping[bytes, bytes]) -> Hist
                 for row in record["rows"]
             ),
             bool(record["inferred"]),
-            record.get("metadata"),
-            Subject(record.get("subject", Subject.TABLE)),
+            record["metadata"],
+            Subject(record["subject"]),
         )
         return replace(decoded, definition=decoded.table)
-    except NewerHistoryError:
+    except OtherHistoryError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, HistoryError) as error:
         return HistoryRecord(position, id, ("", ""), unreadable=f"{type(error).__name__}: {str(error)[:200]}")
 
 
 def _whole(key: bytes, record: dict[str, Any], own_values: Mapping[bytes, bytes]) -> dict[str, Any]:
-    """A record, put together where it was cut. Raises HistoryError for a later version; ValueError, KeyError."""
-    if int(record["format"]) > CUT:
-        raise NewerHistoryError(
-            f"the schema history has a record of format {int(record['format'])}, this Tailrace writes {CUT}: "
-            "run the newer Tailrace that wrote it"
-        )
-    if record["format"] != CUT:
+    """A record, put together where it was cut. Raises HistoryError for another version; ValueError, KeyError."""
+    if record["format"] == FORMAT:
         return record
+    require_format("a record of the schema history", int(record["format"]), CUT, error=OtherHistoryError)
     numbers = range(min(int(record["parts"]), len(own_values)))
     joined = json_object(b"".join(own_values[_part_key(key, part_number)] for part_number in numbers))
     if joined["format"] != FORMAT:

@@ -10,27 +10,25 @@ from typing import Any, Final
 
 from tailrace.state import Loss, Missing
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.packing import json_object
 from tailrace_schemas.position import Position
 
 VERSION: Final = 1
 
 _NONSENSE: Final = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
-_KEY: Final = re.compile(
-    r"(?P<cluster>.+)/(?P<host>[^/]+)/(?P<id>(?:loss|retracted)/\d+/-?\d+|topic/[^/]+/\d+)", re.DOTALL
-)
+_KEY: Final = re.compile(r"(?P<cluster>.+)/(?P<host>[^/]+)/(?P<id>(?:loss|retracted)/\d+/-?\d+)", re.DOTALL)
 # The record has to fit its topic, whatever the number of tables.
 _MOST_TABLES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedLoss:
-    """A loss that `.progress` has. `id` is its key behind the host's: `loss/<epoch>/<segment>`, `retracted/...`, or
-    `topic/<topic>/<milliseconds>`.
+    """A loss that `.progress` has. `id` is its key behind the host's: `loss/<epoch>/<segment>`, or `retracted/...`.
 
-    `kind`: lost, unknown, retracted, or deleted (a topic). What is missing stood behind `first` and before `until`; of
-    a topic it is what the host had published up to `until`. `tables`: those that may be concerned, a hundred at most;
-    empty where nobody knows. `seen` and `acknowledged` are milliseconds since 1970; None: nobody has acknowledged it.
+    `kind`: lost, unknown or retracted. What is missing stood behind `first` and before `until`. `tables`: those that
+    may be concerned, a hundred at most; empty where nobody knows. `seen` and `acknowledged` are milliseconds since
+    1970; None: nobody has acknowledged it.
     """
 
     cluster: str
@@ -39,10 +37,10 @@ class ReportedLoss:
     kind: str
     words: str
     seen: int
-    segments: tuple[int, int] | None = None
-    first: Position | None = None
-    until: Position | None = None
-    tables: tuple[str, ...] = ()
+    segments: tuple[int, int]
+    first: Position
+    until: Position
+    tables: tuple[str, ...]
     acknowledged: int | None = None
 
     @property
@@ -53,8 +51,7 @@ class ReportedLoss:
 
 def cause_of(id: str) -> str:
     """A loss's name in health, by its id."""
-    kind, name, segment = id.split("/")
-    return f"loss of topic {name}" if kind == "topic" else f"loss of {segment}"
+    return f"loss of {id.rpartition('/')[2]}"
 
 
 def loss_words(words: str) -> str:
@@ -91,16 +88,15 @@ def loss_record(cluster: str, host: str, loss: Loss, found_at: int, tables: Iter
 
 
 def decode_loss(key: bytes, value: bytes) -> ReportedLoss | None:
-    """The way back; None under a key that is no loss's. Raises CorruptError for what is no record of ours, or of a
-    later version."""
+    """The way back; None under a key that is no loss's. Raises CorruptError for what is no record of ours, or of
+    another version."""
     match = _KEY.fullmatch(key.decode(errors="replace"))
     if match is None:
         return None
     try:
         record = json_object(value)
-        if record["version"] > VERSION:
-            raise CorruptError(f"the loss {key!r} has version {record['version']}: run the newer Tailrace")
-        segments, acknowledged = record.get("segments"), record.get("acknowledged")
+        require_format(f"the loss {key!r}", record["version"], VERSION, error=CorruptError)
+        (begin, end), acknowledged = record["segments"], record.get("acknowledged")
         return ReportedLoss(
             match["cluster"],
             match["host"],
@@ -108,10 +104,10 @@ def decode_loss(key: bytes, value: bytes) -> ReportedLoss | None:
             str(record["kind"]),
             str(record["words"]),
             int(record["seen"]),
-            None if segments is None else (int(segments[0]), int(segments[1])),
-            _position(record.get("first")),
-            _position(record.get("until")),
-            tuple(str(table) for table in record.get("tables", ())),
+            (int(begin), int(end)),
+            _position(record["first"]),
+            _position(record["until"]),
+            tuple(str(table) for table in record["tables"]),
             None if acknowledged is None else int(acknowledged),
         )
     except _NONSENSE as error:
@@ -132,5 +128,5 @@ def _place(position: Position) -> dict[str, int]:
     return {"epoch": position.epoch, "segment": position.segment, "offset": position.offset}
 
 
-def _position(record: Mapping[str, Any] | None) -> Position | None:
-    return None if record is None else Position(int(record["epoch"]), int(record["segment"]), int(record["offset"]))
+def _position(record: Mapping[str, Any]) -> Position:
+    return Position(int(record["epoch"]), int(record["segment"]), int(record["offset"]))

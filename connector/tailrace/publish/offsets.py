@@ -12,6 +12,7 @@ from uuid import UUID
 
 from tailrace.state import LotKey, Newest, Parked, Quarantined, Resume, Truncation
 from tailrace_schemas.errors import TailraceError
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.packing import json_object
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
@@ -95,32 +96,28 @@ def encode_offsets(resume: Resume, agent: str | None = None, records: int | None
 
 
 def decode_offsets(value: bytes) -> Resume:
-    """The way back. Raises OffsetsError for a later version, and for anything that is no offsets record."""
+    """The way back. Raises OffsetsError for another version, and for anything that is no offsets record."""
     try:
         record = json_object(value)
-        # A later format ends the start, where other records are skipped: a newer Tailrace wrote it, and this one would
-        # go on from less than it says (reference/positions.md, "Records that are none").
-        if record["version"] > VERSION:
-            raise OffsetsError(
-                f"the offsets record has version {record['version']}, this Tailrace writes {VERSION}: "
-                "run the newer Tailrace that wrote it"
-            )
+        # Another format ends the start, where other records are skipped: this Tailrace would go on from less than it
+        # says (reference/positions.md, "Records that are none").
+        require_format("the offsets record", record["version"], VERSION, error=OffsetsError)
         return Resume(
             position=_optional_position(record["position"]),
-            schema=_optional_position(record.get("schema")),
+            schema=_optional_position(record["schema"]),
             open=tuple((int(segment), int(checksum)) for segment, checksum in record["open"]),
             quarantined=tuple(
                 Quarantined(int(segment), int(checksum), int(offset), str(reason))
-                for segment, checksum, offset, reason in record.get("quarantined", ())
+                for segment, checksum, offset, reason in record["quarantined"]
             ),
-            unread=_spans(record.get("unread", ())),
-            reported=_spans(record.get("reported", ())),
+            unread=_spans(record["unread"]),
+            reported=_spans(record["reported"]),
             truncations=tuple(
                 Truncation(_position(position), UUID(id), int(ms), (int(upto[0]), int(upto[1])), bool(flag))
-                for id, position, ms, upto, flag in record.get("truncations", ())
+                for id, position, ms, upto, flag in record["truncations"]
             ),
-            truncated=_newest(record.get("truncated")),
-            metadata=_epochs(record.get("metadata")),
+            truncated=_newest(record["truncated"]),
+            metadata=_epochs(record["metadata"]),
         )
     except _NONSENSE as error:
         raise OffsetsError(
@@ -148,10 +145,7 @@ def agent_of(value: bytes) -> str | None:
 
 
 def agent_name(id: str) -> str:
-    """What people call the process of an agent's id: its machine and process, or that it was by hand.
-
-    Empty for the ids of earlier versions, which are random alone.
-    """
+    """What people call the process of an agent's id: its machine and process, or that it was by hand."""
     return _RANDOM.sub("", id)
 
 
@@ -193,8 +187,7 @@ def decode_parked(key: bytes, value: bytes) -> Parked:
     try:
         epoch, segment, table, first = key.decode().rsplit("/", 4)[1:]
         record = json_object(value)
-        if record["version"] > VERSION:
-            raise OffsetsError(f"the record {key.decode()} has version {record['version']}: run the newer Tailrace")
+        require_format(f"the record {key.decode()}", record["version"], VERSION, error=OffsetsError)
         return Parked(
             int(epoch),
             int(segment),

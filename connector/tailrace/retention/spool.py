@@ -18,13 +18,13 @@ from tailrace.retention.release import DISK, Disk, copy_file, move_file, sweep
 from tailrace.segments.files import Listing, SegmentFiles, list_cdc_raw, list_segments
 from tailrace.segments.open_segment import header_checksum
 from tailrace_schemas.errors import ServiceError
-from tailrace_schemas.formats import FIRST, require_format
+from tailrace_schemas.formats import require_format
 
 _LOG: Final = logging.getLogger("tailrace.capture")
 _FIRST_EPOCH: Final = 1
 _EPOCH_FILE: Final = "epoch"
 EPOCH_FORMAT: Final = 2
-"""Of the file that has the epoch; 1 was the number alone."""
+"""Of the file that has the epoch."""
 
 
 class SpoolError(Exception):
@@ -34,7 +34,7 @@ class SpoolError(Exception):
 class Spool:
     """A host's part of the spool directory: `<root>/<epoch>/`. Made when it is first needed.
 
-    Raises SettingsError where a later version wrote the file of the epoch.
+    Raises SettingsError where another version wrote the file of the epoch.
 
     `limit` is in bytes. `lock` is held while a segment is moved: who lists, opens or deletes segments holds it too.
     """
@@ -148,10 +148,8 @@ def _last_epoch(root: Path) -> int:
     file = root / _EPOCH_FILE
     try:
         note = json.loads(file.read_bytes())
-        if isinstance(note, dict):
-            require_format(str(file), note.get("format", FIRST), EPOCH_FORMAT)
-            note = note["epoch"]
-        return int(note)
+        require_format(str(file), note["format"], EPOCH_FORMAT)
+        return int(note["epoch"])
     except (OSError, ValueError, LookupError, TypeError):
         return _FIRST_EPOCH
 

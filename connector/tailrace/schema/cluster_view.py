@@ -183,10 +183,10 @@ class ClusterView:
         keyspace, _ = name
         return [row for row in self.rows if row.owner == name or (row.table, row.owner[0]) == ("types", keyspace)]
 
-    def objects(self, *, types: bool = True) -> tuple[Objects, tuple[ObjectChange, ...]]:
-        """The keyspaces and types of users, or only the keyspaces."""
+    def objects(self) -> tuple[Objects, tuple[ObjectChange, ...]]:
+        """The keyspaces and types of users."""
         keyspaces = {(name, ""): options for name, options in self.state.keyspaces.items()}
-        definitions = {**keyspaces, **(types_of(self.rows) if types else {})}
+        definitions = {**keyspaces, **types_of(self.rows)}
         return Objects().become({name: definition for name, definition in definitions.items() if name[0] not in SYSTEM})
 
     def widened(self, built_in: Table) -> Table:

@@ -204,8 +204,6 @@ def restore(live: LiveDefinitions, records: Sequence[HistoryRecord], resume: Res
     ordered = sorted(newest, key=lambda record: record.position)
     rows = [row for record in ordered if record.subject is not Subject.KEYSPACE for row in record.rows]
     live.objects = objects_of(ordered)
-    if not live.objects.known:  # a history from before they were kept
-        live.objects, _ = live.view.objects(types=False)
     live.rows = SchemaRows().with_base(rows, read=False).with_base(live.view.rows, read=True)
     live.applied = max((live.applied, *(record.position for record in records)))
     read = [timeline.newest for timeline in live.history.timelines.values()]

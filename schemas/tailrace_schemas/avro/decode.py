@@ -262,7 +262,7 @@ class Reader:
 
 
 def _is_laid_out_as_ours(schema: object, table: Table) -> bool:
-    """Whether a writer's records have the bytes that ours of now have: older ones lack fields of the source."""
+    """Whether a writer's records have the bytes that ours have: those of other forms do not."""
     return layout(schema) == layout(value_schema(table, ""))
 
 
@@ -307,14 +307,14 @@ def _source(record: dict[str, Any]) -> Source:
         index=record["index"],
         count=record["count"],
         origin=_ORIGINS[record["origin"]],
-        durable=record.get("durable", True),
-        seen=record.get("seen", 0),
-        flags=record.get("flags", 0),
+        durable=record["durable"],
+        seen=record["seen"],
+        flags=record["flags"],
     )
 
 
 def _upto(raw: dict[_RawKey, bytes], source: Source) -> Position | None:
-    """Up to where a truncation went; None: its agent did not tell."""
+    """Up to where a truncation went; None: unknown."""
     octets = raw.get((TRUNCATED_AT, None, "value"))
     if octets is None:
         return None

@@ -8,12 +8,12 @@ from typing import Final, Literal
 
 from tailrace_schemas.avro.encode import Encoder
 from tailrace_schemas.errors import CorruptError, RecordTooLargeError
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.packing import MOST_UNPACKED, json_object, packed
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 
 FORMAT: Final = 1
-"""Of the records; earlier versions wrote none, and the same otherwise."""
 
 
 class UnknownSchemaError(KeyError):
@@ -82,8 +82,7 @@ def entry_from_record(key: bytes, value: bytes) -> SchemaEntry:
         if len(key) not in (4, 8):
             raise ValueError(f"its key has {len(key)} bytes; a schema id has 8, or a registry's 4")
         parsed = json_object(value)
-        if parsed.get("format", FORMAT) > FORMAT:
-            raise ValueError(f"it has format {parsed['format']}, this Tailrace reads up to {FORMAT}: update it")
+        require_format("the schema", parsed["format"], FORMAT, error=CorruptError)
         schema_part = parsed["part"]
         if schema_part not in ("value", "key"):
             raise ValueError(f"its part is {str(schema_part)[:40]!r}")

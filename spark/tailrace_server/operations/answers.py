@@ -117,7 +117,7 @@ def _behind_seconds(subscription: Subscription, kept: Kept) -> float | None:
 
 
 def _snapshots(ranges: str | None) -> tuple[Snapshots, str]:
-    """How far they are, and why that cannot be read, such as where a later version wrote it."""
+    """How far they are, and why that cannot be read, such as where another version wrote it."""
     try:
         return (Snapshots() if ranges is None else snapshots_from_json(ranges)), ""
     except CorruptError as error:

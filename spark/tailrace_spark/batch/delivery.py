@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-from tailrace_schemas.formats import FIRST, require_format
+from tailrace_schemas.formats import require_format
 from tailrace_spark.batch.delivered import Delivered, RecordId, RecordKey
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 LETTER_FORMAT: Final = 1
-"""Of dead letters. Earlier versions wrote no number, and the same otherwise."""
+"""Of dead letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class DeadLetter:
     def from_json(cls, value: Mapping[str, Any], store: str = "") -> Self:
         """That of a JSON object with the members of `to_json`, whatever else it has.
 
-        `store` names the place that has it, for people. Raises SettingsError for one of a later format.
+        `store` names the place that has it, for people. Raises SettingsError for one of another format.
         """
-        require_format(f"a dead letter in {store}", value.get("format", FIRST), LETTER_FORMAT)
+        require_format(f"a dead letter in {store}", value.get("format"), LETTER_FORMAT)
         return cls(RecordId.from_json(value), value["reason"], bytes.fromhex(value.get("message") or ""))
 
     def to_json(self) -> dict[str, object]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from tailrace_schemas.formats import FIRST, require_format
+from tailrace_schemas.formats import require_format
 
 NO_BATCH: Final = -1
 """The batch of a stream that has written none."""
@@ -57,14 +57,11 @@ def progress_to_json(progress: SinkProgress) -> str:
 
 
 def progress_from_json(text: str) -> SinkProgress:
-    """The inverse of `progress_to_json`. Raises ValueError for anything else, and SettingsError for a later format.
-
-    Earlier versions wrote no format.
-    """
+    """The inverse of `progress_to_json`. Raises ValueError for anything else, and SettingsError for another format."""
     value = json.loads(text)
     if not isinstance(value, dict) or not {"stream", "batch", "offsets"} <= value.keys():
         raise ValueError(f"no progress of a stream: {text[:100]}")
-    require_format(f"the sink's progress of stream {value['stream']}", value.get("format", FIRST), FORMAT)
+    require_format(f"the sink's progress of stream {value['stream']}", value.get("format"), FORMAT)
     return SinkProgress(str(value["stream"]), int(value["batch"]), offsets_from_json(json.dumps(value["offsets"])))
 
 

@@ -10,7 +10,6 @@ from tailrace_common.cli.checks import Check, judge, may_write
 from tailrace_common.java.find import find_java
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import SettingsError, TailraceError
-from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.job.checkpoint_files import LocalFiles
 from tailrace_spark.job.existing_rows import existing_rows, refused_by
 from tailrace_spark.job.offsets import begun_in
@@ -37,10 +36,7 @@ def _checkpoint(name: str, settings: Settings) -> Check:
     """Where Spark keeps the place of a sink; of several sinks no two can have the same."""
     alone = len(settings.sink) == 1
     title = "checkpoint" if alone else f"checkpoint {name}"
-    try:
-        path = _place(name, settings)
-    except SettingsError as error:
-        return Check(title, False, str(error), "see stream.checkpoint")
+    path = settings.stream.checkpoint_of(name)
     shared = "" if alone or "{sink}" in settings.stream.checkpoint else "put {sink} into it: each sink needs its own"
     if "://" in path:
         return Check(title, True, f"{path} (Spark reaches it; not looked at)", shared)
@@ -56,7 +52,7 @@ def _existing_rows(name: str, settings: Settings) -> Iterator[Check]:
     try:
         with closing(sink_of(settings, name)) as sink:
             refused = refused_by(sink.capabilities)
-        path = _place(name, settings)
+        path = settings.stream.checkpoint_of(name)
         files, requests = LocalFiles(Path(path, "tailrace")), LocalFiles(Path(path, "tailrace", REQUESTS))
         noted = SnapshotNotes(files, requests, path).read()
     except TailraceError:
@@ -65,12 +61,6 @@ def _existing_rows(name: str, settings: Settings) -> Iterator[Check]:
     rows = existing_rows(settings.stream, noted, started=started, refused=refused)
     unseen = " (if a checkpoint is there, it decides; not looked at)" if "://" in path else ""
     yield Check(title, True, f"{rows.words}{unseen}", rows.advice)
-
-
-def _place(name: str, settings: Settings) -> str:
-    """The checkpoint of a sink. Raises SettingsError where nobody can say whose one is."""
-    store, alone = store_of(settings.sink[name].identity), len(settings.sink) == 1
-    return chosen_checkpoint(settings.stream, name, store, lambda folder: LocalFiles(Path(folder)), only_sink=alone)
 
 
 def _filters(settings: Settings) -> Iterator[Check]:

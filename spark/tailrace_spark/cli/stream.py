@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
@@ -22,8 +22,8 @@ from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_spark.cli.lake_sinks import chosen_sink
 from tailrace_spark.job.archive import write_archive
-from tailrace_spark.job.checkpoint import chosen_checkpoint, job_of, require_not_anothers, store_of
-from tailrace_spark.job.checkpoint_files import Files, LocalFiles, files_in, local_files
+from tailrace_spark.job.checkpoint import job_of, require_not_anothers, store_of
+from tailrace_spark.job.checkpoint_files import local_files
 from tailrace_spark.job.checkpoint_lock import require_unlocked
 from tailrace_spark.job.kafka_wait import await_kafka
 from tailrace_spark.job.metrics import MetricsServer, StreamMetrics
@@ -86,11 +86,13 @@ def stream(
         target, about = _sink(settings, chosen, section)  # before Spark, which takes its time to start
         try:
             LetterTopic.of(settings, chosen).prepare()
-            placed = _with_local_checkpoint(settings, about)
-            _follow(placed, target, about, spark, once=once)
+            placed = settings.stream.model_copy(update={"checkpoint": settings.stream.checkpoint_of(chosen)})
+            settings = settings.model_copy(update={"stream": placed})
+            _require_own_checkpoint(settings, about)
+            _follow(settings, target, about, spark, once=once)
         finally:
             target.close()
-    checkpoint = placed.stream.checkpoint_of(chosen)
+    checkpoint = settings.stream.checkpoint
     log.info("the stream into %s has ended: another start goes on behind its last batch, from %s", chosen, checkpoint)
 
 
@@ -113,12 +115,11 @@ def _follow(settings: Settings, target: ReachableSink, about: Target, spark: Spa
         session = spark()
         with stopping(stop, log, "finishing the current batch"):  # again, for Spark has taken SIGINT
             if not stop.is_set():
-                placed = _with_checkpoint(settings, about, partial(files_in, session))
                 job = Stream(
-                    session, placed, target, stop=stop, metrics=metrics, location=about.location, store=about.store
+                    session, settings, target, stop=stop, metrics=metrics, location=about.location, store=about.store
                 )
                 job.run(**({"availableNow": True} if once else {}))
-                _require_read(placed, job)
+                _require_read(settings, job)
 
 
 def _require_read(settings: Settings, job: Stream) -> None:
@@ -128,30 +129,18 @@ def _require_read(settings: Settings, job: Stream) -> None:
         raise typer.Exit(_SET_ASIDE)
 
 
-def _with_local_checkpoint(settings: Settings, target: Target) -> Settings:
-    """The settings with the checkpoint of this sink, where that is on this machine; else as they are, for Spark.
+def _require_own_checkpoint(settings: Settings, target: Target) -> None:
+    """Before Spark starts, where the checkpoint is on this machine.
 
-    Raises, before Spark starts, SettingsError for another job's, and FencedError while another stream runs with it.
+    Raises SettingsError for another job's, and FencedError while another stream runs with it.
     """
-    open_local = partial(local_files, spark=settings.stream.spark.reveal(), environ=os.environ)
-    if open_local(settings.stream.checkpoint_of(target.name)) is None:
-        return settings
-    placed = _with_checkpoint(settings, target, lambda folder: open_local(folder) or LocalFiles(Path(folder)))
-    checkpoint = placed.stream.checkpoint
-    files = open_local(f"{checkpoint.rstrip('/')}/tailrace")
+    checkpoint = settings.stream.checkpoint
+    files = local_files(f"{checkpoint.rstrip('/')}/tailrace", settings.stream.spark.reveal(), os.environ)
     if files is not None:
         folder = files.folder.parent.absolute()
         log.info("checkpoint: %s; relative paths of the settings are below %s", folder, Path.cwd())
-        require_not_anothers(files, checkpoint, job_of(placed, target.location, target.store))
+        require_not_anothers(files, checkpoint, job_of(settings, target.location, target.store))
         require_unlocked(files.folder, checkpoint)
-    return placed
-
-
-def _with_checkpoint(settings: Settings, target: Target, open_files: Callable[[str], Files]) -> Settings:
-    """The settings with the checkpoint of this sink."""
-    stream, only = settings.stream, len(settings.sink) == 1
-    checkpoint = chosen_checkpoint(stream, target.name, target.store, open_files, only_sink=only)
-    return settings.model_copy(update={"stream": stream.model_copy(update={"checkpoint": checkpoint})})
 
 
 def _sink(settings: Settings, chosen: str, sink: SinkSettings) -> tuple[ReachableSink, Target]:

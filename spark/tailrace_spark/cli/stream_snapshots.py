@@ -16,7 +16,6 @@ from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.cli.lake_sinks import chosen_sink
-from tailrace_spark.job.checkpoint import chosen_checkpoint, store_of
 from tailrace_spark.job.checkpoint_files import Folder, files_in, local_files
 from tailrace_spark.job.session import SparkOnce
 from tailrace_spark.job.snapshot_notes import REQUESTS, SnapshotNotes
@@ -103,7 +102,7 @@ def _duration(seconds: int) -> str:
 @contextmanager
 def notes_of(settings: Settings, sink: str | None) -> Iterator[StreamNotes]:
     """The notes of the sink's stream; Spark is started where its checkpoint is on another file system."""
-    chosen, section = chosen_sink(settings, sink)
+    chosen, _ = chosen_sink(settings, sink)
     with SparkOnce(settings.stream.spark.reveal()) as spark:
         open_local = partial(local_files, spark=settings.stream.spark.reveal(), environ=os.environ)
 
@@ -111,8 +110,6 @@ def notes_of(settings: Settings, sink: str | None) -> Iterator[StreamNotes]:
             local = open_local(folder)
             return files_in(spark(), folder) if local is None else local
 
-        only = len(settings.sink) == 1
-        store = store_of(section.identity)
-        checkpoint = chosen_checkpoint(settings.stream, chosen, store, opened, only_sink=only).rstrip("/")
+        checkpoint = settings.stream.checkpoint_of(chosen).rstrip("/")
         folder = f"{checkpoint}/tailrace"
         yield StreamNotes(SnapshotNotes(opened(folder), opened(f"{folder}/{REQUESTS}"), checkpoint), checkpoint)

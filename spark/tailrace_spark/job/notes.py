@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from tailrace_schemas.formats import FIRST, require_format
+from tailrace_schemas.formats import require_format
 
 FORMAT: Final = 1
-"""Notes without a format are of a version that wrote none, and otherwise the same."""
 
 
 def encode_note(**members: object) -> str:
@@ -17,10 +16,10 @@ def encode_note(**members: object) -> str:
 
 
 def decode_note(text: str, name: str) -> dict[str, Any]:
-    """The members of a note. Raises SettingsError for a later format, and ValueError for what is no note."""
+    """The members of a note. Raises SettingsError for another format, and ValueError for what is no note."""
     note = json.loads(text)
     if not isinstance(note, dict):
         raise ValueError(f"tailrace/{name} in the checkpoint is no JSON object")
     record = f"tailrace/{name} in stream.checkpoint"
-    require_format(record, note.get("format", FIRST), FORMAT, otherwise=", or set another stream.checkpoint")
+    require_format(record, note.get("format"), FORMAT, otherwise=", or set another stream.checkpoint")
     return note

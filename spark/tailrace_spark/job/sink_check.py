@@ -42,8 +42,7 @@ class NothingPlanned:
 class SinkCheck:
     """Compares what a sink keeps of a stream with what the stream's checkpoint counts as written.
 
-    `files` are those of `<checkpoint>/tailrace`, whose note has the stream's id. A checkpoint without the note is new,
-    or older than this check: what it counts as written is taken to be in the sink. `location` and `checkpoint` are for
+    `files` are those of `<checkpoint>/tailrace`, whose note has the stream's id. `location` and `checkpoint` are for
     people; `stops` is stream.fail_on_data_loss. One thread at a time.
     """
 
@@ -114,8 +113,6 @@ class SinkCheck:
             stream = uuid4().hex
             self._sink.keep_progress(SinkProgress(stream, committed.batch, committed.offsets))
             self._files.write(_NOTE, encode_note(stream=stream))
-            if committed.batch != NO_BATCH:
-                log.info("the sink now stores this stream's progress")
         return self._id()
 
     def _id(self) -> str:

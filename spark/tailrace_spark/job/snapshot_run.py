@@ -108,7 +108,7 @@ class SnapshotRun:
 
     @property
     def value(self) -> Snapshots:
-        """How far all snapshots are. Raises SettingsError for notes of a later version."""
+        """How far all snapshots are. Raises SettingsError for notes of another version."""
         if self._value is None:
             self._value = self._notes.read()
             self._show()

@@ -54,7 +54,8 @@ class TopicWatch:
         self._states = states
         self._stops = stops
         self._wait = wait
-        note: dict[str, Any] = decode_note(files.read(_NOTE) or "{}", _NOTE)
+        text = files.read(_NOTE)
+        note: dict[str, Any] = {} if text is None else decode_note(text, _NOTE)
         self._ids: dict[str, str] = {**earlier.topic_ids, **note.get("ids", {})}
         self._gone: set[str] = set(note.get("gone", ()))
         self.readings: dict[str, str] = {**earlier.readings, **note.get("readings", {})}

@@ -3,10 +3,7 @@
     {"record": 1, "definition": {...}, "announced": n, "truncations": "hex", "purged_to": n, "own": {...}}
 
 `definition` is as `table_to_json` writes it, `truncations` as `encode_truncations` does. The last three are left out
-where nothing is known. `own` has what one store keeps beside it. Before there were records each store had a form of
-its own, and all of these are still read.
-SQL, images and lakes had the definition's members with `announced` and `purged_to` among them. OpenSearch had the
-members of above without `record`. Beside these stood what is now in `own`.
+where nothing is known. `own` has what one store keeps beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from tailrace_schemas.errors import CorruptError, SettingsError
+from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import table_from_json, table_to_json
 from tailrace_spark.batch.delivery import Delivered
@@ -26,8 +24,6 @@ from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import EVERYTHING, TruncationState
 
 VERSION: Final = 1
-_MEMBERS: Final = frozenset({"record", "definition", "announced", "truncations", "purged_to", "own"})
-_OF_DEFINITION: Final = frozenset({"format", "keyspace", "name", "id", "cdc", "flags", "columns", "dropped", "types"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +84,18 @@ def encode_record(record: TableRecord, own: Mapping[str, Any] | None = None) -> 
 
 
 def decode_record(encoded: str | bytes) -> tuple[TableRecord, Mapping[str, Any]]:
-    """The record of a text that this version or an earlier one wrote, and what the store keeps beside it.
+    """The record of a text, and what the store keeps beside it.
 
-    Raises CorruptError for what none wrote, and SettingsError for a later version's.
+    Raises CorruptError for what is none, and SettingsError for another version's.
     """
     try:
-        members = _upgraded(json.loads(encoded))
+        members = json.loads(encoded)
+        # It ends the stream: as one table's error it would make its changes dead letters, and a later batch would
+        # write a record by half of what is known.
+        otherwise = ", or give the sink another place"
+        require_format("the record of a table in the sink", members.get("record"), VERSION, otherwise=otherwise)
         purged_to, truncations = members.get("purged_to"), members.get("truncations")
-        additions: Mapping[str, Any] = dict(members["own"])
+        additions: Mapping[str, Any] = dict(members.get("own", {}))
         record = TableRecord(
             table_from_json(members["definition"]),
             int(members["announced"]),
@@ -105,22 +105,3 @@ def decode_record(encoded: str | bytes) -> tuple[TableRecord, Mapping[str, Any]]
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise CorruptError(f"a table's record is damaged: {type(error).__name__}: {error}") from error
     return record, additions
-
-
-def _upgraded(members: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The members of a record, by what any version wrote."""
-    version = members.get("record")
-    if version is not None:
-        # No error of one table: its changes would be dead letters, and a record written by half of what is known.
-        if version != VERSION:
-            raise SettingsError(
-                f"the sink's tables are of a later version of Tailrace (record {version}, this one reads {VERSION}). "
-                "Upgrade this one, or give the sink another place"
-            )
-        return {"own": {}, **members}
-    recorded = {name: value for name, value in members.items() if name in _MEMBERS}
-    # No member of a definition has the name of one of a record, so its names identify each form.
-    if "definition" in members:
-        return {**recorded, "own": {name: value for name, value in members.items() if name not in _MEMBERS}}
-    additions = {name: value for name, value in members.items() if name not in _MEMBERS | _OF_DEFINITION}
-    return {"announced": -1, **recorded, "definition": members, "own": additions}

@@ -15,13 +15,11 @@
 #   range    = version 02, flags (1 end), [end: bytes], written: signed, local: signed
 #   truncations = version 03, count, statement: signed*, count, host truncation*
 #   host truncation = host: bytes, written: signed, statement: signed, flags (1 upto), [epoch, segment, offset: signed]
-#   In version 02: count, (table id: 16 octets, host: bytes, written: signed, seen: signed)*
 
 from __future__ import annotations
 
 import builtins
 from typing import Final
-from uuid import UUID
 
 from librt.strings import BytesWriter
 
@@ -31,14 +29,11 @@ from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedErr
 from tailrace_schemas.position import Position
 from tailrace_spark.rowstate.cells import CellState
 from tailrace_spark.rowstate.row import NO_DELETION, ColumnState, Newest, RowState
-from tailrace_spark.rowstate.truncation import HostTruncation, Truncation, TruncationState, absorb
+from tailrace_spark.rowstate.truncation import HostTruncation, TruncationState
 
 VERSION: Final = 2
 _ONE_BYTE: Final = 0x80  # vints below it are their own byte
-_READ: Final = (1, VERSION)  # version 1 had neither counters nor paths beside their keys
 _TRUNCATIONS_VERSION: Final = 3
-_READ_TRUNCATIONS: Final = (VERSION, _TRUNCATIONS_VERSION)
-_RING_DELAY: Final = 30.0  # the default: truncations that an older version kept have times alone
 _MARKER, _DELETION, _STRICT = 1, 2, 4
 _COLUMN_DELETION, _COUNTER = 1, 2
 _KEY, _VALUE, _TTL, _EXPIRES, _TIME, _OWN_PATH = 1, 2, 4, 8, 16, 32
@@ -64,7 +59,7 @@ def encode_state(state: RowState) -> bytes:
 
 
 def decode_state(encoded: bytes) -> RowState:
-    """The state of these bytes. Raises DecodeError for bytes that no version wrote."""
+    """The state of these bytes. Raises DecodeError for other bytes."""
     reader = _Reader(encoded)
     flags = reader.byte()
     base = reader.signed()
@@ -101,7 +96,7 @@ def encode_deletion(deletion: Deletion, end: bytes | None = None) -> bytes:
 
 
 def decode_deletion(encoded: bytes) -> tuple[Deletion, bytes | None]:
-    """The deletion and the range's end. Raises DecodeError for bytes that no version wrote."""
+    """The deletion and the range's end. Raises DecodeError for other bytes."""
     reader = _Reader(encoded)
     end = reader.bytes() if reader.byte() & 1 else None
     deletion = Deletion(reader.signed(), reader.signed())
@@ -130,15 +125,10 @@ def encode_truncations(state: TruncationState) -> bytes:
 
 
 def decode_truncations(encoded: bytes) -> TruncationState:
-    """The state of these bytes. Raises DecodeError for bytes that no version wrote."""
-    reader = _Reader(encoded, _READ_TRUNCATIONS)
-    if encoded[0] == _TRUNCATIONS_VERSION:
-        statements = tuple([reader.signed() for _ in range(reader.unsigned())])
-        state = TruncationState(tuple([reader.truncation() for _ in range(reader.unsigned())]), statements)
-    else:
-        # Without positions: what a host wrote up to its time is gone.
-        former = [reader.former_truncation() for _ in range(reader.unsigned())]
-        state, _ = absorb(TruncationState(), former, _RING_DELAY)
+    """The state of these bytes. Raises DecodeError for other bytes."""
+    reader = _Reader(encoded, _TRUNCATIONS_VERSION)
+    statements = tuple([reader.signed() for _ in range(reader.unsigned())])
+    state = TruncationState(tuple([reader.truncation() for _ in range(reader.unsigned())]), statements)
     reader.end()
     return state
 
@@ -217,14 +207,12 @@ def _put(out: BytesWriter, value: int) -> None:
 class _Reader:
     """Walks over one encoded value; every read past its end is a TruncatedError."""
 
-    def __init__(self, encoded: bytes, versions: tuple[int, ...] = _READ) -> None:
+    def __init__(self, encoded: bytes, supported: int = VERSION) -> None:
         self._bytes = encoded
         self._at = 0
         version = self.byte()
-        if version not in versions:
-            raise UnsupportedError(
-                f"row state of format {version}: this version reads {versions[-1]}; upgrade Tailrace"
-            )
+        if version != supported:
+            raise UnsupportedError(f"row state of format {version}: this Tailrace reads {supported}")
 
     def byte(self) -> int:
         if self._at >= len(self._bytes):
@@ -245,9 +233,7 @@ class _Reader:
         return value
 
     def bytes(self) -> builtins.bytes:
-        return self.octets(self.unsigned())
-
-    def octets(self, length: int) -> builtins.bytes:
+        length = self.unsigned()
         start = self._at
         end = start + length
         if end > len(self._bytes):
@@ -259,11 +245,6 @@ class _Reader:
         host, written, statement = self.host(), self.signed(), self.signed()
         upto = Position(self.signed(), self.signed(), self.signed()) if self.byte() & 1 else None
         return HostTruncation(host, written, upto, statement)
-
-    def former_truncation(self) -> Truncation:
-        table_id, host, written = UUID(bytes=self.octets(16)), self.host(), self.signed()
-        self.signed()  # when it was seen
-        return Truncation(table_id, host, written)
 
     def host(self) -> str:
         try:

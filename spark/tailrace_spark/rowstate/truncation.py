@@ -25,7 +25,7 @@ _MOST_STATEMENTS: Final = 64
 class Truncation:
     """One host's record of a truncation: `written`, its truncated_at, in microseconds.
 
-    The table's data up to `upto` of the host's log went; None: an older agent did not tell. `late`: changes of the
+    The table's data up to `upto` of the host's log went; None: unknown. `late`: changes of the
     table behind `upto` may stand before this record in the topic.
     """
 

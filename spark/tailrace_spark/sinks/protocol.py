@@ -80,7 +80,7 @@ class TrialSink(Sink, Protocol):
     def try_out(self) -> str:
         """Do all of that and undo it; what is to be known of the store, or nothing.
 
-        Raises ServiceError where the store refuses, SettingsError where it has a later version's.
+        Raises ServiceError where the store refuses, SettingsError where it has another version's.
         """
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.formats import require_format
 from tailrace_spark.snapshot.intervals import WHOLE, Intervals, union, width, without
 from tailrace_spark.snapshot.ranges import TokenRange
 
@@ -299,16 +300,15 @@ class Snapshots:
 
 
 def snapshots_from_json(text: str) -> Snapshots:
-    """The value of a text. Raises CorruptError for what no version up to this one wrote."""
+    """The value of a text. Raises CorruptError for what this version did not write."""
     try:
         members = _members(text)
         return Snapshots(
             sequence=int(members["sequence"]),
             initial=bool(members["initial"]),
             applied=tuple(members["applied"]),
-            # Of these earlier versions knew nothing.
-            copies=bool(members.get("copies", members["initial"])),
-            read_before=tuple(members.get("read_before", ())),
+            copies=bool(members["copies"]),
+            read_before=tuple(members["read_before"]),
             tables=tuple([_table_from_json(table) for table in members["tables"]]),
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -346,8 +346,7 @@ def _asked_for(snapshot: TableSnapshot, action: str, now: float) -> TableSnapsho
 
 def _members(text: str) -> Any:
     members = json.loads(text)
-    if members["version"] != VERSION:
-        raise ValueError(f"version {members['version']}; this Tailrace reads {VERSION}")
+    require_format("it", members["version"], VERSION, error=ValueError)
     return members
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace_schemas.errors import CorruptError
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.packing import json_object, packed
 from tailrace_spark.snapshot.ranges import TokenRange
 
@@ -90,7 +91,7 @@ def encode_snapshot(record: SnapshotRecord) -> bytes:
 
 
 def decode_snapshot(snapshot_id: str, value: bytes) -> SnapshotRecord:
-    """The way back. Raises CorruptError for a later format, and for anything that is no such record."""
+    """The way back. Raises CorruptError for another format, and for anything that is no such record."""
     fields = _fields(value)
     try:
         return SnapshotRecord(
@@ -123,7 +124,7 @@ def encode_range(record: RangeRecord) -> bytes:
 
 
 def decode_range(value: bytes) -> RangeRecord:
-    """The way back. Raises CorruptError for a later format, and for anything that is no such record."""
+    """The way back. Raises CorruptError for another format, and for anything that is no such record."""
     fields = _fields(value)
     try:
         state, last_key = fields["state"], fields["last_key"]
@@ -148,7 +149,5 @@ def _fields(value: bytes) -> dict[str, Any]:
         fields = json_object(value)
     except ValueError as error:
         raise CorruptError(f"a record of a snapshot: {error}") from error
-    version = fields.get("format")
-    if not isinstance(version, int) or version > FORMAT:
-        raise CorruptError(f"a record of a snapshot has format {version!r}; this version reads up to {FORMAT}")
+    require_format("a record of a snapshot", fields.get("format"), FORMAT, error=CorruptError)
     return fields

@@ -50,7 +50,7 @@ class _Entry:
 
     @classmethod
     def decoded(cls, encoded: bytes) -> _Entry:
-        definition, truncations, *_ = json.loads(encoded)  # former versions had one more
+        definition, truncations = json.loads(encoded)
         return cls(json.dumps(definition, sort_keys=True), decode_truncations(bytes.fromhex(truncations)))
 
 

@@ -22,7 +22,6 @@ from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.merge.truncation import truncate_batch
 from tailrace_spark.rowstate.codec import decode_truncations
 from tailrace_spark.rowstate.truncation import EVERYTHING
-from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.row_changes import rows_of
 from tailrace_spark.sinks.lake.state import stored_partitions, stored_rows
 from tailrace_spark.sinks.lake.visible_rows import HIDDEN, LakeRowRenderer
@@ -107,7 +106,7 @@ def _is_of(table: Table, delivered: Delivered) -> bool:
 
 
 def _renderer(table: Table) -> LakeRowRenderer:
-    return LakeRowRenderer(table, Buckets(1))
+    return LakeRowRenderer(table, 1)
 
 
 def _merged(

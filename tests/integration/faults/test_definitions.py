@@ -57,9 +57,9 @@ def limit(admin: AdminClient, topic: str, size: int) -> None:
         future.result(60)
 
 
-@pytest.mark.promise("agent.large-definition-old-topics")
+@pytest.mark.promise("agent.large-definition-small-topics")
 @pytest.mark.long
-def test_a_large_definition_with_the_limits_of_an_earlier_version(
+def test_a_large_definition_with_topics_of_small_limits(
     node: LocalCassandra, kafka: LocalKafka, prefix: str, keyspace_name: str, tmp_path: Path
 ) -> None:
     """Where the topics take less than the definition has, the history is cut, and the event has no definition. The

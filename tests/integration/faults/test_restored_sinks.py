@@ -62,15 +62,3 @@ def test_a_database_deleted_under_a_running_stream_stops_it(followed: Followed) 
         until(lambda: bool(errors), "the stream's error", 120, state=followed.ids)
     assert isinstance(errors[0], DataLossError), errors
     assert "the sink has nothing of this stream" in str(errors[0])
-
-
-@pytest.mark.promise("stream.restored-sink")
-def test_a_checkpoint_of_an_earlier_version_goes_on(followed: Followed, tmp_path: Path) -> None:
-    """It has no id of its stream yet, and the sink nothing of it."""
-    (tmp_path / "checkpoint" / "tailrace" / "sink.json").unlink()
-    followed.insert(10)
-    followed.drain()
-    assert followed.ids() == set(range(11))
-    followed.delete()
-    with pytest.raises(DataLossError, match="the sink has nothing of this stream"):
-        followed.drain()

@@ -67,11 +67,12 @@ def test_rows_are_those_that_a_schema_file_has() -> None:
     assert read_schema_file(map(json.dumps, rows)).definitions.tables == (ORDERS,)
 
 
-def test_a_record_of_a_later_version() -> None:
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_record_of_another_version(number: int) -> None:
     """Ends the start with what to do."""
-    later = encode_history(RECORDS[2]).replace(b'"format":1', b'"format":3')
-    with pytest.raises(HistoryError, match="run the newer Tailrace"):
-        read_history(HOST, [(history_key(HOST, RECORDS[2]), later)])
+    other = encode_history(RECORDS[2]).replace(b'"format":1', b'"format":%d' % number)
+    with pytest.raises(HistoryError, match=rf"format {number}; this one reads 2.*Install that version"):
+        read_history(HOST, [(history_key(HOST, RECORDS[2]), other)])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_a_record_of_a_later_version() -> None:
         b"\xff",
         b"[" * 100_000,
         b'{"format":' + b"9" * 5000 + b"}",
-        b'{"format": "1"}',
+        b'{"format": "x"}',
         b'{"format": {}}',
         b'{"format": 2, "parts": 3}',
         b'{"format": 2, "parts": 1e400}',

@@ -16,7 +16,7 @@ from tailrace.cli.cluster.parked import letters_of
 from tailrace.history.events import EventError, EventKind, SchemaEvent, Subject, decode_event, encode_event
 from tailrace.history.records import (
     HistoryRecord,
-    NewerHistoryError,
+    OtherHistoryError,
     encode_history,
     history_key,
     history_of,
@@ -38,7 +38,7 @@ from tailrace.state import Parked, Quarantined, Resume, Truncation
 from tailrace_common.kafka import Record
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records
 from tailrace_schemas.change import Cell, Change, Marker, Op, Source
-from tailrace_schemas.errors import CorruptError, DecodeError, UnsupportedError
+from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError, UnsupportedError
 from tailrace_schemas.generation_records import GenerationLog
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key
@@ -85,7 +85,7 @@ def _history(value: bytes) -> None:
     record = HistoryRecord(PLACE, TABLE.id, ("ks", "t"), rows_of(TABLE))
     before = HistoryRecord(Position(0, 0, 0), TABLE.id, ("ks", "t"), rows_of(TABLE))
     kept = [(history_key(HOST, before), encode_history(before)), (history_key(HOST, record), value)]
-    with suppress(NewerHistoryError):
+    with suppress(OtherHistoryError):
         history_of(read_history(HOST, kept))
 
 
@@ -112,7 +112,8 @@ def _progress(value: bytes) -> None:
 
 
 def _letter(value: bytes) -> None:
-    list(letters_of([Record(0, 0, b"key", value)], None))
+    with suppress(SettingsError):
+        list(letters_of([Record(0, 0, b"key", value)], None))
 
 
 def _generation(value: bytes) -> None:
@@ -131,7 +132,7 @@ READERS: Final[dict[str, tuple[Reading, bytes]]] = {
     "dead-letter": (_letter, encode_letter(HOST, dead_letter(LOT, ()), "ks.t", 5)),
     "generations": (
         _generation,
-        json.dumps({"version": 1, "uuid": HOST, "timestamp": 5, "n": 1, "i": 0, "sha256": "", "data": ""}).encode(),
+        json.dumps({"version": 2, "uuid": HOST, "timestamp": 5, "n": 1, "i": 0, "sha256": ""}).encode(),
     ),
 }
 NONSENSE: Final = (

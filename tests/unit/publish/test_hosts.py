@@ -55,7 +55,7 @@ def test_keys_of_others_are_left_out() -> None:
 def test_an_unreadable_record_is_shown_as_such() -> None:
     """It hides no other host."""
     later, fine = hosts_of([record("a", b'{"version": 9}'), record("b", encode_offsets(AT))])
-    assert (later.resume, "version 9" in later.problem) == (None, True)
+    assert (later.resume, "format 9" in later.problem) == (None, True)
     assert fine.resume == AT
 
 

@@ -44,14 +44,6 @@ def test_an_acknowledged_loss_keeps_everything_else() -> None:
     )
 
 
-def test_a_record_of_an_earlier_version_has_no_tables() -> None:
-    key, value = loss_record("c", "h", LOSS, 9)
-    earlier = {name: field for name, field in json.loads(value).items() if name != "tables"}
-    loss = decode_loss(key, json.dumps(earlier).encode())
-    assert loss is not None
-    assert (loss.tables, loss.segments) == ((), (6, 7))
-
-
 @pytest.mark.parametrize("key", [b"c/h", b"c/h/parked/1/2", b"c/h/loss", b"c/h/loss/1", b"c/h/losses/1/2", b"\xff"])
 def test_other_records_are_no_losses(key: bytes) -> None:
     assert decode_loss(key, b"no JSON at all") is None
@@ -67,4 +59,3 @@ def test_a_record_that_is_none_of_ours_is_said(value: bytes) -> None:
 
 def test_names_in_health() -> None:
     assert cause_of("loss/1/6") == cause_of("retracted/1/6") == "loss of 6"
-    assert cause_of("topic/cdc.shop.orders/77") == "loss of topic cdc.shop.orders"

@@ -15,7 +15,7 @@ from tailrace_schemas.cql.values import codec
 from tailrace_schemas.packing import MOST_UNPACKED, json_object, packed, unpacked
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import FORMAT, FORMAT_WITH_TYPES, table_from_json, table_to_json
+from tailrace_schemas.table_json import FORMAT, table_from_json, table_to_json
 from tests.support.large_types import FIELDS, nested, only
 from tests.unit.tables import table as table_of
 
@@ -47,35 +47,10 @@ def test_as_json() -> None:
     wide = only(nested(5))
     text = json.dumps(table_to_json(wide))
     assert len(text) < 5000
-    assert json.loads(text)["format"] == FORMAT_WITH_TYPES
+    assert json.loads(text)["format"] == FORMAT
     back = table_from_json(json.loads(text))
     assert back == wide
     assert sum(1 for _ in parts(column.type for column in back.columns)) < 40
-    assert table_to_json(table_of({"k": "int"}, regular={"v": "map<int, text>"}))["format"] == FORMAT
-
-
-def test_json_of_before_user_types_stood_alone() -> None:
-    """Is read as it was."""
-    home = {"kind": "udt", "args": ["text", "int"], "name": "home", "fields": ["street", "zip"]}
-    column = {
-        "name": "h",
-        "kind": "regular",
-        "type": {"kind": "list", "args": [home | {"frozen": True}]},
-        "position": -1,
-    }
-    key = {"name": "k", "kind": "partition_key", "type": "int", "position": 0}
-    value = {
-        "format": 1,
-        "keyspace": "ks",
-        "name": "t",
-        "id": str(UUID(int=1)),
-        "cdc": True,
-        "flags": [],
-        "dropped": [],
-    }
-    (read,) = table_from_json({**value, "columns": [key, column]}).columns
-    assert str(read.type) == "list<frozen<home>>"
-    assert read.type.args[0].fields == ("street", "zip")
 
 
 @pytest.mark.parametrize(
@@ -84,8 +59,8 @@ def test_json_of_before_user_types_stood_alone() -> None:
         {"types": [1]},
         {"types": [{"kind": "udt", "args": [0], "name": "t0", "fields": ["f0"]}]},
         {"types": 5},
+        {"format": 1},
         {"format": 3},
-        {"format": "2"},
         {"columns": [{"name": "k", "kind": "partition_key", "type": 7, "position": 0}]},
         {"columns": [{"name": "k", "kind": "partition_key", "type": None, "position": 0}]},
     ],

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tailrace_server.meta.migrations import versions
-from tests.upgrades.numbers import KEPT, NOT_KEPT, OLDER_FORMS, Constant
+from tests.upgrades.numbers import KEPT, NOT_KEPT, Constant
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/howto/upgrade.md").read_text("utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
 SOURCES = ("schemas", "common", "connector", "spark")
-NAMED = re.compile(r"_?([A-Z]+_)*(FORMAT|VERSION)(_[A-Z_]+)?|FIRST|CUT")
+NAMED = re.compile(r"_?([A-Z]+_)*(FORMAT|VERSION)(_[A-Z_]+)?|CUT")
 
 
 def number(constant: Constant) -> int:
@@ -58,5 +58,5 @@ def test_the_page_has_the_meta_databases_revision() -> None:
 def test_the_page_has_every_number_that_the_code_has() -> None:
     """A new record gets a number, and its row; a row whose record has gone goes."""
     documented = {constant for row in KEPT.values() for constant in row}
-    assert set(constants()) == documented | OLDER_FORMS | NOT_KEPT.keys()
-    assert sum(len(row) == 5 for row in ROWS) == len(KEPT) + 3  # the meta database, and two lines of the head
+    assert set(constants()) == documented | NOT_KEPT.keys()
+    assert sum(len(row) == 4 for row in ROWS) == len(KEPT) + 3  # the meta database, and two lines of the head

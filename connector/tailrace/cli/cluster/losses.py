@@ -43,7 +43,7 @@ def list_(
     """List the losses that nobody has acknowledged: time, host, segments, positions, tables, reason.
 
     Kind: `lost`, segments with changes; `unknown`, segments that may have had changes; `retracted`, published changes
-    that the node lost in a crash; `deleted`, a topic. The gap is after `from` and before `to`. Tables: all that the
+    that the node lost in a crash. The gap is after `from` and before `to`. Tables: all that the
     agent published then; each may be affected.
 
     Example: tailrace losses list -c tailrace.toml
@@ -107,9 +107,9 @@ def loss_row(loss: ReportedLoss) -> Mapping[str, object]:
         "host": loss.host,
         "id": loss.id,
         "kind": loss.kind,
-        "segments": None if loss.segments is None else "-".join(str(id) for id in dict.fromkeys(loss.segments)),
-        "from": None if loss.first is None else str(loss.first),
-        "to": None if loss.until is None else str(loss.until),
+        "segments": "-".join(str(id) for id in dict.fromkeys(loss.segments)),
+        "from": str(loss.first),
+        "to": str(loss.until),
         "tables": ", ".join(loss.tables) or None,
         "reason": loss.words,
         "acknowledged": None if loss.acknowledged is None else _time(loss.acknowledged),

@@ -49,7 +49,7 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics.schemas import SchemaReader
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.formats import FIRST, require_format
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.packing import json_object
 from tailrace_schemas.position import NO_POSITION
 from tailrace_schemas.table import Table
@@ -254,14 +254,13 @@ _SHOWN: Final = frozenset({"at", "host", "lost", "mutations", "reason", "segment
 def letters_of(records: Iterable[Record], host: str | None) -> Iterator[dict[str, Any]]:
     """The letters, by time; records that carry bytes are passed over. `host`: only of this one.
 
-    Raises SettingsError for a record of a later version.
+    Raises SettingsError for a record of another version.
     """
     for record in sorted(records, key=lambda record: record.timestamp):
         record_name = f"a record of {record.timestamp} ms, offset {record.offset},"
         try:
             letter = json_object(record.value or b"{}")
-            letter_format = letter.get("format", FIRST)
-            if not isinstance(letter_format, int):
+            if not isinstance(letter_format := letter.get("format"), int):
                 raise ValueError(f"format {letter_format!r}")
         except ValueError as error:
             say(f"{record_name} is no dead letter: {error}")

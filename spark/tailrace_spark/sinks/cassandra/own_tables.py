@@ -9,17 +9,17 @@ from tailrace_schemas.formats import require_format
 from tailrace_spark.sinks.cassandra.store import Store
 
 FORMAT: Final = 1
-"""What this version writes into each. A table without a number is of a version that noted none: format 1."""
+"""What this version writes into each."""
 
 _COMMENT: Final = "tailrace: format "
 
 
 def require_readable(store: Store, keyspace: str, name: str) -> None:
-    """Raises SettingsError for a table of a later version. One that is not there is none."""
+    """Raises SettingsError for a table of another version. One that is not there is none."""
     identity = store.identity(keyspace, name)
-    if identity is not None and identity[1].startswith(_COMMENT):
-        digits = identity[1].removeprefix(_COMMENT)
-        require_format(f"the table {keyspace}.{name}", int(digits) if digits.isdigit() else digits, FORMAT)
+    if identity is not None:
+        noted = identity[1].removeprefix(_COMMENT)
+        require_format(f"the table {keyspace}.{name}", int(noted) if noted.isdigit() else noted, FORMAT)
 
 
 def make_table(store: Store, keyspace: str, name: str, columns: str) -> None:

@@ -75,7 +75,7 @@ class DeltaStore:
     def open(self, name: str) -> StoredTable | None:
         """The table of a name below the path, as it is now; None where there is none.
 
-        Raises SettingsError for one of a later version.
+        Raises SettingsError for one of another version.
         """
         with _answering(uri := self.uri(name)):
             try:

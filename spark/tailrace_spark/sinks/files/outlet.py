@@ -100,7 +100,7 @@ class FilesOutlet(LogShares):
             self.store.end_others(name)
         self._is_done = False
         if self._reach is None:
-            self._reach = read_reach(self.store, self._name)
+            self._reach = read_reach(self.store)
         return Attempt(self._name, self._reach)
 
     def extend(self, ends: Mapping[KafkaPartition, int]) -> None:
@@ -208,8 +208,7 @@ class FilesBatch(Batch):
     def put(self, record: OutgoingRecord) -> None:
         first_id, table = record.first_id, record.change.table
         partition = first_id.topic, first_id.partition
-        if not self._takes(first_id):
-            return
+        self._take(first_id)
         if (refused := self._refused.get(id(table))) is not None:
             raise TableRefusedError(refused[1])
         day = self._day(record)
@@ -230,19 +229,16 @@ class FilesBatch(Batch):
                 self._flush(open_key)
 
     def set_aside(self, letter: DeadLetter) -> None:
-        if self._takes(letter.first_id):
-            self._set_aside.append(letter)
+        self._take(letter.first_id)
+        self._set_aside.append(letter)
 
-    def _takes(self, first_id: RecordId) -> bool:
-        """Whether it is not in a file of a version with manifests; then the batch has it."""
+    def _take(self, first_id: RecordId) -> None:
+        """The batch has it."""
         partition = first_id.topic, first_id.partition
-        if first_id.offset < self._attempt.reach.former.get(partition, 0):
-            return False
         span = self._spans.get(partition)
         if span is None:
             span = self._spans[partition] = _Span(first_id.offset, first_id.offset)
         span.take(first_id.offset)
-        return True
 
     def _day(self, record: OutgoingRecord) -> str:
         """The day of a change; those of a mutation have its first one's."""

@@ -13,7 +13,6 @@ from typing import Final
 from tailrace_schemas.formats import require_format
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.sink_progress import offsets_from_json, offsets_to_json
-from tailrace_spark.sinks.files.former import settled
 from tailrace_spark.sinks.files.store import FileStore
 
 FORMAT: Final = 1
@@ -22,33 +21,26 @@ _PATH: Final = "_tailrace/reach.json"
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Offsets behind the last change that a file may have, and behind the last one of `former` files, with manifests.
-
-    Names of former files say no offsets, so what they have is not written again.
-    """
+    """Offsets behind the last change that a file may have."""
 
     ends: Mapping[KafkaPartition, int] = field(default_factory=dict)
-    former: Mapping[KafkaPartition, int] = field(default_factory=dict)
 
     def with_ends(self, ends: Mapping[KafkaPartition, int]) -> Reach:
         """With those of other partitions, or later ones."""
         further = {partition: end for partition, end in ends.items() if end > self.ends.get(partition, 0)}
-        return Reach({**self.ends, **further}, self.former) if further else self
+        return Reach({**self.ends, **further}) if further else self
 
 
-def read_reach(store: FileStore, attempt: str) -> Reach:
-    """That of a root, for the one who writes there. Raises SettingsError where a later version wrote it."""
+def read_reach(store: FileStore) -> Reach:
+    """That of a root. Raises SettingsError where another version wrote it."""
     if not store.exists(_PATH):
-        ends = settled(store, attempt)
-        write_reach(store, Reach(ends, ends))
+        return Reach()
     value = json.loads(store.read(_PATH))
     require_format(_PATH, value["format"], FORMAT)
-    for directory in ("packs", "work", "definitions", "commits") if value["former"] else ():
-        store.delete(f"_tailrace/{directory}")
-    return Reach(*(offsets_from_json(json.dumps(value[name])) for name in ("ends", "former")))
+    return Reach(offsets_from_json(json.dumps(value["ends"])))
 
 
 def write_reach(store: FileStore, reach: Reach) -> None:
     """Keep it."""
-    offsets = {name: json.loads(offsets_to_json(getattr(reach, name))) for name in ("ends", "former")}
-    store.write(_PATH, json.dumps({"format": FORMAT, **offsets}).encode())
+    value = {"format": FORMAT, "ends": json.loads(offsets_to_json(reach.ends))}
+    store.write(_PATH, json.dumps(value).encode())

@@ -9,7 +9,7 @@ from typing import Final
 from tailrace_common.kafka import PartitionReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import FencedError
-from tailrace_schemas.formats import FIRST, require_format
+from tailrace_schemas.formats import require_format
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.sinks.changelog.sink import encoded
 from tailrace_spark.sinks.kafka.record import KafkaRecord
@@ -18,7 +18,6 @@ Next = dict[KafkaPartition, int]
 """By topic and partition of the source, the first offset that has not gone out."""
 
 FORMAT: Final = 1
-"""Of the records; earlier versions wrote none, and the same otherwise."""
 
 _PLAN: Final = "plan"
 _NEXT: Final = "next"
@@ -61,14 +60,14 @@ class Progress:
     def read(self) -> None:
         """Read on to the end, when open transactions have ended.
 
-        Raises ServiceError, and SettingsError for a record of a later format.
+        Raises ServiceError, and SettingsError for a record of another format.
         """
         for record in self._reader.read_to_end():
             key = json.loads(record.key or b"[]")
             if record.value is None or key[:1] != [self._sink]:
                 continue
             value = json.loads(record.value)
-            require_format(f"the progress of sink {self._sink}", value.get(_FORMAT, FIRST), FORMAT)
+            require_format(f"the progress of sink {self._sink}", value.get(_FORMAT), FORMAT)
             if len(key) == 1:
                 self.plan = value[_PLAN]
                 continue

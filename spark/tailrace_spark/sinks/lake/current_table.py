@@ -25,7 +25,7 @@ from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow, state_row
 from tailrace_spark.merge.table_record import purge
-from tailrace_spark.sinks.lake.fast_rows import Buckets, FastRows, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
 from tailrace_spark.sinks.lake.row_changes import VisibleChanges, rows_of, visible_changes
 from tailrace_spark.sinks.lake.spool import Spool
 from tailrace_spark.sinks.lake.state import (
@@ -279,7 +279,7 @@ class CurrentTable:
         state = self._reopened_state()
         spool = Spool(renderer.schema)
         try:
-            for bucket in range(self.entry.buckets.number):
+            for bucket in range(self.entry.buckets):
                 rows = rows_of(renderer, state.bucket(bucket), now)
                 if rows:
                     spool.add(renderer.arrow(list(rows.values())))
@@ -308,7 +308,7 @@ def without_gone(rows: Any) -> Any:
     return rows.filter(pc.invert(rows["gone"])).drop_columns(["gone"])
 
 
-def marked_rows(renderer: LakeRowRenderer, changes: VisibleChanges, buckets: Buckets) -> Any:
+def marked_rows(renderer: LakeRowRenderer, changes: VisibleChanges, buckets: int) -> Any:
     """A pyarrow Table of visible rows, and of the names of those that go, with `gone`."""
     keys = [{KEY: key, CLUSTERING: clustering, BUCKET: bucket_of(key, buckets)} for key, clustering in changes.hidden]
     hidden = pa.RecordBatch.from_pylist(keys, schema=renderer.schema)

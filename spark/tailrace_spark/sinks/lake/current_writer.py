@@ -34,7 +34,6 @@ from tailrace_spark.sinks.lake.current_table import (
     state_name,
     without_gone,
 )
-from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_with, with_names
 from tailrace_spark.sinks.lake.opened_tables import OpenedTables
 from tailrace_spark.sinks.lake.state import BATCH, IDENTITY
@@ -209,7 +208,7 @@ class _Staging:
 
     def _require_own(self, merged: MergedRows) -> None:
         (topic, partition), buckets = self._partition, self._followed.entry.buckets
-        share = buckets.number // self._writer.partitions[topic]
+        share = buckets // self._writer.partitions[topic]
         touched = set(merged.state["bucket"].unique().to_pylist())
         if not touched <= set(range(partition * share, (partition + 1) * share)):
             raise HereOnlyError(f"partition {partition} of {topic} has keys of other partitions' buckets")
@@ -244,11 +243,11 @@ def require_own_buckets(followed: CurrentTable, partitions: int) -> None:
     """Raises HereOnlyError where a bucket of a table may have rows of several of so many Kafka partitions."""
     if not fit(followed.entry.buckets, partitions):
         raise HereOnlyError(
-            f"{followed.name} has {followed.entry.buckets.number} buckets, of which one may have keys of several of "
+            f"{followed.name} has {followed.entry.buckets} buckets, of which one may have keys of several of "
             f"{partitions} partitions"
         )
 
 
-def fit(buckets: Buckets, partitions: int) -> bool:
+def fit(buckets: int, partitions: int) -> bool:
     """Whether each bucket has keys of one of so many Kafka partitions."""
-    return buckets.by_token and buckets.number % partitions == 0
+    return buckets % partitions == 0

@@ -6,9 +6,7 @@ It is all that is computed for such a row, so it is compiled. The others are for
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Final
-from zlib import crc32
 
 from tailrace_schemas.change import Change
 from tailrace_schemas.cql.values import split_key
@@ -27,24 +25,13 @@ from tailrace_spark.sinks.arrow.change_columns import ValueColumn
 _LONG_AGO: Final = -(2**63) - 1
 
 
-@dataclass(frozen=True)
-class Buckets:
-    """Into how many parts a table's rows are put, and how, for ever.
+def bucket_of(key: bytes, buckets: int) -> int:
+    """The bucket of a partition, 0 to `buckets` - 1: equal shares of the ring, in its order, as Kafka partitions are.
 
-    `by_token`: equal shares of the ring, in its order, as Kafka partitions are (contracts.md 4). So a Kafka partition's
-    rows are in buckets of their own where the number of buckets is a multiple of that of Kafka partitions. Older
-    versions put rows by a hash that says nothing of their Kafka partition.
+    So a Kafka partition's rows are in buckets of their own where `buckets` is a multiple of the number of Kafka
+    partitions (contracts.md 4).
     """
-
-    number: int
-    by_token: bool = True
-
-
-def bucket_of(key: bytes, buckets: Buckets) -> int:
-    """The bucket of a partition, 0 to `number` - 1."""
-    if buckets.by_token:
-        return partition(token(key), buckets.number)
-    return crc32(key) % buckets.number
+    return partition(token(key), buckets)
 
 
 class StoredRows:
@@ -190,7 +177,7 @@ class FastRows:
     `places` has, for each visible row, the index of its state. `hidden` rows are stored and not visible.
     """
 
-    def __init__(self, table: Table, buckets: Buckets, rows: int, shown_rows: ShownRows | None = None) -> None:
+    def __init__(self, table: Table, buckets: int, rows: int, shown_rows: ShownRows | None = None) -> None:
         """For at most so many rows, of which those of `shown_rows` are visible."""
         self.keys: list[bytes] = []
         self.clusterings: list[bytes] = []

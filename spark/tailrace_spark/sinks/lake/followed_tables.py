@@ -18,7 +18,6 @@ from tailrace_spark.merge.batch_changes import BatchChanges, gather
 from tailrace_spark.merge.partition import mergeable
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.lake.current_table import CurrentTable, state_name
-from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.state import StateTable, TableEntry
 from tailrace_spark.sinks.lake.state_reader import StateReading, read_now, reading
 from tailrace_spark.sinks.lake.store import LakeStore
@@ -60,7 +59,7 @@ class FollowedTables:
 
     def new(self, name: str, table: Table, announced: int, buckets: int) -> CurrentTable:
         """A table that is to be made, in so many buckets."""
-        entry = TableEntry(table, announced, buckets=Buckets(buckets), names={})
+        entry = TableEntry(table, announced, buckets=buckets)
         state = StateTable(self._store.open(state_name(name)))
         return CurrentTable(self._store, name, state, entry, new=True, filters=self.filters)
 
@@ -88,8 +87,6 @@ def merged_with(
 
 def with_names(entry: TableEntry) -> TableEntry:
     """With what the table calls its columns and fields now, by what it called them before."""
-    if entry.names is None:  # an older version made it
-        entry = replace(entry, names=LakeRowRenderer(entry.definition, entry.buckets, None).names)
     return replace(entry, names=LakeRowRenderer(entry.definition, entry.buckets, entry.names).names)
 
 

@@ -7,23 +7,20 @@ stands under the bucket -1, an empty key and a name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace_schemas.errors import SettingsError
 from tailrace_spark.merge.partition import RowToStore, StoredPartition, StoredRow
 from tailrace_spark.merge.partition_head import HeadRow, head_of
 from tailrace_spark.merge.state_keys import ROW
 from tailrace_spark.merge.stored_row import EncodedState, RowKey
 from tailrace_spark.merge.table_record import TableRecord, decode_record, encode_record
-from tailrace_spark.rowstate.codec import decode_truncations
-from tailrace_spark.rowstate.truncation import TruncationState
-from tailrace_spark.sinks.lake.fast_rows import Buckets, FastRows, StoredRows, bucket_of, cut
+from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows, bucket_of, cut
 from tailrace_spark.sinks.lake.names import Names
 from tailrace_spark.sinks.lake.store import Condition, LakeTable, Number
 
@@ -41,23 +38,20 @@ WITH_GONE: Final = SCHEMA.append(pa.field("gone", pa.bool_()))
 _NEEDED: Final = ("key", "clustering", "state", "generation", "stream_id", "next_expiry", "written_as")
 _WHOLE_TABLE: Final = -1
 _IN_TABLE: Final = Number("bucket").differs(_WHOLE_TABLE)
-_BY_TOKEN: Final = "token"  # noqa: S105 - a rule, no secret
 _DEFINITION: Final = b"definition"
-_TRUNCATIONS: Final = b"truncations"  # a row of its own in tables of before there were records
-_NO_BUCKETS: Final = Buckets(0)
 
 
 @dataclass(frozen=True, slots=True)
 class TableEntry(TableRecord):
     """What is known of a table as a whole.
 
-    `since`: the number of the batch that last changed any of it. `names`: what the table that shows it calls columns
-    and fields (lake.names); None: as versions did that noted none.
+    `buckets`: into how many parts its rows are put, for ever (`bucket_of`). `since`: the number of the batch that last
+    changed any of it. `names`: what the table that shows it calls columns and fields (lake.names).
     """
 
-    buckets: Buckets = _NO_BUCKETS
+    buckets: int = 0
     since: int = 0
-    names: Names | None = None
+    names: Names = field(default_factory=dict)
 
 
 class StateTable:
@@ -72,13 +66,17 @@ class StateTable:
         rows = {row["clustering"]: row for row in self._rows(Number("bucket").equals(_WHOLE_TABLE))}
         if _DEFINITION not in rows:
             return None
-        record, additions = decode_record(rows[_DEFINITION]["state"])
-        since = max(row["batch"] for row in rows.values())
-        entry = _entry_of(record, buckets_of(additions), since, additions.get("names"))
-        former = rows.get(_TRUNCATIONS)
-        if former is None or entry.truncations != TruncationState():
-            return entry
-        return replace(entry, truncations=decode_truncations(former["state"]))
+        row = rows[_DEFINITION]
+        record, additions = decode_record(row["state"])
+        return TableEntry(
+            record.definition,
+            record.announced,
+            record.truncations,
+            record.purged_to,
+            buckets=additions["buckets"],
+            since=row["batch"],
+            names=additions["names"],
+        )
 
     @property
     def overlaps(self) -> bool:
@@ -91,7 +89,7 @@ class StateTable:
             return None
         return self.stored.read(_NEEDED, Number("bucket").among(sorted(within)), keys)
 
-    def partitions(self, keys: Collection[bytes], buckets: Buckets) -> dict[bytes, StoredPartition]:
+    def partitions(self, keys: Collection[bytes], buckets: int) -> dict[bytes, StoredPartition]:
         """These partitions; those of which nothing is known are left out."""
         return stored_partitions(stored_rows(self.find(keys, {bucket_of(key, buckets) for key in keys})))
 
@@ -157,7 +155,7 @@ def stored_rows(stored: Any | None) -> StoredRows:
 
 
 def state_rows(
-    stored: Iterable[RowToStore], removed: Iterable[RowKey], batch: int, buckets: Buckets
+    stored: Iterable[RowToStore], removed: Iterable[RowKey], batch: int, buckets: int
 ) -> list[dict[str, Any]]:
     """The rows to store and to remove, as rows of SCHEMA and the column `gone`."""
     rows: list[dict[str, Any]] = []
@@ -175,37 +173,9 @@ def state_rows(
 
 def entry_rows(entry: TableEntry) -> list[dict[str, Any]]:
     """What is known of a whole table, as `state_rows`."""
-    additions: dict[str, Any] = {"buckets": entry.buckets.number}
-    if entry.buckets.by_token:
-        additions["bucket_by"] = _BY_TOKEN
-    if entry.names is not None:
-        additions["names"] = entry.names
+    additions = {"buckets": entry.buckets, "names": entry.names}
     row = {"key": b"", "batch": entry.since, "bucket": _WHOLE_TABLE, "gone": False}
     return [{**row, "clustering": _DEFINITION, "state": encode_record(entry, additions).encode()}]
-
-
-def _entry_of(record: TableRecord, buckets: Buckets, since: int, names: Names | None) -> TableEntry:
-    return TableEntry(
-        record.definition,
-        record.announced,
-        record.truncations,
-        record.purged_to,
-        buckets=buckets,
-        since=since,
-        names=names,
-    )
-
-
-def buckets_of(additions: Mapping[str, Any]) -> Buckets:
-    """Those that an entry notes. Raises SettingsError for what this version does not know."""
-    by = additions.get("bucket_by")
-    if by not in (None, _BY_TOKEN):
-        # As for a record of a later version: no error of one table.
-        raise SettingsError(
-            f"the sink's tables are of a later version of Tailrace (rows in buckets by {by!r}). "
-            "Upgrade this one, or give the sink another place"
-        )
-    return Buckets(additions["buckets"], by_token=by == _BY_TOKEN)
 
 
 def fast_state_rows(plain: FastRows, batch: int) -> Any:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tailrace_spark.sinks.lake.fast_rows import Buckets, StoredRows, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import StoredRows, bucket_of
 from tailrace_spark.sinks.lake.state import StateTable, stored_rows
 
 WORTH_A_PART: Final = 4_000
@@ -42,7 +42,7 @@ class StateReading:
         return self.parts
 
 
-def read_now(state: StateTable, keys: Collection[bytes], buckets: Buckets) -> StateReading:
+def read_now(state: StateTable, keys: Collection[bytes], buckets: int) -> StateReading:
     """All in one part, read when it is asked for."""
     within = {bucket_of(key, buckets) for key in keys}
     return StateReading(iter([(keys, lambda: state.find(keys, within))]))
@@ -50,7 +50,7 @@ def read_now(state: StateTable, keys: Collection[bytes], buckets: Buckets) -> St
 
 @contextmanager
 def reading(
-    state: StateTable, keys: Collection[bytes], buckets: Buckets, worth_a_part: int = WORTH_A_PART
+    state: StateTable, keys: Collection[bytes], buckets: int, worth_a_part: int = WORTH_A_PART
 ) -> Iterator[StateReading]:
     """Begin to read; what is begun ends before this does. Of a table that cannot be read aside, as `read_now`.
 
@@ -69,12 +69,12 @@ def reading(
 
 
 def _halves(
-    keys: Collection[bytes], buckets: Buckets, worth_a_part: int
+    keys: Collection[bytes], buckets: int, worth_a_part: int
 ) -> list[tuple[Collection[bytes], Collection[int]]]:
     """The keys of some buckets, and these, and those of the others; of few keys all in one."""
     bucket = {key: bucket_of(key, buckets) for key in keys}
     if len(keys) < worth_a_part:
         return [(keys, set(bucket.values()))]
-    first = {key for key, bucket_index in bucket.items() if bucket_index < buckets.number // 2}
+    first = {key for key, bucket_index in bucket.items() if bucket_index < buckets // 2}
     second = bucket.keys() - first
     return [(part_keys, {bucket[key] for key in part_keys}) for part_keys in (first, second) if part_keys]

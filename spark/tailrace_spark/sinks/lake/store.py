@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace_schemas.formats import FIRST, require_format
+from tailrace_schemas.formats import require_format
 
 FORMAT: Final = 1
 """Of every table: what its rows and what it notes mean. A table without a number is of a version that noted none: 1."""
@@ -119,7 +119,7 @@ class LakeStore(Protocol):
     def open(self, name: str) -> LakeTable | None:
         """The table of a name, as it is now; None where there is none.
 
-        Raises SettingsError for one of a later version.
+        Raises SettingsError for one of another version.
         """
 
     def names(self) -> list[str]:
@@ -200,8 +200,8 @@ def with_format(versions: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def require_readable(uri: str, table: LakeTable) -> None:
-    """Raises SettingsError for a table of a later version; `uri` is for people."""
-    require_format(uri, table.version_of(_FORMAT) or FIRST, FORMAT)
+    """Raises SettingsError for a table of another version; `uri` is for people."""
+    require_format(uri, table.version_of(_FORMAT), FORMAT)
 
 
 def _arrow(comparison: Comparison) -> Any:

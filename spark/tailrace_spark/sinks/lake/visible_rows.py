@@ -25,10 +25,10 @@ from tailrace_spark.sinks.arrow.relabel import relabelled, relabelled_batch
 from tailrace_spark.sinks.arrow.schema import value_type
 from tailrace_spark.sinks.arrow.types import conform, delta_schema, sayable
 from tailrace_spark.sinks.arrow.values import column_array, either
-from tailrace_spark.sinks.lake.fast_rows import Buckets, FastRows, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
 from tailrace_spark.sinks.lake.names import Names, names_of
 from tailrace_spark.sinks.lake.names import shown as labelled
-from tailrace_spark.sinks.naming import CLUSTERING, KEY, claim
+from tailrace_spark.sinks.naming import CLUSTERING, KEY
 
 BUCKET: Final = "__bucket"
 _HIDDEN: Final = ((KEY, pa.binary()), (CLUSTERING, pa.binary()), (BUCKET, pa.int32()))
@@ -36,16 +36,15 @@ HIDDEN: Final = tuple(name for name, _ in _HIDDEN)
 """The columns that are not the source's: they name a row."""
 NO_NAMES: Final[Names] = MappingProxyType({})
 """Of a table that is not there yet."""
-_LONGEST_NAME: Final = 255
 
 
 class LakeRowRenderer:
     """The rows of one source table, by one definition of it, in such buckets."""
 
     def __init__(
-        self, table: Table, buckets: Buckets, existing: Names | None = NO_NAMES, shown_rows: ShownRows | None = None
+        self, table: Table, buckets: int, existing: Names = NO_NAMES, shown_rows: ShownRows | None = None
     ) -> None:
-        """`existing`: the names that its table has (lake.names); None: those that an older version gave it.
+        """`existing`: the names that its table has (lake.names).
 
         Rows outside `shown_rows` are rendered as none.
         """
@@ -59,7 +58,7 @@ class LakeRowRenderer:
         self._key_types = tuple(column.type for column in table.partition_key)
         plain = [pa.field(avro_name(column.name), value_type(column.type)) for column in self._columns]
         self._plain = pa.schema([*plain, *(pa.field(name, of) for name, of in _HIDDEN)])
-        self._labels = _older(self._plain) if existing is None else labelled(self._plain, existing, HIDDEN)
+        self._labels = labelled(self._plain, existing, HIDDEN)
         self.schema: Any = delta_schema(self._labels)
         """The pyarrow Schema of a row: the source's columns in its order, then those that name the row."""
         self.names: Names = names_of(self._labels)
@@ -150,15 +149,3 @@ class LakeRowRenderer:
 
     def _name(self, row_key: RowKey) -> tuple[bytes, bytes, int]:
         return (*row_key, bucket_of(row_key[0], self._buckets))
-
-
-def _older(schema: Any) -> Any:
-    """The Schema with the names of columns that versions gave which knew no others: NAME_2 where one was taken."""
-    used_names = set(HIDDEN)
-    fields = []
-    columns = list(schema)[: len(schema) - len(HIDDEN)]
-    for field in columns:
-        name = claim(field.name, _LONGEST_NAME, used_names)
-        used_names.add(name.lower())
-        fields.append(field.with_name(name))
-    return pa.schema([*fields, *list(schema)[len(columns) :]])

@@ -18,11 +18,10 @@ from tailrace_spark.merge.state_keys import ROW, STATIC
 from tailrace_spark.merge.table_record import purge
 from tailrace_spark.rowstate.codec import encode_state
 from tailrace_spark.sinks.opensearch.bulk import Op, StoredDocument
-from tailrace_spark.sinks.opensearch.client import SearchClient, name
+from tailrace_spark.sinks.opensearch.client import SearchClient
 from tailrace_spark.sinks.opensearch.documents import OWN
 from tailrace_spark.sinks.opensearch.index import TableIndex
 from tailrace_spark.sinks.opensearch.state import (
-    FIELDS,
     KIND_HEAD,
     KIND_ROW,
     PartitionDocument,
@@ -37,11 +36,6 @@ from tailrace_spark.sinks.opensearch.state import (
 
 _MICROS: Final = 1_000_000
 _HEADS: Final = "#partition-"
-
-
-def have_field(client: SearchClient, index: TableIndex) -> None:
-    """See that an index of an earlier version can be asked for what deletes; what it has, when that is next written."""
-    client.put(f"/{name(index.index)}/_mapping", {"properties": {OWN: {"properties": dict(FIELDS)}}})
 
 
 def forget(client: SearchClient, index: TableIndex, until: int, now: int, limit: int) -> int:

@@ -29,7 +29,7 @@ from tailrace_spark.sinks.opensearch.documents import OWN, Documents
 from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableIndex, widens
 from tailrace_spark.sinks.opensearch.merge import DocumentMerge
 from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter, shown_documents
-from tailrace_spark.sinks.opensearch.purge import forget, have_field
+from tailrace_spark.sinks.opensearch.purge import forget
 from tailrace_spark.sinks.opensearch.reindex import copy
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_head, decode_row
@@ -70,7 +70,6 @@ class OpensearchSink:
         self._swept = 0.0
         self._filters: RowFilters = ()
         self._indexes = Indexes(client, settings)
-        self._purgeable: set[str] = set()
         self._letters = letters
         self._pieces = PieceWriter(self._indexes, letters, self._follow)
 
@@ -224,9 +223,6 @@ class OpensearchSink:
 
     def _purge(self, index: TableIndex, now: int) -> None:
         """Forget tombstones; `_look_at` has refreshed the index."""
-        if index.index not in self._purgeable:
-            have_field(self._client, index)
-            self._purgeable.add(index.index)
         until = now - self._settings.merge_horizon_seconds
         purged = forget(self._client, index, until, now, _PURGED_AT_ONCE)
         if purged:

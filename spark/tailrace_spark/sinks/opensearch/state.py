@@ -198,7 +198,7 @@ class _Reader:
         self._at = 0
         version = self.byte()
         if version != VERSION:
-            raise UnsupportedError(f"a search document of format {version}: this version reads {VERSION}; upgrade")
+            raise UnsupportedError(f"a search document of format {version}: this Tailrace reads {VERSION}")
 
     def byte(self) -> int:
         if self._at >= len(self._bytes):

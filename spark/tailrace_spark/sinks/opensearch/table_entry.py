@@ -1,6 +1,6 @@
 """What is kept of a table in its own document: its record (merge.table_record), with what is yet to be erased.
 
-The record has a version of its own. Before there were records it was a byte 01 and JSON.
+The record has a version of its own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from tailrace_spark.rowstate.deletions import stronger
 from tailrace_spark.rowstate.truncation import EVERYTHING
 
 _MICROS: Final = 1_000_000
-_BEFORE_RECORDS: Final = b"\x01"  # a version, which no JSON object begins with
 _ERASED: Final = "erased"
-_PENDING: Final = "pending"  # of before there were records, where `erased` told nothing without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +38,9 @@ def encode_entry(entry: TableEntry) -> bytes:
 
 
 def decode_entry(encoded: bytes) -> TableEntry:
-    """What these bytes say. Raises DecodeError, and SettingsError for those of a later version."""
-    record, additions = decode_record(encoded.removeprefix(_BEFORE_RECORDS))
-    erased = additions.get(_ERASED) if additions.get(_PENDING, True) else None
+    """What these bytes say. Raises DecodeError, and SettingsError for those of another version."""
+    record, additions = decode_record(encoded)
+    erased = additions.get(_ERASED)
     if not isinstance(erased, int | None):
         raise CorruptError(f"a table's record is damaged: `{_ERASED}` is {erased!r}")
     return TableEntry(

@@ -147,7 +147,7 @@ class RabbitmqSinkSettings(ImagesSection):
 
     @property
     def identity(self) -> str:
-        """What tells one broker from another: as checkpoints of earlier versions note it, whatever its case."""
+        """What tells one broker from another; not to be shown."""
         return f"{self.url.rstrip('/')}, exchange {self.exchange}"
 
     @property

@@ -69,7 +69,7 @@ class Catalog:
         self._seen: dict[int, Table] = {}
 
     def create(self, connection: sa.Connection) -> None:
-        """Make the catalog's own tables where they are missing. Raises SettingsError for a later version's."""
+        """Make the catalog's own tables where they are missing. Raises SettingsError for another version's."""
         make_tables(connection, list(CATALOG.tables.values()))
 
     def forget(self) -> None:
@@ -111,10 +111,8 @@ class Catalog:
         if row is None:
             return None
         target = target_of(_layout_of(row))
-        if self._alters:
-            if self._dialect.name == MYSQL:
-                self._complete(connection, target)
-            self._widen_state(connection, target.state)
+        if self._alters and self._dialect.name == MYSQL:
+            self._complete(connection, target)
         return target
 
     def _complete(self, connection: sa.Connection, target: Target) -> None:
@@ -135,17 +133,11 @@ class Catalog:
                     return
             table.create(connection, checkfirst=True)
             self._add_missing(connection, table)
+            for index in table.indexes:
+                index.create(connection, checkfirst=True)
         self._views.create(connection, target)
 
-    def _widen_state(self, connection: sa.Connection, state: sa.Table) -> None:
-        """Give a state table that an older version made the columns that it lacks."""
-        self._add_missing(connection, state)
-        for index in state.indexes:
-            index.create(connection, checkfirst=True)
-
     def _add_missing(self, connection: sa.Connection, table: sa.Table) -> None:
-        if not sa.inspect(connection).has_table(table.name):
-            raise TakenError(f"no such table: {table.name}")
         # Not by reflection: SQLAlchemy reads MySQL's names line by line, and with two backticks where there is one.
         existing = set(connection.execute(sa.select(sa.text("*")).select_from(table).where(sa.false())).keys())
         self._alter(connection, table, [column for column in table.columns if column.name not in existing])

@@ -44,8 +44,6 @@ from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, STATE_BYTES
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
-_TRUNCATION: Final = b"\x05"
-"""Truncations, as former versions kept them."""
 _ERASURE: Final = b"\x06"
 """What truncations erase of the rows that the table has when it is merged again."""
 _NAME: Final = sa.Text().with_variant(sa.String(255), MYSQL)
@@ -127,7 +125,7 @@ def gather_deferred(changes: Iterable[DeferredChange]) -> BatchChanges:
     """As `gather`, of what was kept; what truncations erase is taken out before."""
     batch = BatchChanges()
     for deferred in changes:
-        if deferred.at in (_TRUNCATION, _ERASURE):
+        if deferred.at == _ERASURE:
             continue
         if deferred.at == PARTITION or deferred.at.startswith(RANGE):
             deletions = _partition(deferred)
@@ -217,7 +215,7 @@ class DeferredTables:
     def erasure(self, connection: sa.Connection, table_id: UUID) -> Deletion | None:
         """What truncations erase of the table's rows, once it is merged again; None: nothing."""
         c = HELD.c
-        query = sa.select(HELD).where(c.table_id == str(table_id), c.clustering.in_([_TRUNCATION, _ERASURE]))
+        query = sa.select(HELD).where(c.table_id == str(table_id), c.clustering == _ERASURE)
         erased: Deletion | None = None
         for row in connection.execute(query):
             erased = stronger(erased, _erased(_held(row)))
@@ -242,7 +240,7 @@ def _erased(deferred: DeferredChange) -> Deletion:
 
 def _newest(deferred: DeferredChange) -> int:
     """The newest write time of what is kept, in microseconds."""
-    if deferred.at in (_TRUNCATION, _ERASURE):
+    if deferred.at == _ERASURE:
         return _erased(deferred).written
     if deferred.at == PARTITION or deferred.at.startswith(RANGE):
         return decode_deletion(deferred.state)[0].written

@@ -11,12 +11,12 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
-from tailrace_schemas.formats import FIRST, require_format
+from tailrace_schemas.formats import require_format
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
 from tailrace_spark.sinks.state_store.tables import CATALOG
 
 FORMAT: Final = 1
-"""What this version writes into each table. A table without a number is of a version that noted none: format 1."""
+"""What this version writes into each table. Where it was killed before it noted that, the next start does."""
 
 FORMATS: Final = sa.Table(
     "tailrace_formats",
@@ -30,14 +30,14 @@ FORMATS: Final = sa.Table(
 def make_tables(connection: sa.Connection, tables: Sequence[sa.Table]) -> None:
     """Make these tables where they are missing, and note the format of each.
 
-    Raises SettingsError where one is of a later version, before anything is made: MySQL commits before each DDL. Tables
+    Raises SettingsError where one is of another version, before anything is made: MySQL commits before each DDL. Tables
     that are not asked for may have any format: a later version may keep more beside them.
     """
     formats = _formats(connection)
     names = [table.name for table in tables if table is not FORMATS]
     for name in names:
         record = f"the table {name} in the database {connection.engine.url.database}"
-        require_format(record, formats.get(name, FIRST), FORMAT, otherwise=", or give this one another database")
+        require_format(record, formats.get(name, FORMAT), FORMAT, otherwise=", or give this one another database")
     for table in (FORMATS, *tables):
         table.create(connection, checkfirst=True)
     missing = [{"name": name, "format": FORMAT} for name in names if name not in formats]

@@ -28,7 +28,7 @@ def state_named(name: str, metadata: sa.MetaData, *columns: sa.Column[Any]) -> s
 
     `newest` is the newest write time in `state`, so that older rows are found without reading them. The change that
     wrote it belongs to the stream `stream_id` (16 bytes) of the generation of the timestamp `generation`
-    (milliseconds). An older version left both null. `next_expiry` is when, in seconds since the epoch, the row reads
+    (milliseconds). `next_expiry` is when, in seconds since the epoch, the row reads
     otherwise by expiry alone. `deletes_from` is when, in seconds, the first tombstone in it was written, or cell
     expires, but no earlier than its last change arrived. It is null without any.
     """

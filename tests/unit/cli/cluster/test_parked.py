@@ -161,7 +161,7 @@ def test_letters_are_listed_without_the_records_that_carry_bytes() -> None:
     }
     assert (dead_letter(LOTS[2], ()).lost, json.loads(earlier.value or b"")["lost"]) == ((1,), [1])
     later = Found(0, 7, told.key, json.dumps({"format": 2}).encode())
-    with pytest.raises(SettingsError, match=r"offset 0, was written by a newer Tailrace .*format 2.*Install"):
+    with pytest.raises(SettingsError, match=r"offset 0, was written by another version .*format 2.*Install"):
         list(letters_of([told, later], None))
 
 

@@ -13,7 +13,7 @@ from tests.unit.tables import table
 
 GOOD = schema_records(Encoder(table({"k": "int"}), "p"), "p.ks.t")
 BAD = [
-    (b"12345678", b'{"id": 5, "definition": {"format": 1, "id": 5}, "part": "value", "topic": "t", "avro": {}}'),
+    (b"12345678", b'{"definition": {"format": 2, "id": 5}, "part": "value", "topic": "t", "avro": {}, "format": 1}'),
     (b"23456789", b"[" * 100_000),
     (b"34567890", b"\xff"),
     (b"short", GOOD[0][1]),

@@ -52,7 +52,7 @@ def test_what_is_well(tmp_path: Path) -> None:
 
 
 def test_what_becomes_of_existing_rows_is_said_for_each_sink(tmp_path: Path) -> None:
-    """A stream into `old` has begun without them: it had `never`, or an earlier version that had this default."""
+    """A stream into `old` has begun without them: it had `never`."""
     text = (
         f'[stream]\ncheckpoint = "{tmp_path}/{{sink}}"\n[sink.new]\nurl = "sqlite:///{tmp_path}/a.db"\n'
         f'[sink.old]\nurl = "sqlite:///{tmp_path}/b.db"\n[sink.log]\ntype = "log-tables"\nport = 1\n'

@@ -47,14 +47,6 @@ def test_a_stream_that_died_before_it_knew_its_tables_still_copies_them() -> Non
     assert not noted.with_initial(["shop.orders"], lambda: "1", 0).unplanned
 
 
-def test_a_note_of_an_earlier_version_says_by_its_tables_whether_rows_are_copied() -> None:
-    planned = NEW.with_initial(["shop.orders"], lambda: "1", 0)
-    for noted in (NEW, planned):
-        earlier = noted.to_json().replace('"copies": false, ', "")
-        assert "copies" not in earlier
-        assert snapshots_from_json(earlier).copies == noted.initial
-
-
 def test_a_sink_that_takes_no_snapshots_gets_none() -> None:
     rows = existing_rows(StreamSettings(), NEW, started=False, refused="log tables have no rows")
     assert (rows.copied, str(rows)) == (False, "not copied: log tables have no rows")

@@ -1,4 +1,4 @@
-"""The record of a table: its JSON form, the forms of before, and what becomes of it."""
+"""The record of a table: its JSON form, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
-from tailrace_schemas.table_json import table_to_json
 from tailrace_spark.merge.table_record import (
     TableRecord,
     decode_record,
@@ -24,11 +23,9 @@ from tailrace_spark.merge.table_record import (
     purge,
     truncate,
 )
-from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.cassandra import truncate as truncated_at
-from tests.unit.spark.merge.old_records import DEFINITION, OLD_LAKE, OLD_OPENSEARCH
 from tests.unit.spark.sinks.contract import delivered
 from tests.unit.tables import table
 
@@ -69,43 +66,20 @@ def test_a_record_comes_back(record: TableRecord, own: dict[str, Any]) -> None:
     assert encode_record(*decode_record(encoded)) == encoded
 
 
-@given(records, owns)
-def test_records_in_the_forms_of_before_are_read(record: TableRecord, own: dict[str, Any]) -> None:
-    """As each store wrote them."""
-    definition = table_to_json(record.definition)
-    flat = {**definition, "announced": record.announced, "purged_to": record.purged_to, **own}
-    unversioned = {
-        "definition": definition,
-        "announced": record.announced,
-        "truncations": encode_truncations(record.truncations).hex(),
-        "purged_to": record.purged_to,
-        **own,
-    }
-    assert decode_record(json.dumps(unversioned)) == (record, own)
-    assert decode_record(json.dumps(flat)) == (replace(record, truncations=TruncationState()), own)
-
-
-@pytest.mark.promise("catalog.earlier-versions")
-def test_the_bytes_of_earlier_versions_are_read() -> None:
-    record = TableRecord(PLAIN, 3, purged_to=5)
-    assert decode_record(OLD_LAKE) == (record, {"buckets": 16, "names": {"id": {}, "v": {}}})
-    truncated = decode_truncations(bytes.fromhex("02012be43760e57f11f1859973518cff440e026831e0d59f80ba98"))
-    assert [one.written for one in truncated.latest] == [7 * SECOND]
-    own = {"erased": 6 * SECOND, "pending": True}
-    assert decode_record(OLD_OPENSEARCH) == (replace(record, truncations=truncated), own)
-    assert decode_record(b'{"announced": 3, ' + DEFINITION + b"}") == (TableRecord(PLAIN, 3), {})
-
-
 @pytest.mark.promise("catalog.later-versions")
-def test_a_later_versions_record_is_refused() -> None:
-    later = json.loads(encode_record(TableRecord(PLAIN))) | {"record": 2}
-    with pytest.raises(SettingsError, match=r"later version.*Upgrade"):
-        decode_record(json.dumps(later))
+@pytest.mark.parametrize("number", [None, 0, 2])
+def test_another_versions_record_is_refused(number: int | None) -> None:
+    other = json.loads(encode_record(TableRecord(PLAIN))) | {"record": number}
+    with pytest.raises(SettingsError, match=rf"another version.*format {number}.*Install that version, or give"):
+        decode_record(json.dumps(other))
 
 
-@given(st.binary(max_size=40) | st.integers(0, len(OLD_OPENSEARCH) - 1).map(lambda end: OLD_OPENSEARCH[:end]))
-def test_what_no_version_wrote_is_told(encoded: bytes) -> None:
-    with pytest.raises(DecodeError):
+WRITTEN: Final = encode_record(TableRecord(PLAIN, 3, purged_to=5)).encode()
+
+
+@given(st.binary(max_size=40) | st.integers(0, len(WRITTEN) - 1).map(lambda end: WRITTEN[:end]))
+def test_what_is_no_record_is_told(encoded: bytes) -> None:
+    with pytest.raises((DecodeError, SettingsError)):
         decode_record(encoded)
 
 

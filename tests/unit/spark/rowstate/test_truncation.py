@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace_schemas.change import TRUNCATED_LATE, Change, Deletion, Op, Origin
-from tailrace_schemas.cql.vint import write_signed
 from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.position import Position
 from tailrace_spark.rowstate.codec import decode_truncations, encode_truncations
@@ -189,15 +187,3 @@ def test_states_come_back_from_their_bytes(state: TruncationState) -> None:
     for end in range(len(encoded)):
         with pytest.raises(DecodeError):
             decode_truncations(encoded[:end])
-
-
-def test_what_a_former_version_stored_is_read() -> None:
-    former = bytes((2, 2))
-    for host, seconds in ((b"a", 100), (b"b", 101)):
-        former += UUID(int=7).bytes + bytes((len(host),)) + host + write_signed(at(seconds)) + write_signed(5)
-    state = decode_truncations(former)
-    assert [(one.host, one.written, one.upto) for one in state.latest] == [("a", at(100), None), ("b", at(101), None)]
-    assert state.statements == (at(100),)
-    for end in range(len(former)):
-        with pytest.raises(DecodeError):
-            decode_truncations(former[:end])

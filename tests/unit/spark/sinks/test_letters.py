@@ -82,7 +82,7 @@ def test_a_dead_letter_is_read_back_from_its_json() -> None:
 
 
 @pytest.mark.promise("upgrade.later-records")
-def test_a_dead_letter_of_a_later_version_is_refused() -> None:
+def test_a_dead_letter_of_another_version_is_refused() -> None:
     value = {**LETTERS[0].to_json(), "format": 2}
-    with pytest.raises(SettingsError, match=r"newer Tailrace .*format 2; this one reads up to 1.*Install that"):
+    with pytest.raises(SettingsError, match=r"another version .*format 2; this one reads 1.*Install that"):
         DeadLetter.from_json(value, "topic x")

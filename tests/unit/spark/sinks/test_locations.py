@@ -141,19 +141,16 @@ class Notes:
 
 @pytest.mark.promise("sinks.locations")
 def test_a_checkpoint_tells_endpoints_of_one_host_apart() -> None:
-    """By a digest; the note of an earlier version, which has the path, is read on, and rewritten without it."""
+    """By a digest."""
     one, other = (section("http", {"url": f"https://h/{path}?x=1"}) for path in (SECRET, "other"))
     jobs = [Job(prefix="t", sink=found.location, store=store_of(found.identity)) for found in (one, other)]
-    for before in ({}, {"format": 1, "prefix": "t", "sink": f"https://h/{SECRET}", "one_copy": False}):
-        files = Notes()
-        if before:
-            files.write("stream.json", json.dumps(before))
-        require_own(files, "c", jobs[0])
-        require_own(files, "c", jobs[0])
-        with pytest.raises(SettingsError, match="is of another sink at https://h, which would lack") as raised:
-            require_own(files, "c", jobs[1])
-        assert SECRET not in str(raised.value)
-        assert SECRET not in json.dumps(files.texts)
+    files = Notes()
+    require_own(files, "c", jobs[0])
+    require_own(files, "c", jobs[0])
+    with pytest.raises(SettingsError, match="is of another sink at https://h, which would lack") as raised:
+        require_own(files, "c", jobs[1])
+    assert SECRET not in str(raised.value)
+    assert SECRET not in json.dumps(files.texts)
 
 
 def test_a_checkpoint_tells_catalogs_and_namespaces_of_one_warehouse_apart() -> None:
@@ -167,13 +164,6 @@ def test_a_checkpoint_tells_catalogs_and_namespaces_of_one_warehouse_apart() -> 
     stores = [store_of(section("iceberg", {"path": "/lake", **one}).identity) for one in said]
     assert len(set(stores)) == len(said)
     assert stores[0] == store_of("/lake")
-
-
-def test_a_checkpoint_of_before_is_read_on_whatever_the_case_of_the_host() -> None:
-    found, files = section("rabbitmq", {"url": "amqp://Rabbit.Example.ORG/"}), Notes()
-    noted = "amqp://Rabbit.Example.ORG, exchange tailrace.changes"
-    files.write("stream.json", json.dumps({"format": 1, "prefix": "t", "sink": noted, "one_copy": False}))
-    require_own(files, "c", Job(prefix="t", sink=found.location, store=store_of(found.identity)))
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class Watermarks:
     def make(self, keyspace: str) -> None:
         """Make the table of a keyspace: before its first log, whose readers ask for it.
 
-        Raises SettingsError where a later version made it.
+        Raises SettingsError where another version made it.
         """
         if keyspace in self._made:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -22,7 +21,6 @@ from tailrace_spark.sinks.arrow.date_range import FIRST_DAY, LAST_MOMENT
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.fast_rows import Buckets
 from tailrace_spark.sinks.lake.row_changes import rows_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
@@ -31,9 +29,8 @@ from tailrace_spark.sinks.writing import write_here
 from tests.held import package
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log
-from tests.unit.spark.sinks.change_log_contract import PLAIN as CONTRACT_PLAIN
 from tests.unit.spark.sinks.contract import piece
-from tests.unit.spark.sinks.delta.stores import WRITTEN_BY_SPARK, DeltaCurrentInTasks, FollowedDelta
+from tests.unit.spark.sinks.delta.stores import DeltaCurrentInTasks, FollowedDelta
 from tests.unit.spark.sinks.lake.current_contract import WIDER, LakeCurrentContract, batches, require_select
 from tests.unit.spark.sinks.lake.row_filter_contract import LakeRowFilterContract
 from tests.unit.spark.sinks.merging_contract import WIDE, selected, write
@@ -130,7 +127,7 @@ def _shows_its_state(followed: FollowedDelta) -> None:
             StateTable(followed.store.open(f"{name}-state")),
         )
         wanted = {}
-        for number in range(entry.buckets.number):
+        for number in range(entry.buckets):
             rows = rows_of(shown, state.bucket(number), 0)
             arrow = shown.arrow(list(rows.values())).to_pylist()
             wanted.update({(row["__key"], row["__clustering"]): row for row in arrow})
@@ -273,16 +270,4 @@ def test_the_registry_opens_what_the_mode_says(tmp_path: Path) -> None:
     assert followed.rows(PLAIN, "id", "v") == [(1, "a")]
     entry = StateTable(followed.store.open("shop.plain-state")).entry()
     assert entry is not None
-    assert entry.buckets == Buckets(3, by_token=True)
-
-
-@pytest.mark.promise("delta.written-by-spark")
-def test_a_table_that_spark_wrote_goes_on(tmp_path: Path) -> None:
-    shutil.copytree(WRITTEN_BY_SPARK / "current", tmp_path, dirs_exist_ok=True)
-    section = DeltaSinkSettings(path=str(tmp_path), mode="current", buckets=1)
-    followed, log = FollowedDelta(section), Log(CONTRACT_PLAIN)
-    write(followed, log.insert((1,), (), 1, v="a"), log.insert((2,), (), 2, v="b"), log.update((1,), (), 3, v="c"))
-    assert followed.rows(CONTRACT_PLAIN, "id", "v") == [(1, "c"), (2, "b")]
-    entry = StateTable(followed.store.open("shop.plain-state")).entry()
-    assert entry is not None
-    assert entry.buckets.by_token is False  # also where this version wrote the entry anew
+    assert entry.buckets == 3

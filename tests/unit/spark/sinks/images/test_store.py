@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +23,6 @@ from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.batch.row_image import MOST_IMAGES, Imaged, RowImages
-from tailrace_spark.merge.table_record import decode_record
 from tailrace_spark.rowstate.partition import Partition
 from tailrace_spark.rowstate.visible import VisibleColumns
 from tailrace_spark.sinks.images.state import LONGEST_CLUSTERING, LONGEST_KEY
@@ -498,39 +496,8 @@ def test_an_error_of_any_type_is_one_table_s(database: Database) -> None:
     assert later == [[("u", 1, {"amount": 1}, {"amount": 2}, ("amount",))]]
 
 
-@pytest.mark.promise("catalog.earlier-versions")
-def test_a_definition_that_an_earlier_version_noted_goes_on(database: Database) -> None:
-    stream, url = Stream(), database.url
-    with closing(ImageStore(url)) as store:
-        images_of(store, stream.piece(LOG.insert(K, (1,), 1, amount=3)))
-    with database.engine.begin() as connection:
-        text = connection.execute(sa.select(TABLES.c.definition)).scalar_one()
-        record, _ = decode_record(text)
-        former = {**json.loads(text)["definition"], "announced": record.announced}
-        connection.execute(sa.update(TABLES).values(definition=json.dumps(former, sort_keys=True)))
-
-    wider = table(
-        {"customer": "int"},
-        {"line": "int"},
-        {"note": "text"},
-        {"amount": "int", "extra": "int", "tags": "set<text>", "photo": "blob"},
-        keyspace="shop",
-        name="cart",
-        table_id=CART.id,
-    )
-    with closing(ImageStore(url)) as store:
-        [images] = told(images_of(store, stream.piece(Log(wider).update(K, (1,), 2, extra=5))))
-    assert images is not None
-    [(_, _, before, after, changed)] = images
-    assert (before and before["amount"], after and after["amount"], after and after["extra"]) == (3, 3, 5)
-    assert changed == ("extra",)
-    with database.engine.begin() as connection:
-        noted, _ = decode_record(connection.execute(sa.select(TABLES.c.definition)).scalar_one())
-    assert set(noted.definition.columns) >= set(CART.columns) | set(wider.columns)
-
-
 @pytest.mark.promise("sql.later-formats")
-def test_images_of_a_later_format_end_the_stream(database: Database) -> None:
+def test_images_of_another_format_end_the_stream(database: Database) -> None:
     stream = Stream()
     with closing(ImageStore(database.url)) as store:
         images_of(store, stream.piece(LOG.insert(K, (1,), 1, amount=3)))
@@ -540,7 +507,7 @@ def test_images_of_a_later_format_end_the_stream(database: Database) -> None:
     before = database.everything()
     with (
         closing(ImageStore(database.url)) as store,
-        pytest.raises(SettingsError, match=r"tailrace_images_tables in .* by a newer Tailrace"),
+        pytest.raises(SettingsError, match=r"tailrace_images_tables in .* by another version"),
     ):
         images_of(store, stream.piece(LOG.insert(K, (2,), 2, amount=3)))
     assert database.everything() == before

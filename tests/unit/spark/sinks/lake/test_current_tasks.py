@@ -19,7 +19,7 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_writer import CurrentWriter, StagedRows
-from tailrace_spark.sinks.lake.fast_rows import Buckets, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
 from tailrace_spark.sinks.writing import write_here
@@ -104,7 +104,7 @@ def test_a_task_replaces_files_of_its_own_buckets_alone(followed: Followed) -> N
     sink = made(followed)
     entry = StateTable(followed.store.open("shop.plain-state")).entry()
     assert entry is not None
-    assert entry.buckets == Buckets(6)
+    assert entry.buckets == 6
     results = written(planned(sink), inserted("b", 2))
     for result in results:
         [rows] = staged(result)
@@ -233,7 +233,7 @@ def test_a_truncation_is_the_drivers(followed: Followed) -> None:
 def test_keys_of_another_partition_are_the_drivers(followed: Followed) -> None:
     """Of each of the six buckets, those next to the partition's own two included."""
     task = planned(made(followed))
-    by_bucket = {bucket_of(change.key or b"", Buckets(6)): change for change in inserted("b", 2)}
+    by_bucket = {bucket_of(change.key or b"", 6): change for change in inserted("b", 2)}
     assert by_bucket.keys() == set(range(6))
     for change in by_bucket.values():
         own = partition(token(change.key or b""), PARTITIONS)

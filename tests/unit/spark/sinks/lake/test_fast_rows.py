@@ -19,7 +19,7 @@ from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges, gather
 from tailrace_spark.merge.fast import merges_fast
 from tailrace_spark.merge.partition import MergeResult, PartitionMerge, StoredPartition
 from tailrace_spark.merge.stored_row import RowKey
-from tailrace_spark.sinks.lake.fast_rows import Buckets, FastRows, StoredRows
+from tailrace_spark.sinks.lake.fast_rows import FastRows, StoredRows
 from tailrace_spark.sinks.lake.state import WITH_GONE, fast_state_rows, state_rows, stored_partitions
 from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
 from tests.properties import examples
@@ -27,7 +27,7 @@ from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.merging_contract import expiring
 from tests.unit.tables import table
 
-AT, BUCKETS, BATCH = 1_000, Buckets(4), 7
+AT, BUCKETS, BATCH = 1_000, 4, 7
 FOLLOWED = table(
     {"k": "int"}, {"c": "decimal"}, None,
     {"a": "text", "moment": "timestamp", "d": "decimal", "f": "float", "n": "int", "tags": "set<text>", "back": "int"},

@@ -15,7 +15,7 @@ from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import StoredTable
-from tailrace_spark.sinks.lake.fast_rows import Buckets, bucket_of
+from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import read_now, reading
 from tailrace_spark.sinks.lake.store import Condition
@@ -27,12 +27,12 @@ from tests.unit.tables import table
 
 FOLLOWED = table({"k": "int"}, {"c": "int"}, None, {"v": "text", "n": "int", "tags": "set<text>"})
 STATICS = table({"k": "int"}, {"c": "int"}, {"s": "text"}, {"v": "text"}, name="statics")
-BUCKETS = Buckets(5)
+BUCKETS = 5
 FEW, MANY = 1, 1_000_000
 
 
 def local(path: Path, worth_a_part: int = MANY) -> FollowedDelta:
-    settings = DeltaSinkSettings(path=str(path), mode="current", buckets=BUCKETS.number)
+    settings = DeltaSinkSettings(path=str(path), mode="current", buckets=BUCKETS)
     return FollowedDelta(settings, worth_a_part=worth_a_part)
 
 
@@ -75,7 +75,7 @@ def test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none(t
     log = Log(FOLLOWED)
     halves: tuple[list[int], list[int]] = ([], [])
     for k in range(20):
-        halves[bucket_of(k.to_bytes(4, "big"), BUCKETS) >= BUCKETS.number // 2].append(k)
+        halves[bucket_of(k.to_bytes(4, "big"), BUCKETS) >= BUCKETS // 2].append(k)
     for there, new in (halves, halves[::-1]):
         followed = local(tmp_path / f"{there[0]}", FEW)
         write(followed, [log.insert((k,), (0,), 1, v="before") for k in there])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from tailrace_schemas.errors import CorruptError, DecodeError, SettingsError, Un
 from tailrace_schemas.position import Position
 from tailrace_spark.merge.partition import StoredRow
 from tailrace_spark.merge.state_keys import ROW
-from tailrace_spark.merge.table_record import decode_record
 from tailrace_spark.rowstate.truncation import EVERYTHING, HostTruncation, TruncationState
 from tailrace_spark.sinks.opensearch.bulk import Op, json_text, lines
 from tailrace_spark.sinks.opensearch.client import SearchClient
@@ -37,7 +35,6 @@ from tailrace_spark.sinks.opensearch.state import (
 from tailrace_spark.sinks.opensearch.table_entry import TableEntry, decode_entry, encode_entry
 from tests.support.shop import ORDERS, PLAIN
 from tests.unit.spark.cassandra import clustering_of, key_of
-from tests.unit.spark.merge.old_records import OLD_OPENSEARCH
 from tests.unit.spark.sinks.half_configured import require_refused
 from tests.unit.spark.sinks.hostile import LONG_NAMES
 from tests.unit.tables import table
@@ -142,20 +139,6 @@ def test_what_is_known_of_a_table_comes_back(erased: Deletion | None) -> None:
     assert decode_entry(encode_entry(entry)) == entry
 
 
-@pytest.mark.promise("catalog.earlier-versions")
-def test_what_an_earlier_version_knew_of_a_table_is_read() -> None:
-    record, additions = decode_record(OLD_OPENSEARCH)
-    entry = TableEntry(record.definition, 3, record.truncations, 5, erased=Deletion(6_000_000, 6))
-    assert additions == {"erased": 6_000_000, "pending": True}
-    assert decode_entry(b"\x01" + OLD_OPENSEARCH) == entry
-    settled = OLD_OPENSEARCH.replace(b'"erased": 6000000, "pending": true', b'"erased": null, "pending": false')
-    assert decode_entry(b"\x01" + settled) == replace(entry, erased=None)
-    everything = OLD_OPENSEARCH.replace(b'"erased": 6000000', b'"erased": %d' % EVERYTHING.written)
-    assert decode_entry(b"\x01" + everything) == replace(entry, erased=EVERYTHING)
-    unpurged = OLD_OPENSEARCH.replace(b', "purged_to": 5', b"")
-    assert decode_entry(b"\x01" + unpurged) == replace(entry, purged_to=None)
-
-
 def test_a_damaged_record_of_a_table_is_told() -> None:
     damaged = encode_entry(TableEntry(ORDERS, 3, erased=EVERYTHING)).replace(b"%d" % EVERYTHING.written, b'"x"')
     with pytest.raises(CorruptError, match="damaged: `erased` is 'x'"):
@@ -176,10 +159,9 @@ def test_bytes_that_no_version_wrote_are_told(encoded: bytes) -> None:
     for decode in (decode_row, decode_head):
         with suppress(DecodeError):
             decode(encoded)
-    for stored in (encoded, b"\x01" + encoded):
-        with pytest.raises(DecodeError):
-            decode_entry(stored)
-    with pytest.raises(UnsupportedError, match="upgrade"):
+    with pytest.raises((DecodeError, SettingsError)):
+        decode_entry(encoded)
+    with pytest.raises(UnsupportedError, match="format 2"):
         decode_row(b"\x02" + encoded)
 
 
