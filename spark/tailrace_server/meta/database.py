@@ -58,7 +58,7 @@ class MetaDatabase(Closing):
     def prepare(self) -> None:
         """Make the tables, or bring those of an earlier version up to date. A new file only this user may read.
 
-        Raises ServiceError, and SettingsError for tables of a newer version.
+        Raises ServiceError, and SettingsError for tables of a version that this one does not know.
         """
         self._make_file()
         try:

@@ -22,15 +22,15 @@ class Tables(Enum):
 
 
 def current(connection: sa.Connection, location: str) -> Tables:
-    """Whether the tables have to be made or altered. Raises SettingsError for those of a newer version."""
+    """Whether the tables have to be made or altered. Raises SettingsError for those of a version that nobody knows."""
     revision = revision_of(connection)
     scripts = ScriptDirectory.from_config(_config(connection))
     if revision == scripts.get_current_head():
         return Tables.CURRENT
     if revision is not None and revision not in {script.revision for script in scripts.walk_revisions()}:
         raise SettingsError(
-            f"server.url {location}: its tables are of a newer Tailrace (revision {revision}); "
-            "install that version here"
+            f"server.url {location}: its tables are of another version of Tailrace (revision {revision}). "
+            "Install that version, or give the servers another database"
         )
     return Tables.OLDER
 

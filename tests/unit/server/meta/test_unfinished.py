@@ -45,7 +45,7 @@ def test_the_next_start_makes_the_rest(url: str) -> None:
     for number in count(1):
         empty(engine)
         if not crashes(url, number):
-            assert number > 15
+            assert number > 10
             break
         with MetaDatabase(url) as database:
             database.prepare()
