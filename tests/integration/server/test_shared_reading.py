@@ -126,10 +126,11 @@ def test_members_of_all_kinds_of_sinks_write_together(
     # The first batches keep the interpreter busy for longer than other tests' leases last.
     site = Site(tmp_path, kafka, prefix, f"sqlite:///{tmp_path / 'meta.db'}", share_reading=True, lease_seconds=60)
     targets, published = together(ground), list[Row]()
+    for name, target in targets.items():
+        site.declare(name, target.section)
     with site.operations() as operations:
-        for name, target in targets.items():
-            declared = site.declare(name, target.section)
-            operations.subscribe(Asked(table="shop.items", name=name, target=declared, where=f"id < {FILTERED}"))
+        for name in targets:
+            operations.subscribe(Asked(table="shop.items", name=name, target=name, where=f"id < {FILTERED}"))
 
     def publish(count: int) -> None:
         rows = [(key, f"of {key}", 2 * key) for key in range(len(published), len(published) + count)]
