@@ -533,7 +533,7 @@ def test_a_stream_from_a_kafka_that_demands_tls_and_a_password(
         "TAILRACE_STREAM__SPARK__SPARK_HADOOP_FS_S3A_SECRET_KEY": guarded.passwords["key"],
         "TAILRACE_SINK__LOCAL__URL": f"sqlite:///{tmp_path}/sink.db",
     }
-    code, printed = streamed(stream, tmp_path)
+    code, printed = streamed(stream, tmp_path, "--once")
     assert code == 0, printed[-6000:]
     engine = sa.create_engine(f"sqlite:///{tmp_path}/sink.db")
     with engine.connect() as connection:
@@ -541,20 +541,26 @@ def test_a_stream_from_a_kafka_that_demands_tls_and_a_password(
             (1, "one")
         ]
     engine.dispose()
+    assert "SparkSubmit" in printed
     assert_no_secret(printed, guarded)
-    # What Spark says of a query that fails has the query's plan in it, and that the source's options.
     mutual = {name: value for name, value in stream.items() if "SASL" not in name} | guarded.kafka_environment("mutual")
-    for wrong in (stream, mutual):
-        code, printed = streamed(
-            {**wrong, "TAILRACE_KAFKA__SSL_CA_LOCATION": str(guarded.place / "other-ca.pem")}, tmp_path
-        )
+    wrong = {"TAILRACE_KAFKA__SSL_CA_LOCATION": str(guarded.place / "other-ca.pem")}
+    # What Spark says of a query that fails has the query's plan in it, and that the source's options.
+    for way in (stream, mutual):
+        code, printed = streamed({**way, **wrong}, tmp_path)
         assert code == 1, printed[-6000:]
         assert "SslAuthenticationException" in printed
         assert_no_secret(printed, guarded)
+    code, printed = streamed({**stream, **wrong, "TAILRACE_STREAM__ONCE_WAIT_SECONDS": "3"}, tmp_path, "--once")
+    assert code == 1, printed[-6000:]
+    assert "`stream --once` ends without reading anything: Cannot connect to Kafka at " in printed
+    assert "certificate verify failed" in printed
+    assert "are bootstrap.servers, security.protocol and credentials right?" in printed
+    assert_no_secret(printed, guarded)
 
 
-def streamed(environment: Mapping[str, str], directory: Path) -> tuple[int, str]:
-    """`tailrace stream --once`: its exit code; all that it prints, and all that `ps` showed while it ran."""
+def streamed(environment: Mapping[str, str], directory: Path, *words: str) -> tuple[int, str]:
+    """`tailrace stream`: its exit code; all that it prints, and all that `ps` showed while it ran."""
     command = [sys.executable, "-c", "from tailrace.cli.main import run; run()", "--log-level", "debug", "stream"]
     own = {name: value for name, value in os.environ.items() if not name.startswith("TAILRACE_")}
     cache = {name: value for name, value in os.environ.items() if name == "TAILRACE_CACHE"}
@@ -562,7 +568,7 @@ def streamed(environment: Mapping[str, str], directory: Path) -> tuple[int, str]
     log = directory / "stream.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--once"], env={**own, **cache, **environment}, cwd=directory, stdout=output, stderr=output
+            [*command, *words], env={**own, **cache, **environment}, cwd=directory, stdout=output, stderr=output
         )
 
     def ended() -> bool:
@@ -574,5 +580,4 @@ def streamed(environment: Mapping[str, str], directory: Path) -> tuple[int, str]
     finally:
         process.kill()
         process.wait()
-    assert any("SparkSubmit" in line for line in seen)
     return process.returncode, log.read_text() + "\n".join(seen)

@@ -16,7 +16,7 @@ from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.cli.signals import stopping
 from tailrace_common.http_server import serving
-from tailrace_common.kafka import PartitionEnds
+from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.sections.stream import METRICS_PORT
 from tailrace_common.settings import Settings, SinkSettings
 from tailrace_schemas.errors import ServiceError
@@ -110,8 +110,8 @@ def _follow(settings: Settings, target: ReachableSink, about: Target, spark: Spa
         serving(listen, settings.stream.metrics_port, METRICS_PORT),
     ):
         if once:
-            ends = PartitionEnds(settings.kafka.reveal())
-            await_kafka(lambda: ends.high_watermarks(()), settings.stream.once_wait_seconds, wait=stop.wait)
+            topics = TopicMaker(settings.kafka.reveal())
+            await_kafka(topics.partitions, settings.stream.once_wait_seconds, wait=stop.wait)
         session = spark()
         with stopping(stop, log, "finishing the current batch"):  # again, for Spark has taken SIGINT
             if not stop.is_set():
