@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tailrace.local import LocalCassandra, LocalKafka, LocalRegistry
+from tailrace_spark.sinks.worker_cache import close_idle
 from tests.integration.agents import cql
 from tests.integration.feed import Feed
 from tests.integration.ways import Ground
@@ -52,6 +53,7 @@ def cassandra(means: Means, service_directory: Path) -> Iterator[LocalCassandra]
         from tailrace.local import LocalCassandra as Service  # type: ignore[assignment]  # the same interface
     with Service(service_directory / "cassandra") as service:
         yield service
+        close_idle()  # tests play worker processes in this one
 
 
 @pytest.fixture(scope="session")

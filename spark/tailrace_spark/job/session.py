@@ -37,6 +37,7 @@ from tailrace_spark.job.spark_settings import (
     shown,
 )
 from tailrace_spark.jvm import gateway, is_running, process
+from tailrace_spark.sinks.worker_cache import close_idle
 
 log = logging.getLogger("tailrace_spark")
 
@@ -157,6 +158,8 @@ def _environment(**values: str) -> Iterator[None]:
 class SparkOnce:
     """A Spark session for a command of ours, made when it is first asked for, and ended with a `with`.
 
+    So is what the command has open for later tasks.
+
     A session that ran already stays.
     """
 
@@ -185,6 +188,7 @@ class SparkOnce:
         return self
 
     def __exit__(self, *_: object) -> None:
+        close_idle()  # what rounds of snapshots have opened in this process
         if self._session is not None and not self._was_running:
             with suppress(Py4JError, ConnectionError):  # its Java has ended, which was said
                 self._session.stop()

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 log = logging.getLogger("tailrace_spark")
 
@@ -47,6 +48,7 @@ class WorkerCache(Generic[Key, Opened]):
         self._max_open = max_open
         self._lock = threading.Lock()
         self._entries: list[_Entry[Key, Opened]] = []  # the least recently used first; keys need not have a hash
+        _CACHES.add(self)
 
     @contextmanager
     def borrowed(self, key: Key) -> Iterator[Opened]:
@@ -59,9 +61,16 @@ class WorkerCache(Generic[Key, Opened]):
         finally:
             with self._lock:
                 entry.borrowers -= 1
-                surplus = self._without_surplus()
+                surplus = self._without_surplus(self._max_open)
             for opened in surplus:
                 _close(opened)
+
+    def close_idle(self) -> None:
+        """Close what no task is using."""
+        with self._lock:
+            idle = self._without_surplus(0)
+        for opened in idle:
+            _close(opened)
 
     def _entry(self, key: Key) -> _Entry[Key, Opened]:
         entry = next((entry for entry in self._entries if entry.key == key), None)
@@ -72,12 +81,22 @@ class WorkerCache(Generic[Key, Opened]):
         self._entries.append(entry)
         return entry
 
-    def _without_surplus(self) -> list[Opened]:
+    def _without_surplus(self, most: int) -> list[Opened]:
         """Forget the entries that are too many, and return what has to be closed."""
         idle = [entry for entry in self._entries if not entry.borrowers]
-        surplus = idle[: max(0, len(self._entries) - self._max_open)]
+        surplus = idle[: max(0, len(self._entries) - most)]
         self._entries = [entry for entry in self._entries if entry not in surplus]
         return [entry.opened for entry in surplus]
+
+
+_CACHES: Final = WeakSet[WorkerCache[Any, Any]]()
+
+
+def close_idle() -> None:
+    """Close what this process has open and no task is using. Its exit is too late for that: Cassandra's driver has
+    threads that look for a node which is away, and can do so no longer then."""
+    for cache in tuple(_CACHES):
+        cache.close_idle()
 
 
 def _close(opened: Closeable) -> None:

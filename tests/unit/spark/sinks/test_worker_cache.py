@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tailrace_spark.sinks.worker_cache import WorkerCache
+from tailrace_spark.sinks.worker_cache import WorkerCache, close_idle
 
 
 @dataclass(eq=True)
@@ -72,6 +72,18 @@ def test_a_store_in_use_stays_open_and_is_closed_afterwards() -> None:
             tasks.enter_context(stores.cache.borrowed(Key(name)))
         assert stores.open == ["a", "b", "c"]
     assert len(stores.open) == 1
+
+
+def test_what_no_task_is_using_is_closed_before_the_process_ends() -> None:
+    stores, others = Stores(2), Stores(2)
+    others.use("c")
+    with stores.cache.borrowed(Key("a")):
+        stores.use("b")
+        close_idle()
+        assert (stores.open, others.open) == (["a"], [])
+    assert stores.open == ["a"]
+    close_idle()
+    assert (stores.open, [store.closed for store in stores.opened]) == ([], [1, 1])
 
 
 def test_a_store_that_does_not_close_fails_no_task(caplog: pytest.LogCaptureFixture) -> None:
