@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Final
 
 import pyarrow as pa
@@ -182,7 +182,7 @@ class Stored:
 
     def data(self) -> list[str]:
         """The paths of all files of tables."""
-        return sorted(path for path in self.store.below("") if not path.startswith(("_", ".")))
+        return sorted(path for path in self.store.below("") if is_data(PurePosixPath(path)))
 
     def records(self) -> Sequence[Mapping[str, Any]]:
         """By topic, partition and offset."""
@@ -229,10 +229,12 @@ def local(root: Path, **more: object) -> Stored:
     return Stored(section, fs.LocalFileSystem(), str(root), local=True)
 
 
+def is_data(path: PurePath) -> bool:
+    """Whether readers of directories take a file of this path below a root for data, a subscription's too."""
+    return not any(part.startswith(("_", ".")) for part in path.parts)
+
+
 def names(root: Path) -> list[str]:
     """Everything that a reader of directories takes for data."""
-    return sorted(
-        str(path.relative_to(root))
-        for path in root.rglob("*")
-        if path.is_file() and not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
-    )
+    files = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return sorted(str(path) for path in files if is_data(path))
