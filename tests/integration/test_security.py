@@ -236,8 +236,8 @@ def publish(settings: Settings) -> None:
         publisher.commit(Resume(Position(1, 1, 1)))
 
 
-def eventually(action: Callable[[], None]) -> None:
-    """Do it until it succeeds: the broker learns of a permission a moment after it was given."""
+def eventually(action: Callable[[], object]) -> None:
+    """Do it until it succeeds: a broker learns of a permission later, and a node changes a password now and then."""
     errors: list[ServiceError] = []
 
     def succeeds() -> bool:
@@ -466,8 +466,9 @@ def set_user_password(guarded: Guarded, password: str) -> None:
 
 
 def set_role_password(guarded: Guarded, password: str) -> None:
+    """Cassandra refuses it within 5 s of the change before."""
     with superuser(guarded) as cluster:
-        cluster.execute(f"ALTER ROLE \"{CHANGING}\" WITH PASSWORD = '{password}'")
+        eventually(lambda: cluster.execute(f"ALTER ROLE \"{CHANGING}\" WITH PASSWORD = '{password}'"))
 
 
 def create_and_fill(guarded: Guarded, keyspace: str, keys: range) -> None:
