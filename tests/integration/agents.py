@@ -110,6 +110,9 @@ class AgentProcess(CommandProcess):
         except (OSError, urllib.error.URLError):
             return {}
 
+    def _state(self) -> str:
+        return f"{json.dumps(self.status())}\n{super()._state()}"
+
     def count(self, name: str) -> int:
         """One of the counts of /status, since this process started."""
         return int(self.status().get("counts", {}).get(name, 0))
