@@ -37,7 +37,7 @@ class ServerProcess(StreamProcess):
     @property
     def worker(self) -> int:
         """The id of the process that runs subscriptions, of a server that has both."""
-        [worker] = [pid for pid in descendants_of(self.process.pid, b"worker") if pid != self.process.pid]
+        [worker] = descendants_of(self.process.pid, b"--role\0worker")
         return worker
 
 
