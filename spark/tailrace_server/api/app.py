@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_server.api.access import PREFIX, Access, AddressLimit, BodyLimit, OperationsFor, require_role, requires
-from tailrace_server.api.bodies import AlterBody, ResetBody, SqlBody, SubscribeBody
+from tailrace_server.api.bodies import ResetBody, SqlBody
 from tailrace_server.api.metrics import CONTENT_TYPE, Counting, ServerMetrics
 from tailrace_server.api.shared import Shared
 from tailrace_server.meta.keys import Caller, Role
@@ -98,20 +98,20 @@ def _changing(app: FastAPI, operations: OperationsFor, access: Access) -> None:
     Operator = Annotated[Caller, Depends(requires(access, Role.OPERATE))]
 
     @app.post(PREFIX + "/subscriptions", status_code=201, summary="Ask for a table; 200 where that was asked before")
-    def subscribe(body: SubscribeBody, caller: Operator, response: Response, check: Checking = True) -> Answer:
-        answer, is_new = operations(caller.name).subscribe(Asked(**body.model_dump()), check=check)
+    def subscribe(spec: Asked, caller: Operator, response: Response, check: Checking = True) -> Answer:
+        answer, is_new = operations(caller.name).subscribe(spec, check=check)
         response.status_code = 201 if is_new else 200
         return answer
 
     @app.put(
         PREFIX + "/subscriptions", summary="Make it so: a new one, or the existing one with exactly these settings"
     )
-    def declare(body: SubscribeBody, caller: Operator, dry_run: bool = False, check: Checking = True) -> Answer:
-        return operations(caller.name).declare(Asked(**body.model_dump()), dry_run=dry_run, check=check)
+    def declare(spec: Asked, caller: Operator, dry_run: bool = False, check: Checking = True) -> Answer:
+        return operations(caller.name).declare(spec, dry_run=dry_run, check=check)
 
     @app.patch(_ONE, summary="Run it with other settings")
-    def alter(table: str, name: str, body: AlterBody, caller: Operator, check: Checking = True) -> Answer:
-        return operations(caller.name).alter(f"{table}/{name}", Alteration(**body.model_dump()), check=check)
+    def alter(table: str, name: str, alteration: Alteration, caller: Operator, check: Checking = True) -> Answer:
+        return operations(caller.name).alter(f"{table}/{name}", alteration, check=check)
 
     @app.post(_ONE + "/pause", summary="Stop it; its progress stays")
     def pause(table: str, name: str, caller: Operator) -> Answer:
@@ -149,11 +149,16 @@ def _sql(app: FastAPI, operations: OperationsFor, access: Access) -> None:
 
 async def _refused(_request: Request, error: Exception) -> JSONResponse:
     status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-    return JSONResponse({"detail": redact(str(error))}, status)
+    return _answer(str(error), status)
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
     """What is wrong at which name; FastAPI's own answer repeats the values, and so secrets."""
     faults: list[Any] = list(error.errors()) if isinstance(error, RequestValidationError) else []
     words = "; ".join(f"{'.'.join(map(str, fault['loc'][1:]))}: {fault['msg']}" for fault in faults)
-    return JSONResponse({"detail": words or "no such request"}, 422)
+    return _answer(words or "no such request", 422)
+
+
+def _answer(words: str, status: int) -> JSONResponse:
+    """JSON can name halves of characters, which no answer can repeat."""
+    return JSONResponse({"detail": redact(words).encode(errors="replace").decode()}, status)

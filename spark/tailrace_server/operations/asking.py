@@ -7,13 +7,16 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import ConfigDict, Field
 
 from tailrace_common.settings import Settings
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_server.model.errors import RefusedRequestError
 from tailrace_server.model.subscription import (
+    EARLIEST,
     NEVER,
     SNAPSHOT,
     Request,
@@ -37,18 +40,34 @@ _OFFSETS: Final = 'offsets: must be {"TOPIC": {"PARTITION": OFFSET}}'
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What somebody asks for, unchecked. `target` is the name of a [sink.NAME] of the server."""
+Value = bool | int | float | str
 
-    table: str
-    name: str
-    target: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    where: str | None = None
-    columns: Mapping[str, str] = field(default_factory=dict)
-    stream: Mapping[str, Any] = field(default_factory=dict)
-    start: str = "earliest"
+
+class Body:
+    """What is a body of HTTP too: nothing unknown is in it, and its fields are described in the API."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Body):
+    """What somebody asks for, unchecked: a request for a table."""
+
+    table: Annotated[str, Field(description="KEYSPACE.TABLE, or a pattern with * and ?", examples=["shop.orders"])]
+    name: Annotated[str, Field(description="The subscriber: unique for the table", examples=["warehouse"])]
+    target: Annotated[str, Field(description="A [sink.NAME] of the servers' settings", examples=["warehouse"])]
+    options: Annotated[
+        Mapping[str, Value],
+        Field(description="Settings of the target that are a subscription's own", examples=[{"table": "{table}"}]),
+    ] = field(default_factory=dict)
+    where: Annotated[str | None, Field(description="Which changes the sink is given (docs/shaping.md)")] = None
+    columns: Annotated[Mapping[str, str], Field(description="What the sink sees of columns, by name")] = field(
+        default_factory=dict
+    )
+    stream: Annotated[Mapping[str, Value], Field(description="Settings of [stream] for this one")] = field(
+        default_factory=dict
+    )
+    start: Annotated[str, Field(description="Where to begin: earliest, latest, or a time (ISO 8601)")] = EARLIEST
 
 
 def checked(spec: Asked, base: Settings) -> Request:

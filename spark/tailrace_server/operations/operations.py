@@ -16,7 +16,15 @@ from tailrace_server.model import transitions
 from tailrace_server.model.errors import RefusedRequestError, UnknownSubscriptionError
 from tailrace_server.model.subscription import EARLIEST, Request, Start, Subscription, TableName, require_name
 from tailrace_server.operations.answers import Answer, Kept, answer_of, details_of, time_of
-from tailrace_server.operations.asking import Asked, checked, require_offsets, require_snapshots, with_snapshot
+from tailrace_server.operations.asking import (
+    Asked,
+    Body,
+    Value,
+    checked,
+    require_offsets,
+    require_snapshots,
+    with_snapshot,
+)
 
 Examine = Callable[[Settings, Request], Sequence[Check]]
 """Looks at what a request is about: tables, columns, the sink. It raises nothing."""
@@ -28,8 +36,8 @@ IN_PART: Final = ", in part"
 _ANYWAY: Final = "To keep it all the same, as a worker may see more than this: --unchecked, or check=false over HTTP"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alteration:
+@dataclass(frozen=True, kw_only=True)
+class Alteration(Body):
     """What is to be another: options, treatments of columns and settings of [stream] by name, None to unset one.
 
     `where` is the new condition, an empty one to have none, None to leave it as it is. `target` is another name of the
@@ -38,10 +46,10 @@ class Alteration:
     """
 
     target: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Value | None] = field(default_factory=dict)
     where: str | None = None
     columns: Mapping[str, str | None] = field(default_factory=dict)
-    stream: Mapping[str, Any] = field(default_factory=dict)
+    stream: Mapping[str, Value | None] = field(default_factory=dict)
     revision: int | None = None
 
     def of(self, subscription: Subscription) -> Asked:

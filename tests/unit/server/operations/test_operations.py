@@ -85,7 +85,7 @@ def test_one_that_nobody_runs_says_why_after_a_lease(tmp_path: Path, rooms: list
 
 def test_what_is_altered_and_what_stays(operations: DirectOperations) -> None:
     operations.subscribe(ask())
-    stream: dict[str, object] = {"trigger_seconds": 5}
+    stream: dict[str, bool | int | float | str | None] = {"trigger_seconds": 5}
     altered = Alteration(options={"table": "{table}"}, where="id > 1", columns={"email": "mask"}, stream=stream)
     operations.alter("warehouse", altered)
     assert operations.details("warehouse")["options"] == {"table": "{table}"}

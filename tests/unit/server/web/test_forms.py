@@ -103,7 +103,7 @@ def test_what_does_not_answer_is_shown_first(served: Served, browser: NewBrowser
 
 @pytest.mark.slow
 def test_alter(served: Served, browser: NewBrowser) -> None:
-    stream: dict[str, object] = {"trigger_seconds": 5}
+    stream: dict[str, bool | int | float | str] = {"trigger_seconds": 5}
     options = {"table": "{keyspace}.{table}"}
     asked = replace(ASKED, options=options, columns={"email": "mask"}, stream=stream)
     served.operations.subscribe(asked)
