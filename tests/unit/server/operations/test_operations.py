@@ -186,7 +186,7 @@ def test_a_snapshot_of_a_later_version_is_an_error_of_its_row_alone(
         values = {"subscription": later, "ranges": '{"version": 99}', "changed": 0}
         connection.execute(sa.insert(snapshot_progress).values(values))
     rows = {row["name"]: row for row in operations.all()}
-    assert "version 99" in rows["warehouse"]["reason"]
+    assert "format 99" in rows["warehouse"]["reason"]
     assert rows["other"]["reason"] == ""
     assert operations.details("warehouse")["snapshots"] == []
 
