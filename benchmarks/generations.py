@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from benchmarks.agent.processes import memory_mb_of
 from tailrace_common.kafka import Record
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.ring import Node, Ring, ring_seed
 from tailrace_schemas.streams import Generation, build_generation, stream_for

@@ -8,7 +8,7 @@ from uuid import UUID
 from tailrace.ops.health import HealthBoard
 from tailrace.topology.keeper import RingKeeper, Surroundings
 from tailrace.topology.proposals import RecordLog, announcing, run_appending
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.generation_records import Proposal, PublishedGeneration
 from tailrace_schemas.ring import Ring
 from tests.support.clock import ManualClock

@@ -15,8 +15,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from benchmarks.agent.processes import cpu_of
 from tailrace_common.settings import Settings
-from tailrace_common.topics.generations import GenerationReader
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.frames import BODY_SQL
 from tailrace_schemas.avro.frames import frame as frame_of

@@ -151,7 +151,7 @@ BREAKAGES: Final = {
     ),
     "appends-are-not-waited-for": breakage(
         "without transactions everything arrives: the position follows what it tells of",
-        "tailrace_common.kafka.appends:KafkaAppends.settle",
+        "tailrace_common.kafka.transactions:KafkaAppends.settle",
         drop("self.acknowledge()"),
         Red(PUBLISHING, "test_without_transactions_everything_arrives"),
         needs=Needs.KAFKA,

@@ -78,9 +78,9 @@ BREAKAGES: Final = {
     ),
     "a-repeated-announcement-is-none": breakage(
         "a sink takes a definition that is announced again for the newest",
-        "tailrace_common.topics.schemas:SchemaReader.refresh",
+        "tailrace_common.topics:SchemaReader.refresh",
         drop("self._entries[record.key] = replace(existing, announced=record.offset)"),
-        Red("unit/common/topics/test_schemas.py", "test_a_schema_that_is_announced_again_has_the_later_offset"),
+        Red("unit/common/test_topics.py", "test_a_schema_that_is_announced_again_has_the_later_offset"),
     ),
     "a-hole-leaves-no-mark": breakage(
         "what DDL that nobody could read may concern is marked",

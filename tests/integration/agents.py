@@ -37,7 +37,7 @@ from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Resume, SegmentKey
 from tailrace_common.kafka import TopicReader
 from tailrace_common.settings import TopicSettings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import decode
 from tailrace_schemas.change import Change
 from tailrace_schemas.position import Position

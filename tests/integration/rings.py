@@ -19,7 +19,7 @@ from cassandra.query import SimpleStatement
 
 import tailrace_spark
 from tailrace.local import CassandraSettings, LocalCassandra, LocalKafka
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.streams import Generation, StreamId
 from tailrace_schemas.topics import Internal, internal_topic

@@ -22,8 +22,7 @@ from typer.testing import CliRunner
 from tailrace.cli.main import complete
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace_common.kafka import TopicReader
-from tailrace_common.topics.progress import ProgressReader
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import ProgressReader, SchemaReader
 from tailrace_schemas.avro import decode
 from tailrace_schemas.position import Position
 from tests.integration.agents import (

@@ -28,7 +28,7 @@ from tailrace.publish.kafka import KafkaLog
 from tailrace.topology.mirror import CqlStore, Mirror
 from tailrace.topology.mirror_plan import MirrorOptions
 from tailrace_common.settings import Settings
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import codec
 from tailrace_schemas.generation_records import Proposal, encode_proposal

@@ -14,7 +14,7 @@ from cassandra.cluster import Session
 
 from tailrace.local import LocalCassandra, LocalKafka
 from tailrace.publish.kafka import KafkaLog
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.streams import build_generation, stream_for
 from tailrace_schemas.tokens import token

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.local import LocalKafka
 from tailrace_common.kafka import PartitionReader
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.change import Change
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import build_generation

@@ -5,9 +5,8 @@ The importer of confluent_kafka for what both halves do; the agent's own topics 
 
 from __future__ import annotations
 
-from tailrace_common.kafka.appends import KafkaAppends
-from tailrace_common.kafka.end_offsets import PartitionEnds
-from tailrace_common.kafka.fetch import RecordFetcher
+from tailrace_common.kafka.fetch import RecentRecords, RecordFetcher
+from tailrace_common.kafka.offsets import PartitionEnds, StartOffsets, TopicState, TopicStates
 from tailrace_common.kafka.outgoing import Outgoing, Sizes
 from tailrace_common.kafka.pace import SUPPOSED, Pace
 from tailrace_common.kafka.producer import KafkaProducer, StoppedError
@@ -19,10 +18,7 @@ from tailrace_common.kafka.reader import (
     TopicReader,
     read_to_end,
 )
-from tailrace_common.kafka.recent import RecentRecords
-from tailrace_common.kafka.start_offsets import StartOffsets
-from tailrace_common.kafka.topic_states import TopicState, TopicStates
-from tailrace_common.kafka.transactions import KafkaTransactions
+from tailrace_common.kafka.transactions import KafkaAppends, KafkaTransactions
 
 __all__ = [
     "DEFAULT_TIMEOUT_SECONDS",

@@ -1,4 +1,4 @@
-"""What every client of Kafka here has in common: quiet logs, the last error of its connections, plain words."""
+"""What every client of Kafka here has in common: quiet logs, its first contact, its last error, plain words."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.secrets import redact
+from tailrace_common.unreachable import UnreachableError, connection_fault, start_or_fix
 from tailrace_schemas.errors import ServiceError, SettingsError
 
 Config = Mapping[str, Scalar]
@@ -24,6 +26,10 @@ _FENCE: Final = re.compile(r"(FATAL|TXNERR) .*(fence|old epoch)", re.DOTALL)
 # librdkafka logs every vain attempt to connect; what it says at last is in our own errors.
 QUIET: Final[Config] = {"log_level": 2}
 _ALL_DOWN: Final = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes are named so
+_PATIENCE_SECONDS: Final = 3.0
+# librdkafka's own error codes are documented, in spite of the underscore.
+_NO_ANSWER: Final = (KafkaError._TIMED_OUT, KafkaError._TRANSPORT)  # noqa: SLF001
+_ADVICE: Final = "Is the broker up, and are bootstrap.servers, security.protocol and credentials right?"
 
 
 def is_news(record: logging.LogRecord) -> bool:
@@ -75,3 +81,87 @@ def offset_of(result: Any) -> int:
     if result.offset == OFFSET_INVALID:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - librdkafka's own codes are named so
     return int(result.offset)
+
+
+class AdminConnection:
+    """An admin client for as long as a process lives, whatever its brokers do meanwhile.
+
+    Connects when it is first used, and again after a fault; any thread may use it.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """`config` is librdkafka's."""
+        self._config = dict(config)
+        self.errors: Final = ClientErrors()
+        self._client: AdminClient | None = None
+
+    def client(self) -> AdminClient:
+        """The client. Raises SettingsError for a property that librdkafka refuses."""
+        client = self._client
+        if client is None:
+            callbacks: dict[str, Any] = {"error_cb": self.errors}
+            client = self._client = made(lambda: AdminClient({**QUIET, **self._config, **callbacks}, logger=LOG))
+        return client
+
+    def fault(self, doing: str, error: KafkaException) -> ServiceError:
+        """An error in our words. The next request is a new client's.
+
+        A client keeps what it knows of leaders for minutes, and a broker that restarted refuses that
+        (FENCED_LEADER_EPOCH).
+        """
+        client, self._client = self._client, None
+        if client is not None:
+            client.poll(0)  # calls error_cb, which knows why
+        return service_error(doing, error.args[0], self.errors)
+
+
+class FirstContact:
+    """The first request to a Kafka: a wrong address is an error within seconds, and a slow answer is said in the log.
+
+    Asks until a client has its first answer; later requests have all of their time.
+
+    A client whose brokers were there before waits longer: they may restart.
+    """
+
+    def __init__(self, config: Config, errors: ClientErrors, poll: Callable[[], object]) -> None:
+        """`poll` has the client call `errors`."""
+        self._servers = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "no broker")
+        self._errors = errors
+        self._poll = poll
+        self._answered = False
+
+    def ask(self, request: Callable[[float], T], seconds: float) -> T:
+        """The answer to `request`, which is given the seconds that it may take, and may be called twice.
+
+        Raises UnreachableError where no broker can be connected to, or none answers in time, and what `request` does.
+        """
+        if self._answered:
+            return request(seconds)
+        first = min(seconds, _PATIENCE_SECONDS)
+        answer = self._try(request, first, last=first == seconds)
+        if answer is None:
+            answer = self._try(request, seconds - first, last=True)
+        if answer is None:
+            raise UnreachableError(f"Kafka at {self._servers}", f"no answer in {seconds:g} s{self._errors}", _ADVICE)
+        self._answered = True
+        return answer[0]
+
+    def _try(self, request: Callable[[float], T], seconds: float, *, last: bool) -> tuple[T] | None:
+        """The answer; None where there was none in time."""
+        try:
+            return (request(seconds),)
+        except TimeoutError:
+            pass
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_ANSWER:
+                raise
+        self._poll()
+        if self._errors.all_down:
+            words = self._errors.last  # which names the broker
+            remedy = start_or_fix("Kafka", "bootstrap.servers") if connection_fault(words) else _ADVICE
+            raise UnreachableError(f"Kafka at {self._servers}", words, remedy)
+        if not last:
+            LOG.warning(
+                "Kafka at %s (bootstrap.servers) has not answered for %g s; still waiting", self._servers, seconds
+            )
+        return None

@@ -10,9 +10,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[a
 from confluent_kafka.cimpl import NewTopic
 
 from tailrace_common.backoff import Waits, repeated
-from tailrace_common.kafka.admin import AdminConnection
-from tailrace_common.kafka.client import LOG, ClientErrors, Config, service_error
-from tailrace_common.kafka.contact import FirstContact
+from tailrace_common.kafka.client import LOG, AdminConnection, ClientErrors, Config, FirstContact, service_error
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import TopicPlan

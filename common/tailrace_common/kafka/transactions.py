@@ -1,4 +1,4 @@
-"""Records in transactions: all or nothing, and for one user of a transactional id at a time."""
+"""Records in transactions, all or nothing, for one user of a transactional id; or without, each at least once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ MARK: Final = b"mark"
 
 
 class KafkaTransactions(KafkaProducer):
-    """Records in transactions of one transactional id, all or nothing; otherwise as KafkaProducer.
+    """Records in transactions: all or nothing, and for one user of a transactional id at a time.
+
+    Records in transactions of one transactional id, all or nothing; otherwise as KafkaProducer.
 
     `home` is a topic of the id's user, which has to exist. `pace` says Kafka's limit for an open transaction when the
     producer is opened; without one it is `timeout`.
@@ -138,3 +140,32 @@ class KafkaTransactions(KafkaProducer):
             return ServiceError(f"Kafka: {doing}: it ended our transactions, and nobody else began any: {error.str()}")
         words = self._fenced_words
         return FencedError(words if isinstance(words, str) else words())
+
+
+class KafkaAppends(KafkaProducer):
+    """Records without transactions, for owners who forbid them: each at least once.
+
+    Records as they are sent, by an idempotent producer; `settle` and `end` return when Kafka has all of them.
+
+    Readers see each record at once, also those whose offsets record never comes: these are sent again after a crash.
+    """
+
+    def open(self) -> None:
+        """Set up the client; it connects by itself. Raises SettingsError."""
+        self._seconds = self._pace.seconds
+        self._connect({"enable.idempotence": True, "message.timeout.ms": self._seconds * 1000})
+
+    def begin(self) -> None:
+        """Nothing begins for readers; only how long it takes is measured from here on."""
+        if self._began is None:
+            self._begin_measuring()
+
+    def settle(self) -> None:
+        """Wait until Kafka has everything sent. Raises ServiceError, RefusedError where it has not."""
+        self.acknowledge()
+        self._unsettled.clear()
+
+    def end(self) -> None:
+        """As `settle`."""
+        self.settle()
+        self._learn_of_success()

@@ -6,11 +6,13 @@ import difflib
 import json
 import re
 from collections.abc import Collection, Iterable
+from enum import Enum
 from functools import cache
 from importlib.resources import files
 from typing import Final, Literal
 
-from tailrace_common.properties.librdkafka import Verdict, judge_property
+from confluent_kafka import KafkaException, Producer
+
 from tailrace_common.secrets import is_secret_name, redact
 
 Program = Literal["librdkafka", "java_consumer", "spark"]
@@ -94,6 +96,11 @@ _SPARK_FAMILIES: Final = (
 # Of a closed list a guess may be far off; of an open one it must be as good as sure, for it refuses the name.
 _GUESS: Final = 0.6
 _MISSPELLED: Final = 0.9
+# A property that nobody has: the client is given up at it, before it starts a thread or opens a connection.
+_LAST: Final = "tailrace.last.property"
+_UNKNOWN: Final = "No such configuration property"
+# Names of Python's client for objects, which no text can be.
+_OBJECTS: Final = frozenset({"default.topic.config", "logger", "on_commit", "on_delivery"})
 
 
 @cache
@@ -161,3 +168,29 @@ def _meant(nearest: str | None) -> str:
 
 def _letters(name: str) -> str:
     return re.sub(r"[._-]+", ".", name).lower()
+
+
+class Verdict(Enum):
+    """Verdicts that need no words."""
+
+    TAKEN = "taken"
+    UNKNOWN = "unknown"
+
+
+def judge_property(name: str, value: bool | int | float | str) -> Verdict | str:
+    """Whether librdkafka has this property and takes this value; where it refuses the value, its own words.
+
+    What properties mean together, and whether files exist that they name, shows when a client is made of them.
+    """
+    if name in _OBJECTS or name.endswith("_cb"):
+        return Verdict.UNKNOWN
+    try:
+        Producer({name: value, _LAST: ""})
+    except KafkaException as exception:
+        words = str(exception.args[0].str()).strip()
+        if _LAST in words:
+            return Verdict.TAKEN
+        return Verdict.UNKNOWN if words.startswith(_UNKNOWN) else words
+    except (TypeError, ValueError) as error:  # the few properties that Python's client reads itself
+        return str(error)
+    raise AssertionError(f"librdkafka has a property {_LAST}")

@@ -1,14 +1,16 @@
-"""The section of the settings for the Spark job."""
+"""The sections of the Spark job and of what goes with it: snapshots, lineage, traces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.properties.passthrough import JavaKafkaSettings, SparkSettings, flatten
+from tailrace_common.secrets import carries_user
 from tailrace_common.sections.section import EXISTING_ROWS, ListenAddress, PortOrNone, Positive, Seconds, Section
 from tailrace_schemas.masks import Rule, Way
 
@@ -138,3 +140,108 @@ class StreamSettings(Section):
         if Way.HASH in treatments and self.hash_key is None:
             raise ValueError("columns that are hashed need hash_key, or hash_key_file")
         return self
+
+
+class ReadLimits(Section):
+    """How tables of Cassandra are read by token ranges."""
+
+    datacenter: str | None = Field(
+        default=None,
+        examples=["dc1"],
+        description="Datacenter to read in. Unset: the first contact point's",
+    )
+    consistency: Literal["ONE", "TWO", "THREE", "QUORUM", "LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM", "ALL"] = Field(
+        default="LOCAL_QUORUM", description="Consistency level"
+    )
+    page_rows: Positive = Field(default=5000, description="Most rows of a page")
+    page_mebibytes: Positive = Field(default=8, description="Most bytes of a page, as far as earlier pages tell")
+    range_mebibytes: Positive = Field(default=64, description="Estimated bytes of a token range that is read as one")
+    ranges: Positive = Field(default=32, description="Least number of token ranges of the whole ring")
+    concurrent_ranges: Positive | None = Field(
+        default=None, examples=[4], description="Most ranges read at once. Unset: by Spark's cores"
+    )
+    requests_per_node: Positive | None = Field(
+        default=None, examples=[2], description="Most requests under way at a node at once"
+    )
+    rows_per_second: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, examples=[20000], description="Most rows a second, of all tasks together"
+    )
+    attempts: Positive = Field(default=8, description="How often a page is asked for before the task fails")
+    retry_seconds: Seconds = Field(default=0.25, description="Wait before the second attempt; doubled each time")
+    allow_masked_values: bool = Field(
+        default=False,
+        description="Take masked values for data where Cassandra masks columns for this role. false: refuse them",
+    )
+
+
+class SnapshotLimits(ReadLimits):
+    """How a stream reads tables as they are now, which `stream.snapshot` and `tailrace snapshot` ask for."""
+
+
+class LineageSettings(Section):
+    """Events of OpenLineage about streams. Needs tailrace[openlineage]. docs/lineage.md"""
+
+    transport: Literal["none", "http", "file", "console"] = Field(
+        default="none",
+        description='How events are sent: "http", to `url`; "file", a line of JSON each, to `file`; "console", to the '
+        'log; "none": there are none',
+    )
+    url: str | None = Field(
+        default=None, examples=["http://127.0.0.1:5000"], description="Server that takes events, such as Marquez"
+    )
+    endpoint: str = Field(default="api/v1/lineage", description="Path of that server")
+    api_key: SecretStr | None = Field(default=None, examples=["..."], description="Bearer token for that server")
+    api_key_file: Path | None = Field(
+        default=None, examples=["/run/secrets/lineage-key"], description="File that holds it, instead of `api_key`"
+    )
+    file: Path | None = Field(
+        default=None, examples=["/var/lib/tailrace/lineage.jsonl"], description="File that events are appended to"
+    )
+    namespace: str = Field(default="tailrace", description="Namespace of the streams, which are jobs there")
+    cassandra: str | None = Field(
+        default=None,
+        examples=["cassandra1.example.org:9042"],
+        description="HOST:PORT that names the source's cluster. Unset: the first of cluster.contact_points, if these "
+        "are set; else Kafka's topics alone are inputs",
+    )
+    running_seconds: Seconds = Field(
+        default=60, description="The least time between two events of a stream that runs, unless it meets a new table"
+    )
+
+    @model_validator(mode="after")
+    def _check_transport(self) -> Self:
+        if self.transport == "http":
+            parts = urlsplit(self.url or "")
+            if parts.scheme not in {"http", "https"} or not parts.hostname:
+                raise ValueError('transport = "http" needs url, such as http://127.0.0.1:5000')
+            if carries_user(self.url or ""):
+                raise ValueError("url must be without user and password: give api_key_file")
+        if self.transport == "file" and self.file is None:
+            raise ValueError('transport = "file" needs file')
+        return self
+
+
+class TracesSettings(Section):
+    """Spans of changes from the log to the sinks, sent by OTLP over HTTP. Needs tailrace[otel]. docs/traces.md"""
+
+    endpoint: str | None = Field(
+        default=None,
+        examples=["http://127.0.0.1:4318/v1/traces"],
+        description="URL that takes spans as protobuf. Unset: nothing is traced, and records have no header. A token "
+        "goes into the variable OTEL_EXPORTER_OTLP_HEADERS, not here",
+    )
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.01, description="Share of an agent's transactions that are traced. Streams follow those"
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _check_endpoint(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("must be a URL such as http://127.0.0.1:4318/v1/traces")
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("must have no user and no password: set OTEL_EXPORTER_OTLP_HEADERS")
+        return value

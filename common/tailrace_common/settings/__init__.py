@@ -16,17 +16,12 @@ from tailrace_common.properties.passthrough import (
     Scalar,
     SparkSettings,
 )
+from tailrace_common.sections.agent import CdcRawSettings, GenerationSettings, MirrorSettings
 from tailrace_common.sections.cassandra import CassandraSettings
-from tailrace_common.sections.cdc_raw import CdcRawSettings
-from tailrace_common.sections.generations import GenerationSettings
-from tailrace_common.sections.lineage import LineageSettings
-from tailrace_common.sections.mirror import MirrorSettings
 from tailrace_common.sections.section import ListenAddress, PortOrNone, Positive, Seconds, Section
 from tailrace_common.sections.server import ServerSettings
 from tailrace_common.sections.sink import SinkSettings
-from tailrace_common.sections.snapshot import SnapshotLimits
-from tailrace_common.sections.stream import StreamSettings
-from tailrace_common.sections.traces import TracesSettings
+from tailrace_common.sections.stream import LineageSettings, SnapshotLimits, StreamSettings, TracesSettings
 from tailrace_common.settings.sinks import DEFAULT_TYPE, SINK_TYPES, AnySinkSettings
 from tailrace_common.settings.sources import load_into, read_into
 from tailrace_schemas.errors import SettingsError

@@ -59,7 +59,7 @@ from tailrace.topology.ring_watch import Delays
 from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.kafka import Pace
 from tailrace_common.settings import Settings
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_common.tracing.opening import tracing
 from tailrace_common.tracing.spans import TraceSpan
 from tailrace_schemas.errors import ServiceError

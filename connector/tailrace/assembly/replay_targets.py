@@ -28,7 +28,7 @@ from tailrace_common.cli.console import say
 from tailrace_common.kafka import SUPPOSED, KafkaTransactions, Pace, TopicReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import ServiceError, SettingsError

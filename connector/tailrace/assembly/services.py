@@ -21,8 +21,7 @@ from tailrace.topology.mirror_tables import IdForm
 from tailrace.topology.proposals import EntrySettings
 from tailrace_common.kafka import Pace, Sizes
 from tailrace_common.settings import AgentSettings, ClusterSettings, SchemaSettings, Settings
-from tailrace_common.topics.generations import GenerationReader
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table

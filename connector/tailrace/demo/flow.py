@@ -15,7 +15,7 @@ from tailrace.demo.parts import PARTITIONS, PREFIX, Parts
 from tailrace.demo.script import KEYSPACE, LAST, TABLES
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionReader
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.streams import StreamId
 from tailrace_schemas.table import Table

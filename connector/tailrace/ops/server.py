@@ -11,8 +11,7 @@ from typing import Final
 
 from tailrace.ops.health import Health, HealthBoard
 from tailrace.ops.metrics import CONTENT_TYPE, exposition
-from tailrace_common.http_server import Answer, WebServer
-from tailrace_common.status_page import Rows, StatusPage
+from tailrace_common.http_server import Answer, Rows, StatusPage, WebServer
 
 PATHS: Final = ("/", "/health/live", "/health/ready", "/status", "/metrics")
 _JSON: Final = "application/json"

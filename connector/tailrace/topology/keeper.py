@@ -22,7 +22,7 @@ from tailrace.topology.proposals import (
 from tailrace.topology.ring_watch import USUAL, Delays, RingWatch, Verdict, ring_digest
 from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.closing import Closing
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_schemas.generation_records import PublishedGeneration, encode_expired
 from tailrace_schemas.retention import keep_from

@@ -37,7 +37,7 @@ from tailrace.topology.mirror_tables import (
 )
 from tailrace_common.backoff import Backoff, Waits
 from tailrace_common.closing import Closing
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.generation_records import PublishedGeneration
 

@@ -16,7 +16,7 @@ from tailrace_common.build import describe, log_build
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.cli.signals import stopping
 from tailrace_common.http_server import PortTakenError
-from tailrace_common.sections.oidc import OidcSettings
+from tailrace_common.sections.server import OidcSettings
 from tailrace_common.settings import Settings
 from tailrace_server.cli.opening import opened
 from tailrace_server.cli.supervising import NOTHING_TO_DO, end_with_supervisor, is_supervised, supervise

@@ -12,8 +12,8 @@ from urllib.parse import quote_plus, urlsplit
 import httpx2
 
 from tailrace_common.closing import Closing
-from tailrace_common.sections.oidc import OidcSettings
 from tailrace_common.sections.section import is_loopback
+from tailrace_common.sections.server import OidcSettings
 from tailrace_common.tls import tls_context
 from tailrace_schemas.errors import ServiceError
 

@@ -13,7 +13,7 @@ from hmac import compare_digest
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
-from tailrace_common.sections.oidc import OidcSettings
+from tailrace_common.sections.server import OidcSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.meta.keys import Caller
 from tailrace_server.oidc.tokens import RefusedTokenError, Tokens

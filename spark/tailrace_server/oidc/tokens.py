@@ -16,7 +16,7 @@ from joserfc.errors import (
 )
 from joserfc.jws import JWSRegistry
 
-from tailrace_common.sections.oidc import OidcSettings
+from tailrace_common.sections.server import OidcSettings
 from tailrace_server.meta.keys import Caller, Role
 from tailrace_server.oidc.keys import IssuerKeys, Key
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import SettingsError, TailraceError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.table import Table

@@ -7,7 +7,7 @@ from typing import Final
 
 from tailrace_common.kafka import RecentRecords
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.change_json import ChangeForms

@@ -9,8 +9,7 @@ from typing import Final
 
 from tailrace_common.kafka import StartOffsets
 from tailrace_common.settings import Settings
-from tailrace_common.topics.generations import GenerationReader
-from tailrace_common.topics.progress import ProgressReader
+from tailrace_common.topics import GenerationReader, ProgressReader
 from tailrace_schemas.progress import Progress, has_read
 from tailrace_schemas.ring import Node
 from tailrace_schemas.topics import Internal, internal_topic

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import Response
 
-from tailrace_common.sections.oidc import CALLBACK
+from tailrace_common.sections.server import CALLBACK
 from tailrace_server.meta.sessions import Subject
 from tailrace_server.oidc.sign_in import FLOW_SECONDS, Flow, RefusedSignInError
 from tailrace_server.web.access import Visitor

@@ -10,7 +10,7 @@ from typing import Final
 
 from tailrace_common.kafka import RecordFetcher
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.errors import ConflictError
 from tailrace_server.model.subscription import Subscription

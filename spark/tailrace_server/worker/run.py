@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tailrace_common.cli.logs import about
 from tailrace_common.kafka import StartOffsets
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import TailraceError
 from tailrace_server.meta.leases import Claim, Leases
 from tailrace_server.model.errors import LostLeaseError

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Final
 
 from tailrace_common.settings import Settings
-from tailrace_common.topics.unpublished import Unpublished, why_unpublished
+from tailrace_common.topics import Unpublished, why_unpublished
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_spark.job.snapshot_settings import read_settings
 from tailrace_spark.snapshot.session import ClusterView

@@ -13,8 +13,7 @@ from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import RecordFetcher
 from tailrace_common.settings import Settings
-from tailrace_common.topics.generations import GenerationReader
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.batch.delivery import RecordId

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_common.tracing.spans import TRACEPARENT
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.topics import KafkaPartition

@@ -9,7 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace_common.closing import Closing
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_spark.job.checkpoint_files import Files

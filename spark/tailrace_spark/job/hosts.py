@@ -8,8 +8,7 @@ from uuid import UUID
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionEnds
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_common.topics.generations import GenerationReader
-from tailrace_common.topics.progress import ProgressReader
+from tailrace_common.topics import GenerationReader, ProgressReader
 from tailrace_schemas.progress import Progress
 from tailrace_schemas.topics import Internal, internal_topic
 from tailrace_spark.job.completeness import Ends

@@ -24,8 +24,8 @@ from openlineage.client.facet_v2 import (
 from openlineage.client.uuid import generate_new_uuid
 
 from tailrace_common.secrets import redact
-from tailrace_common.sections.lineage import LineageSettings
 from tailrace_common.sections.sink import Dataset
+from tailrace_common.sections.stream import LineageSettings
 from tailrace_schemas.table import Table
 from tailrace_spark.job.lineage import State, TableLineage
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.sections.sink import Dataset, SourceTable, first_server
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.job.lineage import Events, Lineage, TableLineage

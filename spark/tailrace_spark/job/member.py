@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.errors import TailraceError
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.sink_progress import SinkProgress

@@ -22,8 +22,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tailrace_common.http_server import Answer, WebServer
-from tailrace_common.status_page import StatusPage
+from tailrace_common.http_server import Answer, StatusPage, WebServer
 from tailrace_spark.job.lag import Ends, topic_lag
 from tailrace_spark.job.losses import Loss
 from tailrace_spark.job.progress import NOWHERE, Progress, Report, Target, Trouble

@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 from tailrace_common.closing import Closing
 from tailrace_common.kafka import PartitionEnds
 from tailrace_common.settings import Settings
-from tailrace_common.topics.generations import GenerationReader
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.avro import Encoder, SchemaEntry
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table

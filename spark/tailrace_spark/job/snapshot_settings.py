@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tailrace_common.sections.cassandra import CassandraSettings
-from tailrace_common.sections.snapshot import ReadLimits
+from tailrace_common.sections.stream import ReadLimits
 from tailrace_common.settings import Settings
 from tailrace_spark.snapshot.settings import SnapshotSettings
 

@@ -17,8 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace_common.cli.logs import carried
 from tailrace_common.kafka import PartitionEnds, TopicStates
 from tailrace_common.settings import Settings
-from tailrace_common.topics.generations import GenerationReader
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, KafkaPartition, internal_topic
 from tailrace_spark.job.batch_records import BatchRecords

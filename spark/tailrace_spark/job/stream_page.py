@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from tailrace_common.http_server import Rows, StatusPage
 from tailrace_common.lengths import length_words
-from tailrace_common.status_page import Rows, StatusPage
 
 Status = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tailrace_common.closing import Closing
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_spark.job.lineage import Lineage
 from tailrace_spark.job.lineage_tables import lineage_of
 from tailrace_spark.job.progress import Progress

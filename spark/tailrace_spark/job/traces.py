@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tailrace_common.closing import Closing
-from tailrace_common.sections.traces import TracesSettings
+from tailrace_common.sections.stream import TracesSettings
 from tailrace_common.tracing.opening import open_tracer
 from tailrace_common.tracing.spans import Attributes
 from tailrace_spark.job.progress import Progress

@@ -20,7 +20,7 @@ _SECONDS: Final = 2.0
 
 
 class Schemas(Protocol):
-    """Announced schemas by schema id (tailrace_common.topics.schemas.SchemaReader)."""
+    """Announced schemas by schema id (tailrace_common.topics.SchemaReader)."""
 
     def refresh(self) -> None:
         """Read on to the end. Raises ServiceError."""

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, own_ids, schema_records
 from tailrace_schemas.avro.subjects import subject_of
 from tailrace_schemas.errors import SettingsError

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tailrace_common.secrets import is_secret_name, redact
 from tailrace_common.sections.cassandra import CassandraSettings
-from tailrace_common.sections.snapshot import ReadLimits
+from tailrace_common.sections.stream import ReadLimits
 from tailrace_schemas.errors import SettingsError
 from tailrace_spark.snapshot.ranges import Limits, TokenRange, parse_range
 

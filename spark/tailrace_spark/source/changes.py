@@ -16,7 +16,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.frames import BODY_SQL
 from tailrace_schemas.avro.schema import canonical_text, schema_id, value_schema

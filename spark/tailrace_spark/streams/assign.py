@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from tailrace_common.properties.passthrough import Scalar
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import Internal, internal_topic, table_of_topic
 from tailrace_spark.streams.lookup import MARKS, Int64s, StreamTable

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
 
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import ServiceError

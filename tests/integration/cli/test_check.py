@@ -18,7 +18,7 @@ from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.topology.mirror_tables import IdForm, wanted
 from tailrace_common.cli.checks import Check
 from tailrace_common.settings import Settings, load_settings
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.generation_records import encode_proposal
 from tailrace_schemas.topics import Internal, internal_topic
 from tests.unit.topology.rings import proposal

@@ -28,7 +28,7 @@ from tailrace.publish.kafka import KafkaLog, KafkaTopics
 from tailrace.topology.keeper import Retention, RingKeeper, Surroundings
 from tailrace.topology.proposals import announcing, propose, run_appending
 from tailrace_common.settings import TopicSettings
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration, commit_at, encode_expired, encode_proposal
 from tailrace_schemas.ring import Node, Ring

@@ -18,7 +18,7 @@ from tailrace.topology.keeper import KeeperThread, RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import TopicSettings
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring

@@ -10,8 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tailrace_common.kafka import TopicReader
-from tailrace_common.kafka.client import ClientErrors
-from tailrace_common.kafka.contact import FirstContact
+from tailrace_common.kafka.client import ClientErrors, FirstContact
 from tailrace_common.kafka.reader import PartitionReader
 from tailrace_common.unreachable import UnreachableError
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from tailrace.ops.health import HealthBoard
 from tailrace.topology.keeper import RingKeeper, Surroundings
 from tailrace.topology.ring_watch import Delays
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring

@@ -15,7 +15,7 @@ from tailrace.topology.keeper import KeeperThread, Retention, RingKeeper, Surrou
 from tailrace.topology.proposals import run_appending
 from tailrace.topology.ring_watch import USUAL, Delays
 from tailrace_common.kafka import Record
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring, RingError

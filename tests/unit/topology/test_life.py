@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace_common.kafka import Record
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.generation_records import GenerationLog, PublishedGeneration
 from tailrace_schemas.ring import Node, Ring
 from tailrace_schemas.streams import LEEWAY_MS

@@ -18,7 +18,7 @@ from tailrace.topology.mirror_plan import MOST_TURN_MS, TURN_MS, MirrorOptions, 
 from tailrace.topology.mirror_tables import IdForm, MirrorTable, create_keyspace, create_table, default_replication
 from tailrace_common.backoff import Waits
 from tailrace_common.kafka import Record
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generation_records import PublishedGeneration, encode_proposal
 from tailrace_schemas.ring import Node, Ring

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tailrace.topology.proposals import propose
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Node, Ring

@@ -31,7 +31,7 @@ from tailrace.segments.files import list_cdc_raw
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.column_masks import ALL_MASKS, Rows, can_mask, masked_words
 from tailrace_common.settings import AgentSettings, Settings
-from tailrace_common.topics.generations import GenerationReader
+from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import RingError

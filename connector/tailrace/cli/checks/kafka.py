@@ -13,7 +13,7 @@ from tailrace.publish.kafka import KafkaTopics
 from tailrace.publish.selection import listed
 from tailrace_common.cli.checks import Check, judge
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.schema import canonical_text, value_schema
 from tailrace_schemas.errors import ServiceError, TailraceError

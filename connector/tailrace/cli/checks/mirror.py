@@ -19,7 +19,7 @@ from tailrace.topology.mirror_tables import (
     wanted,
 )
 from tailrace_common.cli.checks import Check, judge
-from tailrace_common.sections.mirror import MirrorSettings
+from tailrace_common.sections.agent import MirrorSettings
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.ring import Ring

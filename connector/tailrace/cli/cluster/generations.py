@@ -19,8 +19,7 @@ from tailrace.cli.support.options import time_of, topic_of
 from tailrace_common.cli.console import on_terminal, print_json, print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
-from tailrace_common.topics.generations import GenerationReader
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import GenerationReader, SchemaReader
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.generation_records import PublishedGeneration
 from tailrace_schemas.literal_keys import serialized_key

@@ -46,7 +46,7 @@ from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.kafka import SUPPOSED, Record, TopicReader
 from tailrace_common.lengths import length_words
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.formats import require_format

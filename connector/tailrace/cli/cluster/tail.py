@@ -23,8 +23,7 @@ from tailrace_common.cli.signals import stopped_by_signals
 from tailrace_common.kafka import Record, TopicReader
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
-from tailrace_common.topics.unpublished import why_unpublished
+from tailrace_common.topics import SchemaReader, why_unpublished
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.change import Change

@@ -17,7 +17,7 @@ from tailrace.publish.selection import Selection
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.topics import SchemaReader
 from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, internal_topic, table_plan
 
 app = typer.Typer(no_args_is_help=True, help="Plan the topics that Tailrace needs.\n\nExample: tailrace topics plan")

@@ -31,7 +31,7 @@ from tailrace.state import Resume, SegmentKey
 from tailrace_common.cli.console import say
 from tailrace_common.kafka import Pace, Record, TopicReader
 from tailrace_common.settings import Settings
-from tailrace_common.topics.progress import ProgressReader
+from tailrace_common.topics import ProgressReader
 from tailrace_schemas.errors import CorruptError, DecodeError, ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress

@@ -25,13 +25,12 @@ from tailrace.publish.offsets import (
 from tailrace.publish.record import Record
 from tailrace.state import LotKey, Parked, Resume
 from tailrace_common.kafka import PartitionReader, TopicStates, read_to_end
-from tailrace_common.kafka.appends import KafkaAppends
 from tailrace_common.kafka.client import LOG, Clock, Config
 from tailrace_common.kafka.outgoing import Sizes, WithHeaders
 from tailrace_common.kafka.pace import Pace
 from tailrace_common.kafka.producer import KafkaProducer
-from tailrace_common.kafka.transactions import KafkaTransactions
-from tailrace_common.topics.schemas import SchemaReader
+from tailrace_common.kafka.transactions import KafkaAppends, KafkaTransactions
+from tailrace_common.topics import SchemaReader
 from tailrace_common.tracing.spans import Headers
 from tailrace_schemas.errors import CorruptError, FencedError, ServiceError
 from tailrace_schemas.position import Position

@@ -9,8 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # its __all__ forgets it
 from confluent_kafka.cimpl import NewTopic
 
-from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, made, service_error
-from tailrace_common.kafka.contact import FirstContact
+from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, Config, FirstContact, made, service_error
 from tailrace_common.kafka.topics import metadata_of, until_shown
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import RefusedError, ServiceError, SettingsError

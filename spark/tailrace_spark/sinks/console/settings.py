@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tailrace_common.sections.images import ImagesSection
+from tailrace_common.sections.sink import ImagesSection
 
 
 class ConsoleSinkSettings(ImagesSection):

@@ -7,9 +7,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tailrace_common.sections.s3 import StoredSettings
 from tailrace_common.sections.section import Positive
-from tailrace_common.sections.transactions import TransactionsSection
+from tailrace_common.sections.sink import StoredSettings, TransactionsSection
 
 
 class FilesSinkSettings(StoredSettings, TransactionsSection):

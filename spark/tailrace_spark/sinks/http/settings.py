@@ -11,9 +11,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
 from tailrace_common.sections.section import Positive, Seconds
-from tailrace_common.sections.sink import Dataset, SourceTable
+from tailrace_common.sections.sink import Dataset, SourceTable, TransactionsSection
 from tailrace_common.sections.template import key_columns, require_route
-from tailrace_common.sections.transactions import TransactionsSection
 
 ClientError = Annotated[int, Field(ge=400, le=499)]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tailrace_common.sections.images import ImagesSection
+from tailrace_common.sections.sink import ImagesSection
 from tailrace_common.sections.template import fit
 from tailrace_schemas.tokens import partition as partition_of
 from tailrace_schemas.tokens import token as token_of

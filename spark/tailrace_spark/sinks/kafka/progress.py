@@ -46,8 +46,7 @@ class Progress:
         self, config: Mapping[str, Scalar], topic: str, sink: str, since: int = 0, next_offsets: Next | None = None
     ) -> None:
         self._sink = sink
-        self._reader = PartitionReader(config, topic, 0)
-        self._reader.next_offset = since
+        self._reader = PartitionReader(config, topic, 0, begin=since)
         self.next: Next = dict(next_offsets or {})
         self.by_tasks: set[KafkaPartition] = set()
         self.plan: str | None = None

@@ -9,9 +9,8 @@ from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.properties.passthrough import LibrdkafkaSettings, RegistrySettings, Scalar
 from tailrace_common.sections.section import Positive
-from tailrace_common.sections.sink import Dataset, SourceTable, first_server
+from tailrace_common.sections.sink import Dataset, SourceTable, TransactionsSection, first_server
 from tailrace_common.sections.template import filled_for_table, fit, key_columns, require_route
-from tailrace_common.sections.transactions import TransactionsSection
 from tailrace_schemas.topics import MAX_NAME, topic_component
 
 _MIB: Final = 1 << 20

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tailrace_common.sections.s3 import StoredSettings
 from tailrace_common.sections.section import DAY_SECONDS, Positive
+from tailrace_common.sections.sink import StoredSettings
 
 
 class LakeSettings(StoredSettings):

@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from tailrace_common.secrets import carries_user, origin
-from tailrace_common.sections.images import ImagesSection
 from tailrace_common.sections.section import Positive, Seconds
-from tailrace_common.sections.sink import Dataset, SourceTable
+from tailrace_common.sections.sink import Dataset, ImagesSection, SourceTable
 from tailrace_common.sections.template import fit, key_columns, require_route, require_template
 
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}

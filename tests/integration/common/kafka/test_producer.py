@@ -16,8 +16,8 @@ from tailrace.local import LocalKafka
 from tailrace.local.kafka import KafkaSettings
 from tailrace.local.ports import free_port
 from tailrace_common.kafka import KafkaProducer, KafkaTransactions, Outgoing, Sizes, TopicReader
-from tailrace_common.kafka.appends import KafkaAppends
 from tailrace_common.kafka.topics import TopicMaker
+from tailrace_common.kafka.transactions import KafkaAppends
 from tailrace_schemas.errors import ServiceError
 from tests.services.proxy import Proxy
 

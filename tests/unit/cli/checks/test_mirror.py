@@ -11,7 +11,7 @@ from tailrace.topology.mirror import Mirror
 from tailrace.topology.mirror_plan import MirrorOptions, Step
 from tailrace.topology.mirror_tables import IdForm, MirrorTable
 from tailrace_common.cli.checks import Check
-from tailrace_common.sections.mirror import MirrorSettings
+from tailrace_common.sections.agent import MirrorSettings
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.ring import Node, Ring
 from tests.unit.topology.mirror_memory import MemoryStore, published

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace_common.properties.librdkafka import Verdict, judge_property
 from tailrace_common.properties.names import (
     REGISTRY_CLIENT,
+    Verdict,
     java_consumer_fault,
+    judge_property,
     librdkafka_fault,
     names_of,
     nearest_name,

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tailrace_common.sections.oidc import OidcSettings
+from tailrace_common.sections.server import OidcSettings
 from tailrace_server.meta.keys import Role
 from tailrace_server.oidc.discovery import Discovery
 from tailrace_server.oidc.keys import IssuerKeys

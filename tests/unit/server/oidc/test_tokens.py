@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tailrace_common.sections.oidc import OidcSettings
+from tailrace_common.sections.server import OidcSettings
 from tailrace_common.settings import settings_from
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_server.meta.keys import Caller, Role

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tailrace_common.cli.checks import Check
-from tailrace_common.kafka import contact
+from tailrace_common.kafka import client
 from tailrace_common.settings import Settings
 from tailrace_server.meta.subscriptions import Subscriptions
 from tailrace_server.model.errors import RefusedRequestError
@@ -40,7 +40,7 @@ ITEMS = table({"id": "int"}, regular={"price": "decimal"}, keyspace="shop", name
 @pytest.fixture(autouse=True)
 def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """No Kafka is at the addresses of these tests, and a refused connection is seen at once."""
-    monkeypatch.setattr(contact, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(client, "_PATIENCE_SECONDS", 0.2)
 
 
 def shaped(where: str | None = None, columns: dict[str, str] | None = None, name: str = "shop.*") -> Request:

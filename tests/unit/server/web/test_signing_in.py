@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tailrace.local.ports import free_port
-from tailrace_common.sections.oidc import OidcSettings
+from tailrace_common.sections.server import OidcSettings
 from tailrace_common.settings import settings_from
 from tailrace_schemas.errors import SettingsError
 from tailrace_server.meta.keys import Role

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tailrace_common.settings import settings_from
-from tailrace_common.topics.unpublished import Unpublished, why_unpublished
+from tailrace_common.topics import Unpublished, why_unpublished
 from tailrace_schemas.errors import ServiceError
 from tailrace_server.worker.unpublished import UnpublishedWatch, asked_of_cassandra
 

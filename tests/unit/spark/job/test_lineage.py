@@ -12,8 +12,8 @@ import pytest
 from jsonschema import ValidationError
 
 from tailrace.local.ports import free_port
-from tailrace_common.sections.lineage import LineageSettings
 from tailrace_common.sections.sink import Dataset, SourceTable
+from tailrace_common.sections.stream import LineageSettings
 from tailrace_common.settings import Settings, settings_from
 from tailrace_common.settings.sinks import SINK_TYPES
 from tailrace_schemas.errors import ServiceError, SettingsError

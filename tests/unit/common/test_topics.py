@@ -1,8 +1,9 @@
-"""Of several tables that had one name the later one counts as announced last, by the DDL of all hosts."""
+"""The reader of `.schemas`: what is no schema is passed over, and said once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 import pytest
@@ -10,14 +11,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.history.events import EventKind, SchemaEvent, Subject, encode_event, event_key
-from tailrace_common.topics.schemas import SchemaReader
-from tailrace_common.topics.table_order import in_order, places
+from tailrace_common.kafka import Record
+from tailrace_common.topics import GenerationReader, SchemaReader, in_order, places
 from tailrace_schemas.avro import Encoder, schema_records
+from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.generation_records import Proposal, encode_proposal
 from tailrace_schemas.position import Position
+from tailrace_schemas.ring import Node, Ring
+from tailrace_schemas.streams import LEEWAY_MS, Mark, build_generation
 from tailrace_schemas.table import Table
 from tests.support.partition import Partition
 from tests.unit.tables import table
 
+GOOD = schema_records(Encoder(table({"k": "int"}), "p"), "p.ks.t")
+BAD = [
+    (b"12345678", b'{"definition": {"format": 2, "id": 5}, "part": "value", "topic": "t", "avro": {}, "format": 1}'),
+    (b"23456789", b"[" * 100_000),
+    (b"34567890", b"\xff"),
+    (b"short", GOOD[0][1]),
+    (b"45678901", b"\x1f\x8b"),
+]
 X, Y, Z = (
     table({"k": "int"}, {}, {}, {"v": "int"}, table_id=UUID(text))
     for text in (
@@ -29,6 +42,37 @@ X, Y, Z = (
 CREATED, DROPPED = EventKind.CREATED, EventKind.DROPPED
 Told = tuple[str, EventKind, Table, int]
 """Host, what happened, to which table, and when."""
+NOW = 1_760_000_000_000
+RING = Ring((Node("a", "dc1", (0,)),))
+
+
+@pytest.mark.promise("agent.foreign-records")
+def test_a_malformed_schema_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    """The others are read, and the log has its offset and what it means."""
+    partition = Partition([*BAD, *GOOD])
+    with caplog.at_level(logging.WARNING), SchemaReader({}, "p", partition=partition) as reader:
+        reader.refresh()
+        reader.refresh()
+        assert set(reader) == {key for key, _ in GOOD}
+        assert reader.malformed == len(BAD)
+    assert [f"offset {offset} " in one.getMessage() for offset, one in enumerate(caplog.records)] == [True] * len(BAD)
+    assert b"12345678".hex() in caplog.text
+    assert "cannot be decoded until" in caplog.text
+
+
+def test_a_schema_that_is_announced_again_has_the_later_offset() -> None:
+    """It is the newest definition of its table once more. What it says stays, whatever comes under its id."""
+    (value_id, value), (key_id, _) = GOOD
+    partition = Partition(GOOD)
+    with SchemaReader({}, "p", partition=partition) as reader:
+        reader.refresh()
+        first = reader[value_id]
+        partition.append((value_id, value))
+        partition.append((value_id, b"nonsense"))
+        reader.refresh()
+        assert (first.announced, reader[value_id].announced, reader[key_id].announced) == (0, 3, 1)
+        assert reader[value_id].table is first.table
+        assert reader.malformed == 0
 
 
 def later(announced: Iterable[Table], events: Iterable[Told], *, epochs: bool = False) -> list[UUID]:
@@ -128,3 +172,91 @@ def test_a_later_table_that_was_announced_first_counts_from_behind_all_of_the_ea
     earlier, later = UUID(int=9), UUID(int=1)
     last = {earlier: (False, 1), later: (False, 2)}
     assert places([(later, 0), (earlier, 5), (earlier, 7)], last) == {earlier: (5, 8), later: (8, None)}
+
+
+class MemoryPartition:
+    """A partition whose records are appended at a given time."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.unread = 0
+        self.closed = False
+
+    def append(self, key: bytes, value: bytes, at: int = NOW) -> None:
+        """Add a record."""
+        self.records.append(Record(len(self.records), at, key, value))
+
+    def read_to_end(self) -> Iterator[Record]:
+        """What was not read yet."""
+        while self.unread < len(self.records):
+            self.unread += 1
+            yield self.records[self.unread - 1]
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.closed = True
+
+
+def _publish(partition: MemoryPartition, n: int, timestamp: int, predecessor: int | None = None) -> None:
+    generation = build_generation(RING, timestamp=timestamp, seed=n)
+    proposal = Proposal(uuid=UUID(int=n), predecessor=predecessor, ring=RING, generation=generation)
+    for key, value in encode_proposal(proposal):
+        partition.append(key, value)
+
+
+def test_an_empty_topic_has_no_generation() -> None:
+    reader = GenerationReader(MemoryPartition(), now=lambda: 0.0)
+    assert reader.refresh() == ()
+    assert reader.latest is None
+    with pytest.raises(ServiceError, match="no valid generation"):
+        reader.operating(0)
+
+
+def test_refresh_takes_what_is_new() -> None:
+    partition = MemoryPartition()
+    reader = GenerationReader(partition, now=lambda: NOW / 1000)
+    _publish(partition, 1, NOW)
+    assert [found.timestamp for found in reader.refresh()] == [NOW]
+    assert partition.unread == 2
+    partition.append(b"noise", b"")
+    _publish(partition, 2, NOW + 65_000, NOW)
+    _publish(partition, 3, NOW + 65_001, NOW)
+    assert reader.published == reader.refresh()[:1]
+    assert [found.uuid.int for found in reader.published] == [1, 2]
+    assert reader.latest is reader.published[1]
+
+
+def test_write_times_later_than_reading_and_leeway_are_ahead() -> None:
+    clock = iter([NOW / 1000, NOW / 1000 + 10])
+    partition = MemoryPartition()
+    _publish(partition, 1, NOW)
+    reader = GenerationReader(partition, now=lambda: next(clock))
+    reader.refresh()
+    (first,) = reader.published
+    written = (NOW + LEEWAY_MS + 1) * 1000
+    assert reader.operating(written - 1) == (first, None)
+    assert reader.operating(written) == (first, Mark.AHEAD)
+    assert reader.operating(NOW * 1000 - 1) == (first, Mark.BEFORE_FIRST)
+    reader.refresh()
+    assert reader.operating(written) == (first, None)
+
+
+def test_what_is_known_counts_from_before_the_reading() -> None:
+    """A generation that is announced while we read may be missed: the time of its end would promise too much."""
+    times = [NOW / 1000]
+
+    class Slow(MemoryPartition):
+        def read_to_end(self) -> Iterator[Record]:
+            times[0] += 60
+            return super().read_to_end()
+
+    reader = GenerationReader(Slow(), now=lambda: times[0])
+    reader.refresh()
+    assert reader.known_until == NOW + LEEWAY_MS
+
+
+def test_the_reader_closes_its_source() -> None:
+    partition = MemoryPartition()
+    with GenerationReader(partition):
+        assert not partition.closed
+    assert partition.closed

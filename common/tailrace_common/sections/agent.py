@@ -1,13 +1,16 @@
-"""The settings of cdc_raw: where it is, what becomes of its segments, and what is done when it is nearly full."""
+"""The agent's sections beside [agent] itself: cdc_raw, generations of streams, and their mirror in CQL."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tailrace_common.sections.section import Section
+
+_KEYSPACE: Final = re.compile(r"\w{1,48}", re.ASCII)
 
 
 class CdcRawSettings(Section):
@@ -67,3 +70,62 @@ class CdcRawSettings(Section):
             if directory is not None and directory.absolute().is_relative_to(self.cdc_raw_directory.absolute()):
                 raise ValueError(f"{name} is in cdc_raw_directory: what is moved there would count as before")
         return self
+
+
+class GenerationSettings(Section):
+    """Stream ids and their generations."""
+
+    streams_per_entry: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default=1, description="Stream ids of each token range"
+    )
+    ignore_msb: Annotated[int, Field(ge=0, le=63)] = Field(
+        default=0, description="Most significant token bits ignored in choosing among them; ScyllaDB's is 12"
+    )
+    ring_delay_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=30.0,
+        description="A changed ring gets its generation once it stayed the same for so long, to begin twice as long "
+        "later. At least Cassandra's own ring delay, and the same for all agents",
+    )
+    poll_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=10.0, description="How often the node's ring is looked at, to catch changes without an event"
+    )
+    retention_days: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        examples=[30],
+        description="Generations go so long after they ended: longer than changes may come late, and never before the "
+        "tables' topics let changes go. Those of before the oldest are marked before_first. Unset: none goes",
+    )
+
+
+class MirrorSettings(Section):
+    """A keyspace in the cluster that repeats the generations in ScyllaDB's tables, for readers of those."""
+
+    keyspace: str | None = Field(
+        default=None, examples=["tailrace"], description="The keyspace; agents write it. Unset: no mirror"
+    )
+    create: bool = Field(
+        default=True, description="Make keyspace and tables that are missing. false: their owner makes them"
+    )
+    replication: dict[str, Annotated[int, Field(ge=1)]] | None = Field(
+        default=None,
+        examples=[{"dc1": 3}],
+        description="Copies in each datacenter of a keyspace that is made. Unset: 3, or the nodes there if fewer",
+    )
+    stream_ids: Literal["blob", "tuple"] | None = Field(
+        default=None,
+        examples=["blob"],
+        description='Form of the stream ids: "blob", as ScyllaDB\'s own clients read them, or "tuple" of two bigints. '
+        "Unset: the form of existing tables, and blob in new ones",
+    )
+    v1: bool = Field(
+        default=False, description="Write cdc_streams_descriptions too, for readers older than ScyllaDB 4.4"
+    )
+
+    @field_validator("keyspace")
+    @classmethod
+    def _check_keyspace(cls, value: str | None) -> str | None:
+        if value is not None and not _KEYSPACE.fullmatch(value):
+            raise ValueError("may have letters, digits and '_', at most 48 of them")
+        if value is not None and (value == "system" or value.startswith("system_")):
+            raise ValueError("is one of Cassandra's own keyspaces: choose another")
+        return value

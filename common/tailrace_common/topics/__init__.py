@@ -1,1 +1,0 @@
-"""Readers of Tailrace's own topics: schemas, generations and progress."""
