@@ -166,6 +166,5 @@ class KafkaAppends(KafkaProducer):
         self._unsettled.clear()
 
     def end(self) -> None:
-        """As `settle`."""
         self.settle()
         self._learn_of_success()

@@ -35,7 +35,6 @@ class OtlpSpan:
         self.headers: Headers = ((TRACEPARENT, carrier[TRACEPARENT].encode("ascii")),)
 
     def end(self, attributes: Attributes, error: str | None = None) -> None:
-        """See TraceSpan."""
         self._span.set_attributes(attributes)
         if error is not None:
             self._span.set_status(StatusCode.ERROR, error)
@@ -59,12 +58,10 @@ class OtlpTracer:
         self._tracer = self._provider.get_tracer("tailrace")
 
     def begin(self, name: str) -> OtlpSpan | None:
-        """See Tracer."""
         span = self._tracer.start_span(name, context=Context(), kind=SpanKind.PRODUCER)
         return OtlpSpan(span) if span.is_recording() else None
 
     def batch(self, name: str, parents: Sequence[str], began: int, attributes: Attributes) -> None:
-        """See Tracer."""
         producers = list(_contexts(parents[:MOST_PARENTS]))
         if not producers:
             return
@@ -85,7 +82,6 @@ class OtlpTracer:
         batch.end(ended)
 
     def close(self) -> None:
-        """See Tracer."""
         self._provider.shutdown()
 
 

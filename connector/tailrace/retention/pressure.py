@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tailrace.ops.headroom import Headroom, Meter, NodeLimits
+from tailrace.ops.health import HealthBoard
 from tailrace.retention.missing import Register
 from tailrace.retention.spool import Spool, SpoolError, list_both, size_in_raw, size_of
 from tailrace.segments.files import Listing, SegmentFiles, parse_index
@@ -31,20 +32,6 @@ class Mode(StrEnum):
     SPOOL = "spool"
     HOLD = "hold"
     DROP_OLDEST = "drop-oldest"
-
-
-class Board(Protocol):
-    """Where people look; see ops.health.HealthBoard."""
-
-    def headroom(self, headroom: Headroom) -> None: ...
-
-    def degrade(self, cause: str, words: str) -> bool: ...
-
-    def recover(self, cause: str) -> bool: ...
-
-    def count(self, **added: int) -> None: ...
-
-    def gauge(self, **levels: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +99,7 @@ class Tender:
         spool: Spool | None,
         register: Register,
         policy: Policy,
-        board: Board,
+        board: HealthBoard,
         limits: Callable[[], NodeLimits],
         clock: Callable[[], float],
     ) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from tailrace.commitlog.model import Mutation, Row
 from tailrace.history.objects import metadata_epoch_of
-from tailrace.state import Newest, Truncation
+from tailrace.state import Newest, Resume, Truncation
 from tailrace_schemas.position import Position
 
 _COLUMN: Final = "truncated_at"
@@ -49,19 +49,6 @@ def metadata_epoch(mutation: Mutation) -> int | None:
     return metadata_epoch_of(UUID(bytes=versions[-1])) if versions and len(versions[-1]) == 16 else None
 
 
-class Record(Protocol):
-    """What the offsets record says of truncations; see state.Resume."""
-
-    @property
-    def schema(self) -> Position | None: ...
-
-    @property
-    def truncations(self) -> tuple[Truncation, ...]: ...
-
-    @property
-    def truncated(self) -> tuple[Newest, ...] | None: ...
-
-
 @dataclass(slots=True)
 class Truncations:
     """Those that are read and not yet published, in position order, and the newest that is known of each table.
@@ -75,7 +62,7 @@ class Truncations:
     _unconfirmed: list[Truncation] = field(default_factory=list)
     _seen: dict[Truncation, Position | None] = field(default_factory=dict)
 
-    def begin(self, record: Record) -> None:
+    def begin(self, record: Resume) -> None:
         """Go on from an offsets record."""
         if record.truncated is not None:
             self.newest = {
