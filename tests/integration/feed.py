@@ -10,7 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # its __all__ forgets it
 
 from tailrace_common.kafka import TopicReader
-from tailrace_common.kafka.offsets import PartitionEnds
+from tailrace_common.kafka.topics import PartitionEnds
 from tailrace_common.settings import TopicSettings
 from tailrace_schemas.avro import Encoder, schema_records
 from tailrace_schemas.change import Change

@@ -6,7 +6,6 @@ The importer of confluent_kafka for what both halves do; the agent's own topics 
 from __future__ import annotations
 
 from tailrace_common.kafka.fetch import RecentRecords, RecordFetcher
-from tailrace_common.kafka.offsets import PartitionEnds, StartOffsets, TopicState, TopicStates
 from tailrace_common.kafka.outgoing import Outgoing, Sizes
 from tailrace_common.kafka.pace import SUPPOSED, Pace
 from tailrace_common.kafka.producer import KafkaProducer, StoppedError
@@ -18,6 +17,7 @@ from tailrace_common.kafka.reader import (
     TopicReader,
     read_to_end,
 )
+from tailrace_common.kafka.topics import PartitionEnds, StartOffsets, TopicState, TopicStates
 from tailrace_common.kafka.transactions import KafkaAppends, KafkaTransactions
 
 __all__ = [

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tailrace_common.closing import Closing
 from tailrace_common.kafka.client import LOG, QUIET, ClientErrors, FirstContact, made, service_error
-from tailrace_common.kafka.offsets import StartOffsets
 from tailrace_common.kafka.reader import READING, Record
+from tailrace_common.kafka.topics import StartOffsets
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.topics import KafkaPartition

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tailrace.local import KafkaSettings, LocalKafka
-from tailrace_common.kafka.offsets import PartitionEnds
-from tailrace_common.kafka.topics import TopicMaker
+from tailrace_common.kafka.topics import PartitionEnds, TopicMaker
 from tailrace_schemas.errors import ServiceError
 from tests.support.waiting import until
 

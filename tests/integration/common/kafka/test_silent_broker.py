@@ -15,8 +15,7 @@ from confluent_kafka import IsolationLevel
 from tailrace.local import KafkaSettings, LocalKafka
 from tailrace.publish.kafka.spans import Spans
 from tailrace_common.kafka import PartitionReader, StartOffsets, TopicReader
-from tailrace_common.kafka.offsets import PartitionEnds, TopicStates
-from tailrace_common.kafka.topics import TopicMaker
+from tailrace_common.kafka.topics import PartitionEnds, TopicMaker, TopicStates
 from tailrace_schemas.errors import ServiceError
 from tests.support.waiting import until
 
