@@ -20,8 +20,8 @@ from tailrace_schemas.avro import SchemaEntry, entry_from_record
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id
 from tailrace_schemas.errors import CorruptError, ServiceError
+from tailrace_schemas.formats import json_object
 from tailrace_schemas.generation_records import Expired, GenerationLog, Ignored, PublishedGeneration
-from tailrace_schemas.packing import json_object
 from tailrace_schemas.progress import Progress, decode_progress
 from tailrace_schemas.streams import LEEWAY_MS, Mark
 from tailrace_schemas.topics import Internal, internal_topic

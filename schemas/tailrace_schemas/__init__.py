@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tailrace_schemas.avro.decode import decode
-    from tailrace_schemas.avro.known import Schemas
-    from tailrace_schemas.avro.registry import SchemaEntry, UnknownSchemaError
+    from tailrace_schemas.avro.registry import SchemaEntry, Schemas, UnknownSchemaError
     from tailrace_schemas.change import Change
 
 __all__ = ["Change", "SchemaEntry", "Schemas", "UnknownSchemaError", "decode"]
@@ -19,7 +18,7 @@ __all__ = ["Change", "SchemaEntry", "Schemas", "UnknownSchemaError", "decode"]
 _HOMES = {
     "Change": "change",
     "SchemaEntry": "avro.registry",
-    "Schemas": "avro.known",
+    "Schemas": "avro.registry",
     "UnknownSchemaError": "avro.registry",
     "decode": "avro.decode",
 }

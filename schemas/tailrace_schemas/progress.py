@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tailrace_schemas.errors import CorruptError
-from tailrace_schemas.formats import require_format
-from tailrace_schemas.packing import json_object
+from tailrace_schemas.formats import json_object, require_format
 from tailrace_schemas.position import Position
 
 FORMAT: Final = 1

@@ -8,14 +8,20 @@ from librt.strings import read_i64_le
 from mmh3 import hash64
 from mypy_extensions import i64
 
-from tailrace_schemas.words import word_of
-
 MIN_TOKEN: Final = -(2**63)
 MAX_TOKEN: Final = 2**63 - 1
 
 _MASK: Final = 2**64 - 1
 _BITS_32: Final = 0xFFFFFFFF
 _HALF: Final = 1 << 31
+
+
+def word_of(high: i64, low: i64) -> i64:
+    """The signed word of its upper 32 bits, signed, and its lower ones.
+
+    For constants of more than 62 bits, which compiled code would keep as objects and take apart at each use.
+    """
+    return high << 32 | low
 
 
 def token(key: bytes) -> int:

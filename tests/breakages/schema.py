@@ -19,7 +19,7 @@ ROUTING: Final = "unit/publish/test_routing.py"
 BREAKAGES: Final = {
     "a-year-that-no-calendar-has": breakage(
         "no value stops a stock reader, whatever forms [avro] chooses",
-        "tailrace_schemas.avro.formed:forming",
+        "tailrace_schemas.avro.convert:forming",
         unwrap("(value, True) if ... else ...", "(value, True)"),
         Red(FORMS, "test_no_extreme_value_stops_a_stock_reader", "a stock reader never gets past the record"),
     ),

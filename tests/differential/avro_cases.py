@@ -12,9 +12,8 @@ from librt.strings import BytesWriter
 
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.change_plan import ChangePlan
-from tailrace_schemas.avro.convert import to_avro, to_bytes
+from tailrace_schemas.avro.convert import forming, plain_of, to_avro, to_bytes, to_formed, without_logical_types
 from tailrace_schemas.avro.decode import reader_of, written_of
-from tailrace_schemas.avro.formed import forming, plain_of, to_formed, without_logical_types
 from tailrace_schemas.avro.frames import body_at
 from tailrace_schemas.avro.schema import key_schema, value_schema
 from tailrace_schemas.avro.values import MessageCursor, put_element, read_optional, reader_of_type

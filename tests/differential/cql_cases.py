@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from tailrace_schemas.change import Bound
 from tailrace_schemas.clustering import clustering_key, range_limits
-from tailrace_schemas.cql.digits import integer_text, integer_value, scaled_text, scaled_value
-from tailrace_schemas.cql.inet import address_bytes, address_text
 from tailrace_schemas.cql.nested import read_vector_element
+from tailrace_schemas.cql.numeric import integer_text, integer_value, scaled_text, scaled_value
 from tailrace_schemas.cql.order import order, sortable
+from tailrace_schemas.cql.scalars import address_bytes, address_text
 from tailrace_schemas.cql.types import (
     CqlType,
     UserTypes,
@@ -31,8 +31,7 @@ from tailrace_schemas.cql.values import codec, join_key, split_key
 from tailrace_schemas.cql.vint import read_signed, read_unsigned, write_signed, write_unsigned
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table, columns_by_name, sharing
-from tailrace_schemas.tokens import first_token, partition, sign_extending_hash, token
-from tailrace_schemas.words import word_of
+from tailrace_schemas.tokens import first_token, partition, sign_extending_hash, token, word_of
 from tests.differential.cases import Case, Family, calls, examples
 from tests.differential.inputs import WORDS, damaged, values
 from tests.unit.schemas.cql.hostile import USER_TYPES

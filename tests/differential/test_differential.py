@@ -34,7 +34,7 @@ NEVER_RETURN: Final = {
     "tailrace.commitlog.mutation.MutationVisitor.update": "of a base that is never used itself",
     "tailrace_schemas.avro.values.ValueReader.read": "of a base that is never used itself",
     "tailrace_schemas.cql.coding.Codec.??code": "of a base that is never used itself",
-    "tailrace_schemas.cql.comparable.Comparable.form": "of a base that is never used itself",
+    "tailrace_schemas.cql.order.Comparable.form": "of a base that is never used itself",
     "tailrace_schemas.transcode.values.ValueWriter.write": "of a base that is never used itself",
     "tailrace_schemas.avro.values.NoReader.read": "it raises always",
     "tailrace.commitlog.descriptor._refuse_version": "it raises always",

@@ -20,8 +20,8 @@ from tailrace.publish.losses import ReportedLoss, decode_loss, loss_record
 from tailrace.publish.offsets import decode_offsets, decode_parked, encode_offsets, encode_parked, parked_key
 from tailrace.state import Loss, Missing, Parked, Quarantined, Resume, Truncation
 from tailrace_schemas.avro import Encoder, entry_from_record, schema_records
+from tailrace_schemas.formats import unpacked
 from tailrace_schemas.generation_records import GenerationLog, Proposal, encode_proposal
-from tailrace_schemas.packing import unpacked
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress, decode_progress, encode_progress, progress_key
 from tailrace_schemas.ring import Node, Ring

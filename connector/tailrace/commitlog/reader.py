@@ -19,9 +19,9 @@ from tailrace.commitlog.plans import COMPLEX, VARIABLE, Plan, Shape, shape_of
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import CorruptError, TruncatedError, UnsupportedError
 from tailrace_schemas.table import Table
+from tailrace_schemas.tokens import word_of
 from tailrace_schemas.transcode.primitives import stands_at
 from tailrace_schemas.transcode.row import NONE, NULL, RowCells
-from tailrace_schemas.words import word_of
 
 # UnfilteredRowIteratorSerializer's flags.
 IS_EMPTY: Final = 0x01

@@ -12,8 +12,7 @@ from rich.text import Text
 
 from tailrace.demo.flow import Landed
 from tailrace_common.cli.console import print_json
-from tailrace_schemas.change_json import plain
-from tailrace_schemas.change_words import key_words
+from tailrace_schemas.change_json import key_words, plain
 
 _STYLES: Final = {"insert": "green", "update": "cyan"}
 

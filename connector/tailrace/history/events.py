@@ -11,8 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace_schemas.errors import TailraceError
-from tailrace_schemas.formats import require_format
-from tailrace_schemas.packing import json_object, packed
+from tailrace_schemas.formats import json_object, packed, require_format
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.table_json import table_from_json, table_to_json

@@ -14,8 +14,7 @@ from tailrace.history.rows import KeyedRow, Name, definitions_of
 from tailrace.history.schema import SchemaHistory
 from tailrace_schemas.definitions import schema_row_from_json, schema_row_to_json
 from tailrace_schemas.errors import TailraceError
-from tailrace_schemas.formats import require_format
-from tailrace_schemas.packing import json_object, packed
+from tailrace_schemas.formats import json_object, packed, require_format
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table, sharing
 

@@ -8,10 +8,9 @@ from uuid import UUID
 
 from tailrace.errors import HeldError
 from tailrace.publish.routing import assign_topics
-from tailrace_common.kafka.schema_registry import RegistryRefusedError, SchemaRegistry
+from tailrace_common.kafka.schema_registry import Part, RegistryRefusedError, SchemaRegistry, Subjects, subject_of
 from tailrace_common.properties.passthrough import Scalar
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds
-from tailrace_schemas.avro.subjects import Part, Subjects, subject_of
 from tailrace_schemas.errors import SchemaRefusedError, ServiceError
 from tailrace_schemas.table import Table
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from tailrace.state import Loss, Missing
 from tailrace_schemas.errors import CorruptError
-from tailrace_schemas.formats import require_format
-from tailrace_schemas.packing import json_object
+from tailrace_schemas.formats import json_object, require_format
 from tailrace_schemas.position import Position
 
 VERSION: Final = 1

@@ -12,8 +12,7 @@ from uuid import UUID
 
 from tailrace.state import LotKey, Newest, Parked, Quarantined, Resume, Truncation
 from tailrace_schemas.errors import TailraceError
-from tailrace_schemas.formats import require_format
-from tailrace_schemas.packing import json_object
+from tailrace_schemas.formats import json_object, require_format
 from tailrace_schemas.position import Position
 from tailrace_schemas.progress import Progress
 

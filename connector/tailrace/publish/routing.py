@@ -17,8 +17,7 @@ from tailrace.publish.record import Record
 from tailrace_common.backoff import Waits
 from tailrace_schemas.avro import Encoder, SchemaIds, own_ids, schema_records
 from tailrace_schemas.avro.frames import frame, reframed
-from tailrace_schemas.avro.keys import PrimaryKeys
-from tailrace_schemas.avro.schema import KeyChoice
+from tailrace_schemas.avro.schema import KeyChoice, PrimaryKeys
 from tailrace_schemas.change import Change, Deletion, Op, Source
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.errors import RecordTooLargeError, RefusedError, SettingsError

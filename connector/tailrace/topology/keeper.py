@@ -25,8 +25,8 @@ from tailrace_common.closing import Closing
 from tailrace_common.topics import GenerationReader
 from tailrace_schemas.errors import ServiceError, TailraceError
 from tailrace_schemas.generation_records import PublishedGeneration, encode_expired
-from tailrace_schemas.retention import keep_from
 from tailrace_schemas.ring import Ring, RingError
+from tailrace_schemas.streams import keep_from
 
 _LOG: Final = logging.getLogger("tailrace.topology")
 _DISPUTED: Final = 2

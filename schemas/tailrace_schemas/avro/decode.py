@@ -11,13 +11,11 @@ from typing import Any, Final
 from fastavro import parse_schema, schemaless_reader
 
 from tailrace_schemas.avro.change_plan import ChangePlan
-from tailrace_schemas.avro.convert import encoder_of
-from tailrace_schemas.avro.formed import plain_of, without_logical_types
+from tailrace_schemas.avro.convert import encoder_of, plain_of, without_logical_types
 from tailrace_schemas.avro.frames import body_at, message_schema_id
-from tailrace_schemas.avro.layout import layout
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.registry import SchemaEntry, UnknownSchemaError
-from tailrace_schemas.avro.schema import PREFIX_SCHEMA, value_schema
+from tailrace_schemas.avro.schema import PREFIX_SCHEMA, layout, value_schema
 from tailrace_schemas.change import (
     EXPIRED_TTL,
     TRUNCATED_AT,

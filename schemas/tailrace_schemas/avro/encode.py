@@ -9,8 +9,7 @@ from typing import Any
 
 from fastavro import parse_schema, schemaless_writer
 
-from tailrace_schemas.avro.convert import to_avro
-from tailrace_schemas.avro.formed import to_formed, without_logical_types
+from tailrace_schemas.avro.convert import to_avro, to_formed, without_logical_types
 from tailrace_schemas.avro.frames import FRAME
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.schema import KeyChoice, canonical_text, key_schema, schema_id, value_schema

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from fastavro import parse_schema, schemaless_reader
+
+from tailrace_schemas.avro.convert import without_logical_types
+from tailrace_schemas.avro.frames import body_at
 from tailrace_schemas.avro.names import Names, avro_name, bound_name, namespace
 from tailrace_schemas.change import OPS, Origin
 from tailrace_schemas.cql.types import CqlType
@@ -55,6 +60,9 @@ _UUIDS: Final = ("uuid", "timeuuid")
 # The types that only some forms define. Reserved with them alone: every other schema has its names from before.
 _UUID: Final = "Uuid"
 _DECIMAL: Final = "Decimal"
+# The fields before `key` in every change, and a null of `key`, which is a union.
+_BEFORE: Final = 6
+_NULL: Final = b"\x00"
 
 
 def _field(name: str, type_of: object, **attributes: object) -> Json:
@@ -328,3 +336,68 @@ def schema_id(text: str) -> bytes:
 
 # The head of every table's record: read it with this schema as the writer's, and the rest of the bytes are left.
 PREFIX_SCHEMA: Final[str] = canonical_text(_record("Change", _prefix_fields(), namespace="tailrace"))
+
+
+def layout(schema: Any) -> object:
+    """What stands where in the bytes: records with the names of their fields, unions, arrays, and Avro's own types.
+
+    Equal for schemas whose records have the same bytes. Logical types and names of types are no part of it.
+    """
+    return _Layout().of(schema)
+
+
+class _Layout:
+    """Walks a schema; named types are known from where they are first met."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, object] = {}
+
+    def of(self, schema: Any) -> object:
+        if isinstance(schema, str):
+            return self._named.get(schema, schema)
+        if isinstance(schema, list):
+            return "union", tuple(self.of(member) for member in schema)
+        kind = schema["type"]
+        if kind == "array":
+            return "array", self.of(schema["items"])
+        if kind == "record":
+            of_record: object = ("record", tuple((field["name"], self.of(field["type"])) for field in schema["fields"]))
+        elif kind == "enum":
+            of_record = ("enum", tuple(schema["symbols"]))
+        elif kind == "fixed":
+            of_record = ("fixed", schema["size"])
+        else:
+            return self.of(kind)
+        self._named[schema["name"]] = of_record
+        return of_record
+
+
+class PrimaryKeys:
+    """The Kafka key of a message by the full primary key, taken out of the change's own bytes.
+
+    Cuts the Avro body of the primary key out of framed changes of one table shape.
+
+    A change's field `key` has the same fields in the same order as the key's schema, so its bytes are the key's. The
+    clustering columns are null where there is none: deletions of partitions and ranges, static rows.
+    """
+
+    def __init__(self, table: Table, prefix: str, forms: ValueForms = PLAIN_FORMS) -> None:
+        schema = without_logical_types(value_schema(table, prefix, forms))
+        fields: Any = schema["fields"]
+        # A record's fields stand one after another: read with its first fields alone, the rest of the bytes are left.
+        self._head = parse_schema({**schema, "fields": fields[:_BEFORE]})
+        self._key = parse_schema({**schema, "fields": fields[: _BEFORE + 1]})
+
+    def body(self, message: bytes) -> bytes | None:
+        """The key's Avro body; None for a change without a key, a truncate."""
+        start = self._end(message, self._head)
+        if message[start : start + 1] == _NULL:
+            return None
+        return message[start + 1 : self._end(message, self._key)]
+
+    @staticmethod
+    def _end(message: bytes, schema: Any) -> int:
+        buffer = io.BytesIO(message)
+        buffer.seek(body_at(message))
+        schemaless_reader(buffer, schema, None)
+        return buffer.tell()

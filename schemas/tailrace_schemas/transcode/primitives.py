@@ -10,7 +10,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i64, u8
 
-from tailrace_schemas.words import word_of
+from tailrace_schemas.tokens import word_of
 
 # All but the high bit of each of four bytes.
 _LOW_BITS: Final = 0x7F7F7F7F

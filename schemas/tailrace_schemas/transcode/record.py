@@ -19,10 +19,9 @@ from tailrace_schemas.cql.values import split_key
 from tailrace_schemas.table import Column, Table
 from tailrace_schemas.tokens import token
 from tailrace_schemas.transcode.digest import Digest
-from tailrace_schemas.transcode.edits import put_edit
+from tailrace_schemas.transcode.edits import END, KEY, START, VALUE, RawValues, put_edit, raw_record
 from tailrace_schemas.transcode.plans import SIMPLE, ColumnPlan, RowPlan
 from tailrace_schemas.transcode.primitives import write_long, write_span, write_text
-from tailrace_schemas.transcode.raw_values import END, KEY, START, VALUE, RawValues, raw_record
 from tailrace_schemas.transcode.row import NONE, NULL, RowCells
 from tailrace_schemas.transcode.values import ABSENT, PRESENT, writer_of
 

@@ -1,4 +1,4 @@
-"""Values of each CQL type, from Cassandra's bytes to Avro's: what `avro.formed` says, without the object between.
+"""Values of each CQL type, from Cassandra's bytes to Avro's: what `avro.convert` says, without the object between.
 
 The writer of a column is chosen once, by its type and the forms, so that no value asks for them.
 """
@@ -21,8 +21,7 @@ from librt.strings import (
 )
 from mypy_extensions import i64, u8
 
-from tailrace_schemas.avro.convert import to_avro
-from tailrace_schemas.avro.formed import YEARS, forming, to_formed
+from tailrace_schemas.avro.convert import YEARS, forming, to_avro, to_formed
 from tailrace_schemas.avro.names import avro_name
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.forms import ValueForms
@@ -261,7 +260,7 @@ class FormedWriter(ValueWriter):
 
 
 def write_object(out: BytesWriter, cql_type: CqlType, value: Any) -> None:
-    """A value as `avro.formed.to_formed` gives it, as a nullable field."""
+    """A value as `avro.convert.to_formed` gives it, as a nullable field."""
     if value is None:
         out.append(u8(ABSENT))
         return

@@ -10,8 +10,7 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.avro.frames import message_schema_id
-from tailrace_schemas.change_json import ChangeForms
-from tailrace_schemas.change_words import edit_words, key_words, time_words
+from tailrace_schemas.change_json import ChangeForms, edit_words, key_words, time_words
 from tailrace_schemas.errors import DecodeError, SettingsError
 from tailrace_schemas.masks import Masks
 from tailrace_schemas.topics import KafkaPartition

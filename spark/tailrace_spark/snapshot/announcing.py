@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from contextlib import closing
 from fnmatch import fnmatchcase
 
+from tailrace_common.kafka.schema_registry import subject_of
 from tailrace_common.kafka.topics import TopicMaker
 from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.avro import Encoder, SchemaEntry, SchemaIds, own_ids, schema_records
-from tailrace_schemas.avro.subjects import subject_of
 from tailrace_schemas.errors import SettingsError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, TopicPlan, internal_plan, internal_topic, table_plan, table_topic

@@ -10,8 +10,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tailrace_schemas.errors import CorruptError
-from tailrace_schemas.formats import require_format
-from tailrace_schemas.packing import json_object, packed
+from tailrace_schemas.formats import json_object, packed, require_format
 from tailrace_spark.snapshot.ranges import TokenRange
 
 FORMAT: Final = 1

@@ -12,8 +12,8 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.read import SchemaResolutionError
 
 from tailrace_schemas.avro import SchemaEntry
+from tailrace_schemas.avro.convert import plain_of
 from tailrace_schemas.avro.decode import reader_of
-from tailrace_schemas.avro.formed import plain_of
 from tailrace_schemas.avro.frames import body_at, frame
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.avro.schema import schema_id

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
 from tailrace_schemas.avro.frames import FRAME
-from tailrace_schemas.avro.keys import PrimaryKeys
+from tailrace_schemas.avro.schema import PrimaryKeys
 from tailrace_schemas.change import Change
 from tailrace_schemas.digest import change_digest
 from tailrace_schemas.table import Table

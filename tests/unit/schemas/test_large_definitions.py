@@ -12,7 +12,7 @@ from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_recor
 from tailrace_schemas.change import Cell, Change, Marker, Op, Source
 from tailrace_schemas.cql.types import MAX_DEPTH, CqlType, leaves, parts, user_types_in
 from tailrace_schemas.cql.values import codec
-from tailrace_schemas.packing import MOST_UNPACKED, json_object, packed, unpacked
+from tailrace_schemas.formats import MOST_UNPACKED, json_object, packed, unpacked
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
 from tailrace_schemas.table_json import FORMAT, table_from_json, table_to_json

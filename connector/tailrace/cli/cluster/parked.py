@@ -49,8 +49,7 @@ from tailrace_common.settings import Settings
 from tailrace_common.topics import SchemaReader
 from tailrace_schemas.change import Origin, Source
 from tailrace_schemas.errors import SettingsError
-from tailrace_schemas.formats import require_format
-from tailrace_schemas.packing import json_object
+from tailrace_schemas.formats import json_object, require_format
 from tailrace_schemas.position import NO_POSITION
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import Internal, internal_topic

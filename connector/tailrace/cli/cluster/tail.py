@@ -27,8 +27,7 @@ from tailrace_common.topics import SchemaReader, why_unpublished
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.change import Change
-from tailrace_schemas.change_json import ChangeForms
-from tailrace_schemas.change_words import words
+from tailrace_schemas.change_json import ChangeForms, change_words
 from tailrace_schemas.errors import DecodeError, ServiceError, SettingsError
 from tailrace_schemas.topics import Internal, internal_topic
 
@@ -144,7 +143,7 @@ class _Follower:
         if self._console is None:
             print_json(line(self._forms, partition, record.offset, change))
         else:
-            text = Text(words(entry.table, fields), style=_STYLES.get(fields["op"], "red"))
+            text = Text(change_words(entry.table, fields), style=_STYLES.get(fields["op"], "red"))
             self._console.print(text, soft_wrap=True)
         return True
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any
 
-from tailrace_schemas.avro.convert import to_bytes
-from tailrace_schemas.avro.formed import YEARS
+from tailrace_schemas.avro.convert import YEARS, to_bytes
 from tailrace_schemas.avro.names import avro_name, bound_name
 from tailrace_schemas.cql.types import CqlType, parts
 from tailrace_schemas.table import Column, Table

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tailrace_schemas.avro.formed import YEARS
+from tailrace_schemas.avro.convert import YEARS
 from tailrace_schemas.avro.frames import frame
 from tailrace_schemas.avro.schema import KeyChoice, canonical_text, schema_id, value_schema
 from tailrace_schemas.change import Change

@@ -11,8 +11,8 @@ from typing import Final, cast
 from librt.strings import BytesWriter, write_f32_be, write_f64_be, write_i16_be, write_i32_be, write_i64_be
 from mypy_extensions import i16, i32, i64
 
-from tailrace_schemas.cql.digits import integer_text, scaled_value
-from tailrace_schemas.cql.inet import address_bytes
+from tailrace_schemas.cql.numeric import integer_text, scaled_value
+from tailrace_schemas.cql.scalars import address_bytes
 from tailrace_schemas.errors import UnsupportedError
 
 HEAD: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)

@@ -16,8 +16,7 @@ from tailrace_common.kafka import Record
 from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schema_records
 from tailrace_schemas.avro.decode import reader_of
 from tailrace_schemas.change import Bound, Cell, Change, ColumnDeletion, Deletion, Marker, Op, Origin, Source
-from tailrace_schemas.change_json import ChangeForms
-from tailrace_schemas.change_words import words
+from tailrace_schemas.change_json import ChangeForms, change_words
 from tailrace_schemas.errors import ServiceError, SettingsError
 from tailrace_schemas.position import Position
 from tailrace_schemas.table import Table
@@ -75,7 +74,7 @@ def entry(of: Table, topic: str, announced: int) -> SchemaEntry:
 def shown(change: Change) -> str:
     """The line, without time and place."""
     head = "2025-10-09 08:53:20.123456Z "
-    text = words(TABLE, record_of(change))
+    text = change_words(TABLE, record_of(change))
     assert text.startswith(head)
     return text.removeprefix(head)
 
@@ -130,7 +129,7 @@ def test_what_is_unusual_is_said() -> None:
 
 
 def test_a_write_time_beyond_any_calendar_is_a_number() -> None:
-    text = words(TABLE, record_of(replace(ROW, marker=Marker(2**62))))
+    text = change_words(TABLE, record_of(replace(ROW, marker=Marker(2**62))))
     assert text.startswith(f"{2**62} us insert")
 
 
@@ -194,12 +193,12 @@ def test_copies_are_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
         False,
         True,
     ]
-    out, words = capsys.readouterr()
+    out, errors = capsys.readouterr()
     assert [(row["offset"], row["host"], row["kind"]) for row in map(json.loads, out.splitlines())] == [
         (0, "h1", "altered"),
         (3, "h2", "altered"),
     ]
-    assert "offset 2: not decoded" in words
+    assert "offset 2: not decoded" in errors
     assert lines.left_out == 1
 
 

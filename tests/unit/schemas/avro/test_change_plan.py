@@ -16,8 +16,7 @@ from tailrace_schemas.avro import Encoder, SchemaEntry, entry_from_record, schem
 from tailrace_schemas.avro.change_plan import ChangePlan
 from tailrace_schemas.avro.decode import Reader
 from tailrace_schemas.avro.frames import body_at
-from tailrace_schemas.avro.layout import layout
-from tailrace_schemas.avro.schema import canonical_text, value_schema
+from tailrace_schemas.avro.schema import canonical_text, layout, value_schema
 from tailrace_schemas.change import Cell, Change, Deletion, Marker, Op, Origin
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.errors import DecodeError

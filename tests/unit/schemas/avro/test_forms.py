@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
 from tailrace_schemas.avro import Encoder, SchemaEntry, decode, entry_from_record, schema_records
+from tailrace_schemas.avro.convert import YEARS, to_formed
 from tailrace_schemas.avro.decode import Reader
-from tailrace_schemas.avro.formed import YEARS, to_formed
-from tailrace_schemas.avro.keys import PrimaryKeys
+from tailrace_schemas.avro.schema import PrimaryKeys
 from tailrace_schemas.change import Bound, Cell, Change, Deletion, Marker, Op, Source
 from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.cql.values import join_key

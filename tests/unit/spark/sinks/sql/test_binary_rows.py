@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.cql.digits import scaled_text
-from tailrace_schemas.cql.inet import address_text
+from tailrace_schemas.cql.numeric import scaled_text
+from tailrace_schemas.cql.scalars import address_text
 from tailrace_schemas.cql.types import parse_type
 from tailrace_schemas.errors import UnsupportedError
 from tailrace_spark.sinks.sql.types import TYPES, SqlType, column_spec, to_sql

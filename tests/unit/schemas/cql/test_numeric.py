@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tailrace_schemas.cql.digits import integer_text, integer_value, scaled_text, scaled_value
+from tailrace_schemas.cql.numeric import integer_text, integer_value, scaled_text, scaled_value
 
 SCALES = st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(-40, 40)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace_schemas.cql.inet import address_bytes, address_text
+from tailrace_schemas.cql.scalars import address_bytes, address_text
 
 TEXTS = [
     ("0.0.0.0", "00000000"),  # noqa: S104 - an address as data, nothing listens
