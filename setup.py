@@ -40,7 +40,6 @@ HOT_PATH = (
     "connector/tailrace/commitlog/*.py",
     "connector/tailrace/changes/*.py",
     "connector/tailrace/history/decode.py",
-    "connector/tailrace/agent/published.py",
     "connector/tailrace/publish/record.py",
     "connector/tailrace/publish/routing.py",
     "spark/tailrace_spark/batch/delivered.py",

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from tailrace.changes.transcode import Message, Transcoder
-from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.mutation import first_table
 from tailrace.errors import UnknownTableError

@@ -246,7 +246,7 @@ BREAKAGES: Final = {
     ),
     "transactions-end-anywhere": breakage(
         "a mutation is never split over two transactions",
-        "tailrace.agent.session:Session._publish_plain",
+        "tailrace.agent.loop:Session._publish_plain",
         replace(
             "self._transaction.send(records, done)",
             """
@@ -261,13 +261,13 @@ BREAKAGES: Final = {
     ),
     "what-waits-comes-last": breakage(
         "what waits for a table is published before its later changes",
-        "tailrace.agent.session:Session._look_again",
+        "tailrace.agent.loop:Session._look_again",
         replace("self._tend_parked(changed)", "self._entries or self._tend_parked(changed)"),
         Red("unit/agent/test_parking.py", "test_what_waits_for_a_table_comes_before_its_later_changes"),
     ),
     "what-a-read-explains-comes-last": breakage(
         "what waits for a table is published before its later changes, whatever made the definition known",
-        "tailrace.agent.session:Session._publish_next",
+        "tailrace.agent.loop:Session._publish_next",
         drop("self._unpark(...)"),
         Red(
             "unit/agent/test_parking.py",

@@ -111,7 +111,7 @@ BREAKAGES: Final = {
     ),
     "the-unexplained-is-dropped": breakage(
         "what no definition explains is parked, its segment kept",
-        "tailrace.agent.session:Session._publish_next",
+        "tailrace.agent.loop:Session._publish_next",
         replace("not self._parking.park(entry, error)", "self._lot.full"),
         Red(AGENTS, "test_an_unknown_table_waits_until_it_is_explained", r'"parked" in agent'),
         Red(COMMANDS, "test_what_nothing_explains_is_parked_told_and_published_by_hand", r"not in \d+ s"),
@@ -119,7 +119,7 @@ BREAKAGES: Final = {
     ),
     "the-rest-goes-with-the-unreadable": breakage(
         "a quarantine concerns its own segment alone",
-        "tailrace.agent.session:Session._quarantine",
+        "tailrace.agent.loop:Session._quarantine",
         replace("self._entries = ...", "self._entries.clear()"),
         Red("unit/agent/test_loop.py", "test_bytes_that_do_not_decode_quarantine_their_segment"),
     ),
@@ -138,7 +138,7 @@ BREAKAGES: Final = {
     ),
     "truncations-wait-for-changes": breakage(
         "a truncation is published once everything before it was, without an index too",
-        "tailrace.agent.session:Session._settle",
+        "tailrace.agent.loop:Session._settle",
         drop("self._truncate()"),
         Red(EVENTS, "test_truncations_in_segments_without_cdc_data", r'== \[1, "truncate"\]'),
         session="agent",

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
-from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import sections

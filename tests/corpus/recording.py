@@ -17,7 +17,7 @@ from cassandra.protocol import ResultMessage, _ProtocolHandler
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.cluster import LiveCluster
-from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.mutation import first_table
 from tailrace.local import LocalCassandra
 from tailrace.state import Resume

@@ -9,12 +9,11 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from tailrace.agent.published import PublishedPlaces
 from tailrace.changes.pieces import put_pieces
 from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Message, Transcoder
+from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.descriptor import parse_name, read_descriptor
-from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import Entry, Stretch, frames, frames_of
 from tailrace.commitlog.model import Mutation, PartitionUpdate, Row
 from tailrace.commitlog.mutation import (
@@ -29,7 +28,7 @@ from tailrace.commitlog.reader import Reader
 from tailrace.commitlog.sections import sections
 from tailrace.history.decode import Definitions, holds_change, messages_at, put_messages_at, source_at
 from tailrace.history.schema import SchemaHistory
-from tailrace.publish.record import Record, Tally, size_of
+from tailrace.publish.record import PublishedPlaces, Record, Tally, size_of
 from tailrace.publish.routing import OwnIds, Router, assign_topics
 from tailrace_schemas.change import Cell, Marker, Source
 from tailrace_schemas.forms import PLAIN_FORMS, ValueForms

@@ -20,9 +20,8 @@ from cryptography.hazmat.primitives.ciphers.modes import CBC
 
 from tailrace.changes.split import changes_of
 from tailrace.changes.transcode import Transcoder
-from tailrace.commitlog.compression import CODECS, LZ4, decompress
+from tailrace.commitlog.blocks import CODECS, LZ4, Keys, decompress
 from tailrace.commitlog.descriptor import VERSIONS, read_descriptor
-from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.mutation import decode_mutation, first_table
 from tailrace.commitlog.sections import sections

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.commitlog.encryption import NO_KEYS
+from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.local import CassandraSettings, LocalCassandra
 from tailrace.segments.keys import read_keystore
 from tests.corpus.check import check_messages, check_view

@@ -10,8 +10,8 @@ Constant = tuple[str, str]
 
 KEPT: Final[Mapping[str, tuple[Constant, ...]]] = {
     "`.offsets`": (("tailrace.publish.offsets", "VERSION"),),
-    "`.progress`": (("tailrace_schemas.progress", "FORMAT"), ("tailrace.publish.losses", "VERSION")),
-    "`.dead-letter`": (("tailrace.publish.dead_letters", "FORMAT"),),
+    "`.progress`": (("tailrace_schemas.progress", "FORMAT"), ("tailrace.publish.reports", "LOSS_VERSION")),
+    "`.dead-letter`": (("tailrace.publish.reports", "LETTER_FORMAT"),),
     "`.schema-history`": (("tailrace.history.records", "FORMAT"), ("tailrace.history.records", "CUT")),
     "`.schema-changes`": (("tailrace.history.events", "FORMAT"),),
     "`.schemas`": (("tailrace_schemas.avro.registry", "FORMAT"), ("tailrace_schemas.table_json", "FORMAT")),

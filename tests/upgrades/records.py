@@ -16,8 +16,8 @@ from uuid import UUID
 
 from tailrace.history.events import EventKind, SchemaEvent, Subject, decode_event, encode_event
 from tailrace.history.records import HistoryRecord, encode_history, history_key, read_history
-from tailrace.publish.losses import ReportedLoss, decode_loss, loss_record
 from tailrace.publish.offsets import decode_offsets, decode_parked, encode_offsets, encode_parked, parked_key
+from tailrace.publish.reports import ReportedLoss, decode_loss, loss_record
 from tailrace.state import Loss, Missing, Parked, Quarantined, Resume, Truncation
 from tailrace_schemas.avro import Encoder, entry_from_record, schema_records
 from tailrace_schemas.formats import unpacked

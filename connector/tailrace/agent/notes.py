@@ -10,7 +10,7 @@ from typing import Final
 from tailrace.agent.limits import Limits
 from tailrace.agent.ports import Parts, ProgressLog, ProgressRecord, Publisher
 from tailrace.history.events import encode_event, event_key
-from tailrace.publish.losses import cause_of, decode_loss, loss_id, loss_record, loss_words
+from tailrace.publish.reports import cause_of, decode_loss, loss_id, loss_record, loss_words
 from tailrace.state import Loss, Resume
 from tailrace_schemas.errors import CorruptError, ServiceError
 from tailrace_schemas.position import Position

@@ -20,8 +20,8 @@ from tailrace.agent.translation import Outgoing, Translation
 from tailrace.changes.transcode import Message
 from tailrace.commitlog.frames import Entry
 from tailrace.errors import HeldError, TooLargeError, UnexplainedError, UnknownTableError
-from tailrace.publish.dead_letters import DeadLetter, dead_letter, encode_letter, letter_key, payload_records
 from tailrace.publish.record import size_of
+from tailrace.publish.reports import DeadLetter, dead_letter, encode_letter, letter_key, payload_records
 from tailrace.state import Parked, ParkingLot, Resume
 from tailrace_common.backoff import Backoff
 from tailrace_common.kafka import Pace

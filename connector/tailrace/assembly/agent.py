@@ -43,7 +43,7 @@ from tailrace.assembly.services import (
 from tailrace.capture.watch import Signal, Watch
 from tailrace.changes.transcode import Transcoder
 from tailrace.cluster import LiveCluster, LocalNode
-from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.blocks import Keys
 from tailrace.driver import RingListener
 from tailrace.history.schema import SchemaHistory
 from tailrace.ops.health import HealthBoard

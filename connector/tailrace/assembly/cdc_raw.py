@@ -11,7 +11,7 @@ from typing import Final
 from tailrace.assembly.node import NodeSettings, tell_node_settings
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.capture.recovery import is_commitlog_of
-from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.blocks import Keys
 from tailrace.errors import DataLossError
 from tailrace.ops.headroom import NodeLimits, limits_of
 from tailrace.ops.health import Health, HealthBoard

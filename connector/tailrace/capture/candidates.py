@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.capture.recovery import Recovery
-from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.retention.finished_segments import FinishedSegments
 from tailrace.retention.missing import Register, starts_run

@@ -14,7 +14,7 @@ from typing import Final
 
 from tailrace.capture.candidates import Ahead, Candidates, CurrentSegment, Listings
 from tailrace.capture.recovery import Recovery
-from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.retention.finished_segments import FinishedSegments
 from tailrace.retention.missing import Register

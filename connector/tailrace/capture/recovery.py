@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.retention.missing import Register
 from tailrace.segments.files import Listing, SegmentFiles, list_segments

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tailrace.commitlog.compression import decompress
+from tailrace.commitlog.blocks import NO_KEYS, Keys, decompress, decrypt_section
 from tailrace.commitlog.descriptor import Descriptor, SegmentData
-from tailrace.commitlog.encryption import NO_KEYS, Keys, decrypt_section
 from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError
 
 MARKER_SIZE: Final = 8

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.blocks import Keys
 from tailrace.segments.files import Listing, SegmentFiles, pair
 from tailrace.segments.open_segment import OpenSegment
 from tailrace.state import Loss, Missing, Span, ids_of, spans, united, without

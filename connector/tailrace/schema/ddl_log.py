@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.retention.spool import Spool, list_both
 from tailrace.segments.files import SegmentFiles, parse_index

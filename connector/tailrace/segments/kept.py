@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.frames import Entry
 from tailrace.commitlog.reader import Reader
 from tailrace.history.decode import holds_change

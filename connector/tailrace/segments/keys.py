@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.segments.jceks import JCEKS, JKS, read_jceks
 from tailrace.segments.pkcs12 import read_pkcs12
 from tailrace.segments.stored_keys import StoredKey, WrongPasswordError

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.descriptor import VERSIONS, Descriptor, read_descriptor
-from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import Entry, Stretch, frames, frames_of
 from tailrace.commitlog.mutation import oldest_write
 from tailrace.commitlog.sections import Cursor, Section, first_cursor, read_section

@@ -13,8 +13,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 
+from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.descriptor import SegmentData
-from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import first_cursor, sections
 from tailrace.errors import WrongKeyError

@@ -11,7 +11,7 @@ import pytest
 from tailrace.agent.limits import Limits
 from tailrace.errors import HeldError
 from tailrace.ops.health import HealthBoard
-from tailrace.publish.losses import acknowledged, loss_words
+from tailrace.publish.reports import acknowledged, loss_words
 from tailrace.state import Loss, Missing
 from tailrace_schemas.change import SCHEMA_INFERRED, Op
 from tailrace_schemas.errors import FencedError, ServiceError

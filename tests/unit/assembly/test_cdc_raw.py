@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.assembly.cdc_raw import Care, exit_code, release_of
 from tailrace.assembly.node import NodeSettings
-from tailrace.commitlog.encryption import NO_KEYS
+from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.ops.health import HealthBoard
 from tailrace.retention.release import DELETED, KEPT
 from tailrace.state import Resume

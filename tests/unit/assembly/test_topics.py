@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.assembly.agent import AgentStart, Stop
 from tailrace.capture.watch import Signal
-from tailrace.commitlog.encryption import NO_KEYS
+from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.ops.health import HealthBoard
 from tailrace.ops.metrics import exposition
 from tailrace_common.settings import Settings

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.publish.losses import loss_record
+from tailrace.publish.reports import loss_record
 from tailrace.state import Loss, Missing, Resume
 from tailrace_schemas.position import Position
 from tests.unit.capture.segments import SegmentWriter

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
 from tailrace.errors import LogEpochError
-from tailrace.publish.losses import loss_record
+from tailrace.publish.reports import loss_record
 from tailrace.retention.missing import Register
 from tailrace.retention.release import DELETED, KEPT, Release, archived
 from tailrace.retention.spool import Spool, list_both

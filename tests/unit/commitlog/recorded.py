@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.descriptor import SegmentData, read_descriptor
-from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.sections import Section, sections
 from tailrace_schemas.definitions import read_schema_file

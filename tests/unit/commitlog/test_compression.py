@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.commitlog.compression import CODECS, LZ4, decompress
+from tailrace.commitlog.blocks import CODECS, LZ4, decompress
 from tailrace_schemas.errors import CorruptError, UnsupportedError
 from tests.properties import examples
 

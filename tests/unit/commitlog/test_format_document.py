@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tailrace.commitlog.compression import CODECS
+from tailrace.commitlog.blocks import CODECS
 from tailrace.commitlog.descriptor import VERSIONS
 
 ROOT = Path(__file__).resolve().parents[3]

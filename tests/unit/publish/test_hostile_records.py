@@ -22,7 +22,6 @@ from tailrace.history.records import (
     history_of,
     read_history,
 )
-from tailrace.publish.dead_letters import dead_letter, encode_letter
 from tailrace.publish.hosts import hosts_of
 from tailrace.publish.offsets import (
     OffsetsError,
@@ -34,6 +33,7 @@ from tailrace.publish.offsets import (
     read_offsets,
     records_of,
 )
+from tailrace.publish.reports import dead_letter, encode_letter
 from tailrace.state import Parked, Quarantined, Resume, Truncation
 from tailrace_common.kafka import Record
 from tailrace_schemas.avro import Encoder, decode, entry_from_record, schema_records

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.capture.cdcraw import CdcRaw
-from tailrace.commitlog.encryption import NO_KEYS, Keys
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.state import Resume
 from tailrace_schemas.errors import SettingsError
 from tests.unit.capture.segments import SegmentWriter

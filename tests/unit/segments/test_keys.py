@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import complete
-from tailrace.commitlog.encryption import NO_KEYS
+from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.segments.keys import KEY, KEY_PASSWORD, PASSWORD, keys_of, keys_of_settings
 from tailrace_common.settings import AgentSettings
 from tailrace_schemas.errors import SettingsError

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.capture.owner import read_owner
-from tailrace.commitlog.encryption import NO_KEYS
+from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.retention.spool import Spool, unwritable
 from tailrace.segments.files import SegmentFiles, list_cdc_raw
 from tailrace.segments.keys import keys_of_settings

@@ -18,7 +18,7 @@ from tailrace.cli.support.records import (
     stored_losses,
 )
 from tailrace.publish.kafka import KafkaLog
-from tailrace.publish.losses import ReportedLoss, acknowledged, decode_loss
+from tailrace.publish.reports import ReportedLoss, acknowledged, decode_loss
 from tailrace_common.cli.console import print_rows, say
 from tailrace_common.cli.options import SettingsFile, settings_of
 from tailrace_common.settings import Settings

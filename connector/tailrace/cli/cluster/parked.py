@@ -34,9 +34,9 @@ from tailrace.cli.support.records import (
 from tailrace.commitlog.frames import Entry
 from tailrace.history.decode import messages_at, source_at
 from tailrace.history.schema import SchemaHistory
-from tailrace.publish.dead_letters import FORMAT
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.kafka import KafkaTopics
+from tailrace.publish.reports import LETTER_FORMAT
 from tailrace.publish.selection import Selection, coverage
 from tailrace.retention.spool import Spool
 from tailrace.segments.keys import keys_of_settings
@@ -264,7 +264,7 @@ def letters_of(records: Iterable[Record], host: str | None) -> Iterator[dict[str
         except ValueError as error:
             say(f"{record_name} is no dead letter: {error}")
             continue
-        require_format(record_name, letter_format, FORMAT)
+        require_format(record_name, letter_format, LETTER_FORMAT)
         if letter.keys() >= _SHOWN and host in (None, letter["host"]):
             yield letter
 

@@ -24,7 +24,7 @@ from tailrace.cli.support.options import (
     stretch_of,
     time_of,
 )
-from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.blocks import Keys
 from tailrace.replay import Bounds, KafkaOutlet, Outcome, Outlet, replay
 from tailrace.segments.files import SegmentFiles, list_segments
 from tailrace.segments.keys import keys_of, keys_of_settings

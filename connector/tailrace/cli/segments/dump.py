@@ -25,8 +25,8 @@ from tailrace.cli.support.options import (
     existing_file,
     stretch_of,
 )
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.descriptor import Descriptor, SegmentData, parse_name
-from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.frames import Frame, frames
 from tailrace.commitlog.model import Mutation
 from tailrace.commitlog.mutation import decode_mutation, first_table

@@ -12,8 +12,8 @@ from uuid import UUID
 import typer
 
 from tailrace.cli.support.options import DAMAGED, Key, Keystore, PasswordFile, SegmentFiles
+from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.descriptor import SegmentData
-from tailrace.commitlog.encryption import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.mutation import first_table
 from tailrace.commitlog.sections import first_cursor, sections

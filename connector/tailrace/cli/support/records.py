@@ -17,14 +17,14 @@ from tailrace.assembly.services import contact_of
 from tailrace.capture.owner import Owner, is_running, read_owner
 from tailrace.cli.support.options import confirm
 from tailrace.cluster import LiveCluster
-from tailrace.commitlog.encryption import Keys
+from tailrace.commitlog.blocks import Keys
 from tailrace.commitlog.frames import frames
 from tailrace.commitlog.sections import sections
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import Between, HostRecord, host_of, lost_hosts, position_words, read_hosts
 from tailrace.publish.kafka import KafkaPublisher, KafkaTopics, Tenure
-from tailrace.publish.losses import ReportedLoss, decode_loss
 from tailrace.publish.offsets import OffsetsLostError
+from tailrace.publish.reports import ReportedLoss, decode_loss
 from tailrace.segments.files import SegmentFiles, list_segments, open_segment, read_named_descriptor
 from tailrace.segments.open_segment import header_checksum
 from tailrace.state import Resume, SegmentKey

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.publish.kafka.log import KafkaLog
 from tailrace.publish.kafka.publisher import KafkaPublisher, Tenure
-from tailrace.publish.kafka.topics import KafkaTopics
+from tailrace.publish.kafka.topics import KafkaLog, KafkaTopics
 
 __all__ = ["KafkaLog", "KafkaPublisher", "KafkaTopics", "Tenure"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tailrace.cli.checks.mirror import check_mirror
+from tailrace.cli.checks.cassandra import check_mirror
 from tailrace.topology.mirror import Mirror
 from tailrace.topology.mirror_plan import MirrorOptions, Step
 from tailrace.topology.mirror_tables import IdForm, MirrorTable

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from tailrace.cli.cluster.losses import loss_row, losses_named
 from tailrace.cli.main import complete
 from tailrace.cli.support.records import chosen_losses, losses_in
-from tailrace.publish.losses import acknowledged, loss_record
+from tailrace.publish.reports import acknowledged, loss_record
 from tailrace.state import Loss, Missing
 from tailrace_common.kafka import Record
 from tailrace_schemas.errors import SettingsError

@@ -16,7 +16,7 @@ from tailrace.cli.cluster.hosts import Members, host_rows, progress_words, requi
 from tailrace.cli.main import complete
 from tailrace.cli.support.options import confirm
 from tailrace.cli.support.records import between, present, require_boundary, require_unchanged
-from tailrace.commitlog.encryption import NO_KEYS
+from tailrace.commitlog.blocks import NO_KEYS
 from tailrace.errors import AgentRunsError
 from tailrace.publish.hosts import Between, HostRecord
 from tailrace.state import Quarantined, Resume

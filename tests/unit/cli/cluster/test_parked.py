@@ -13,9 +13,9 @@ from tailrace.changes.transcode import Message
 from tailrace.cli.cluster.parked import chosen_lots, letters_of, parked_rows, short
 from tailrace.commitlog.frames import Entry
 from tailrace.errors import UnknownTableError
-from tailrace.publish.dead_letters import dead_letter, encode_letter, letter_key, payload_records
 from tailrace.publish.hosts import HostRecord
 from tailrace.publish.record import Record
+from tailrace.publish.reports import dead_letter, encode_letter, letter_key, payload_records
 from tailrace.state import Parked, Resume
 from tailrace_common.kafka import Pace
 from tailrace_common.kafka import Record as Found

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.publish.losses import ReportedLoss, acknowledged, cause_of, decode_loss, loss_record
+from tailrace.publish.reports import ReportedLoss, acknowledged, cause_of, decode_loss, loss_record
 from tailrace.state import Loss, Missing
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.position import Position

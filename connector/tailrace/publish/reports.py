@@ -1,24 +1,31 @@
-"""Losses as records of `<prefix>.progress`: what is missing, from where to where, how sure that is, who has seen it."""
+"""What is told of changes that are not published: losses in `<prefix>.progress`, dead letters in `<prefix>.dead-
+letter`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tailrace.state import Loss, Missing
+from tailrace.commitlog.frames import Entry
+from tailrace.state import Loss, Missing, Parked
 from tailrace_schemas.errors import CorruptError
 from tailrace_schemas.formats import json_object, require_format
 from tailrace_schemas.position import Position
 
-VERSION: Final = 1
+LOSS_VERSION: Final = 1
 
 _NONSENSE: Final = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 _KEY: Final = re.compile(r"(?P<cluster>.+)/(?P<host>[^/]+)/(?P<id>(?:loss|retracted)/\d+/-?\d+)", re.DOTALL)
 # The record has to fit its topic, whatever the number of tables.
 _MOST_TABLES: Final = 100
+LETTER_FORMAT: Final = 1
+CHUNK: Final = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ def loss_record(cluster: str, host: str, loss: Loss, found_at: int, tables: Iter
         "tables": sorted(tables)[:_MOST_TABLES],
         "words": str(loss),
         "seen": found_at,
-        "version": VERSION,
+        "version": LOSS_VERSION,
     }
     # A loss that is found again has the same key, so that compaction keeps one record of it.
     return f"{cluster}/{host}/{loss_id(loss)}".encode(), _encoded(value)
@@ -94,7 +101,7 @@ def decode_loss(key: bytes, value: bytes) -> ReportedLoss | None:
         return None
     try:
         record = json_object(value)
-        require_format(f"the loss {key!r}", record["version"], VERSION, error=CorruptError)
+        require_format(f"the loss {key!r}", record["version"], LOSS_VERSION, error=CorruptError)
         (begin, end), acknowledged = record["segments"], record.get("acknowledged")
         return ReportedLoss(
             match["cluster"],
@@ -129,3 +136,82 @@ def _place(position: Position) -> dict[str, int]:
 
 def _position(record: Mapping[str, Any]) -> Position:
     return Position(int(record["epoch"]), int(record["segment"]), int(record["offset"]))
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead letter's account of a lot.
+
+    `mutations` are those of it that could be read again, (offset, size) each: none where the segment is gone.
+    `sha256` is over their bytes.
+    """
+
+    lot: Parked
+    file: str
+    mutations: tuple[tuple[int, int], ...]
+    sha256: str
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """The ends of mutations that are nowhere any more."""
+        existing = {offset for offset, _ in self.mutations}
+        return tuple(offset for offset in self.lot.offsets if offset not in existing)
+
+
+def dead_letter(lot: Parked, entries: Iterable[Entry]) -> DeadLetter:
+    """The letter of a lot, from what a reading of its segment gives."""
+    digest, sizes, file = hashlib.sha256(), [], ""
+    for entry in entries:
+        # The checksum lets somebody find the very mutation in a backup of the segment, without a byte of it being
+        # shown.
+        digest.update(entry.payload)
+        sizes.append((entry.position.offset, len(entry.payload)))
+        file = entry.file
+    return DeadLetter(lot, file, tuple(sizes), digest.hexdigest())
+
+
+def letter_key(host: str, lot: Parked) -> bytes:
+    """`<host id>/<epoch>/<segment>/<table id>/<first offset>`."""
+    return f"{host}/{lot.epoch}/{lot.segment}/{lot.table}/{lot.first}".encode()
+
+
+def encode_letter(host: str, letter: DeadLetter, name: str | None, now: int) -> bytes:
+    """{host, table_id, table, epoch, segment, file, mutations: [[offset, bytes]], lost: [offset], sha256,
+    reason, since, at, format}. `name` is the table's, null where it is not known; times are milliseconds. No byte of a
+    mutation is part of it: the table may be anybody's, passwords included."""
+    lot = letter.lot
+    record = {
+        "host": host,
+        "table_id": str(lot.table),
+        "table": name,
+        "epoch": lot.epoch,
+        "segment": lot.segment,
+        "file": letter.file,
+        "mutations": [list(mutation) for mutation in letter.mutations],
+        "lost": list(letter.lost),
+        "sha256": letter.sha256,
+        "reason": lot.reason,
+        "since": lot.since,
+        "at": now,
+        "format": LETTER_FORMAT,
+    }
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def payload_records(host: str, lot: Parked, entry: Entry) -> Iterator[tuple[bytes, bytes]]:
+    """A serialized mutation itself, in chunks: keys `<letter's key>/<offset>/<chunk>`, values {offset, chunk, of,
+    version, bytes (base64), format}. Only for those who ask for it by setting."""
+    offset = entry.position.offset
+    # A mutation may be as large as half a segment (max_mutation_size), and Kafka's records are smaller by default.
+    of = max(1, -(-len(entry.payload) // CHUNK))
+    for chunk in range(of):
+        encoded = b64encode(entry.payload[chunk * CHUNK : (chunk + 1) * CHUNK]).decode()
+        record = {
+            "offset": offset,
+            "chunk": chunk,
+            "of": of,
+            "version": entry.version,
+            "bytes": encoded,
+            "format": LETTER_FORMAT,
+        }
+        yield letter_key(host, lot) + f"/{offset}/{chunk}".encode(), json.dumps(record).encode()

@@ -7,8 +7,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CBC
 
+from tailrace.commitlog.blocks import NO_KEYS, Keys
 from tailrace.commitlog.descriptor import Descriptor
-from tailrace.commitlog.encryption import NO_KEYS, Keys
 from tailrace.commitlog.sections import Cursor, Section, read_section, sections
 from tailrace_schemas.errors import CorruptError, DecodeError, TruncatedError, UnsupportedError
 from tests.unit.commitlog.segments import be32, descriptor, lz4_block, segment_of
