@@ -212,6 +212,21 @@ def test_tool_runs_to_its_end(tmp_path: Path) -> None:
         run_to_end("tool", command, tmp_path, seconds=0.2)
 
 
+@pytest.mark.slow
+def test_a_tool_does_not_outlive_an_interrupt(tmp_path: Path) -> None:
+    log, tool = tmp_path / "tool.log", "import os, signal; print(os.getpid(), flush=True); signal.pause()"
+
+    def interrupt() -> None:
+        until(lambda: log.exists() and log.read_text().endswith("\n"), "the tool's line in the log")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_to_end("tool", (sys.executable, "-c", tool), tmp_path)
+    assert is_gone(int(log.read_text()))
+
+
 def test_tail_quotes_the_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"one\ntwo\n\xff\n")
