@@ -89,7 +89,7 @@ BREAKAGES: Final = {
     "cassandra-tasks-make-tables": breakage(
         "tables and columns are the driver's to make",
         "tailrace_spark.sinks.cassandra.sink_base:WorkerStore.define",
-        replace("raise UnpreparedError(statement)", "super().define(statement)"),
+        replace("raise HereOnlyError(statement)", "super().define(statement)"),
         Red(CASSANDRA_TASKS, "test_tables_and_their_columns_are_the_drivers", "DID NOT RAISE"),
         needs=Needs.NODE,
     ),

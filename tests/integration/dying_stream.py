@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tailrace.cli.main import run
 from tailrace_spark.batch.micro_batch import WHOLE, MicroBatch
 from tailrace_spark.job.batch_records import BatchRecords
 from tailrace_spark.job.generation_log import BatchGenerations
-from tailrace_spark.sinks.protocol import BatchWrite, Definitions, HereWriter
+from tailrace_spark.sinks.protocol import BatchWrite, here
 from tailrace_spark.sinks.sql.piece_merges import PieceMerges
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tailrace_spark.tasks.job import TaskRunner
@@ -49,7 +50,7 @@ def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
     def opened(*arguments: Any, **more: Any) -> Any:
         sink = call(*arguments, **more)
         kind, batch_write = type(sink), type(sink).batch_write
-        kind.batch_write = lambda sink, batch: _dying(batch_write(sink, batch), batch)
+        kind.batch_write = lambda sink, batch, *needed: _dying(batch_write(sink, batch, *needed), batch)
         return sink
 
     return opened
@@ -57,13 +58,12 @@ def _opening(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def _dying(plan: BatchWrite, batch: MicroBatch) -> BatchWrite:
     """The writing of a batch, in which the process may end."""
-
-    def here(definitions: Definitions) -> HereWriter:
-        write = death.first(Step.WRITING, plan.writer(definitions).write)
-        return HereWriter(lambda pieces: write(WHOLE, pieces).summary)
-
     commit = death.then(Step.COMMITTED, plan.commit, lambda summary: summary.changes)
-    return BatchWrite(here if batch.here else death.then(Step.PLANNED, plan.writer, bool), commit, plan.abort)
+    if not batch.here:
+        death.at(Step.PLANNED)
+        return replace(plan, commit=commit)
+    write = death.first(Step.WRITING, plan.writer.write)
+    return replace(here(lambda pieces: write(WHOLE, pieces).summary), commit=commit)
 
 
 class DyingOs:

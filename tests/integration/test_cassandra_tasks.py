@@ -27,7 +27,7 @@ from tailrace_spark.sinks.cassandra.cluster import CassandraStore
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings
 from tailrace_spark.sinks.cassandra.sink_base import CassandraWriter
 from tailrace_spark.sinks.cassandra.tables import CassandraTablesSink, TablesOpener
-from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.writing import write_here
 from tests.corpus.recording import select_bytes
 from tests.held import Record, hold
@@ -140,14 +140,13 @@ def test_two_attempts_at_once_and_a_late_one_leave_the_rows_of_one(copy: Copy) -
         with interrupted(copy.task(task), PARTITION, first[0], then=first[1]) as end:
             for batch in (first, [later]):
                 result = attempt(copy.task(task), PARTITION, batch)
-                assert result is not None
                 sink.batch_write(MicroBatch("s", 0, {})).commit([result])
             assert end().summary == Summary(40, 40)
     assert copy.rows() == [(key, -key, 11) if key % 2 else (key, key, 10) for key in range(40) if key != 38]
 
 
 def test_tables_and_their_columns_are_the_drivers(copy: Copy) -> None:
-    """A task that lacks one makes none, and is planned again; one of an older definition goes on."""
+    """A task that lacks one makes none: the driver writes its batch. One of an older definition goes on."""
     plain, wider = copy.table(), copy.table(v="int", w="frozen<addr>")
     with closing(copy.sink()) as sink:
         for definition, change in (
@@ -155,12 +154,12 @@ def test_tables_and_their_columns_are_the_drivers(copy: Copy) -> None:
             (wider, Log(wider).insert((2,), (), 10, v=2, w={"street": "x", "zip": 1})),
         ):
             before = copy.tables(), planned(sink)
-            with pytest.raises(UnpreparedError):
-                attempt(copy.task(before[1]), PARTITION, [piece_of(change)], unprepared=True)
+            with pytest.raises(HereOnlyError):
+                attempt(copy.task(before[1]), PARTITION, [piece_of(change)])
             assert copy.tables() == before[0]
-            assert attempt(copy.task(planned(sink, definition)), PARTITION, [piece_of(change)]) is not None
+            attempt(copy.task(planned(sink, definition)), PARTITION, [piece_of(change)])
         old = piece_of(Log(plain).insert((3,), (), 10, v=3))
-        assert attempt(copy.task(planned(sink)), PARTITION, [old]) is not None
+        attempt(copy.task(planned(sink)), PARTITION, [old])
     assert [row[0] for row in copy.rows("k, v")] == [1, 2, 3]
 
 
@@ -169,13 +168,13 @@ def test_a_worker_notices_that_a_table_is_gone(copy: Copy) -> None:
     plain = copy.table()
     with closing(copy.sink()) as sink:
         task = copy.task(planned(sink, plain))
-        assert attempt(task, PARTITION, [piece_of(Log(plain).insert((1,), (), 10, v=1))]) is not None
+        attempt(task, PARTITION, [piece_of(Log(plain).insert((1,), (), 10, v=1))])
         copy.session.execute(f"DROP TABLE {copy.keyspace}.plain")
         again = piece_of(Log(plain).insert((2,), (), 10, v=2))
-        with pytest.raises(UnpreparedError):
-            attempt(task, PARTITION, [again], unprepared=True)
-        planned(sink, plain)
-        assert attempt(task, PARTITION, [again]) is not None
+        with pytest.raises(HereOnlyError):
+            attempt(task, PARTITION, [again])
+        write_here(sink, [again])
+        attempt(task, PARTITION, [again])
     assert copy.rows() == [(2, 2, 10)]
 
 
@@ -191,7 +190,7 @@ def test_a_late_attempt_writes_nothing_into_a_table_that_was_made_again(copy: Co
     ):
         copy.session.execute(f"DROP TABLE {copy.keyspace}.plain")
         current = piece_of(Log(newer).insert((3,), (), 10, v=3))
-        assert attempt(copy.task(planned(sink, newer)), PARTITION, [current]) is not None
+        attempt(copy.task(planned(sink, newer)), PARTITION, [current])
         assert end().summary.dead_letters == 1
     assert copy.rows() == [(3, 3, 10)]
 

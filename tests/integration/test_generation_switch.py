@@ -23,7 +23,7 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, nothing_needed
 from tests.integration.feed import Feed
 from tests.integration.queries import status_of
 from tests.integration.stream_settings import stream_settings
@@ -67,9 +67,9 @@ class Recording:
         self.dies = False
         self.capabilities = Capabilities(executors=by_tasks)
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
-        del batch
-        return BatchWrite(lambda _: RecordingWriter(), self._commit)
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
+        del batch, needed
+        return BatchWrite(RecordingWriter(), self._commit)
 
     def _commit(self, messages: Sequence[CommitMessage]) -> Summary:
         details: list[Any] = [message.detail for message in messages]

@@ -123,12 +123,10 @@ def test_two_attempts_at_a_partition_come_out_as_one(topics: TopicsByTasks) -> N
         task = planned(sink)
         with interrupted(task, PARTITION, Piece(whole.changes[:10]), then=Piece(whole.changes[10:])) as end:
             repeated = attempt(task, PARTITION, [whole])
-            assert repeated is not None
             assert repeated.summary == Summary(20, 20)
             with pytest.raises(SupersededError, match="another attempt has begun"):
                 end()
         late = attempt(task, PARTITION, [whole])
-        assert late is not None
         assert late.summary == Summary(20, 0)
     once_and_in_order(topics, whole)
 
@@ -175,5 +173,5 @@ def test_a_task_shows_no_secret(kafka: LocalKafka) -> None:
         {"kafka": {"bootstrap.servers": kafka.bootstrap, "sasl.password": "sesame"}}
     )
     with closing(open_sink("there", settings, "t")) as sink:
-        task = sink.batch_write(MicroBatch("s", 0, {})).writer([])
+        task = sink.batch_write(MicroBatch("s", 0, {})).writer
     assert "sesame" not in repr(task) + str(task)

@@ -13,7 +13,7 @@ from tailrace.local import LocalKafka
 from tailrace_common.settings import Settings
 from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import BatchWrite
+from tailrace_spark.sinks.protocol import BatchWrite, Needed, nothing_needed
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests.integration.feed import Feed
 from tests.support.openlineage import Event, LineageServer, require_valid
@@ -56,7 +56,7 @@ def settings(kafka: LocalKafka, prefix: str, server: LineageServer, tmp_path: Pa
 class BrokenSink(SqlSink):
     """Refuses every batch for good."""
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:  # noqa: ARG002
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:  # noqa: ARG002
         """Refuse it."""
         raise RuntimeError("this sink is broken")
 

@@ -23,7 +23,7 @@ from tailrace_spark.job.metrics import StreamMetrics
 from tailrace_spark.job.progress import Progress
 from tailrace_spark.job.stream import Stream
 from tailrace_spark.sinks.letters import LetterTopic
-from tailrace_spark.sinks.protocol import BatchWrite
+from tailrace_spark.sinks.protocol import BatchWrite, Needed, nothing_needed
 from tailrace_spark.sinks.sql.sink import SqlSink
 from tests import mariadb
 from tests.integration.feed import GENERATION_AT, Feed
@@ -211,8 +211,8 @@ def test_a_running_stream_takes_a_definition_that_is_announced_again_for_the_new
 class Crashing(SqlSink):
     """Dies when its batch is committed and the checkpoint is not."""
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
-        plan = super().batch_write(batch)
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
+        plan = super().batch_write(batch, needed)
 
         def commit(messages: Sequence[CommitMessage]) -> Summary:
             plan.commit(messages)

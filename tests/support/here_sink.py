@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.micro_batch import MicroBatch
-from tailrace_spark.sinks.protocol import BatchWrite, HereWriter
+from tailrace_spark.sinks.protocol import BatchWrite, Needed, here, nothing_needed
 
 
 class HereSink(ABC):
@@ -17,10 +17,10 @@ class HereSink(ABC):
     def take(self, pieces: Iterable[Piece]) -> Summary:
         """Take a batch in."""
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says."""
-        del batch
-        return BatchWrite(lambda _: HereWriter(self.take))
+        del batch, needed
+        return here(self.take)
 
     def close(self) -> None:  # noqa: B027 - most have nothing to give back
         """There is nothing to give back."""

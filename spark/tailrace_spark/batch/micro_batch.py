@@ -37,14 +37,11 @@ class CommitMessage:
     """What became of a share; Spark brings it to the driver.
 
     `detail` is what the sink's `commit` needs of its writer, such as files that count from then on. It can be pickled.
-    `of_plan`: it holds for the plan of its writer alone, so the share is written again where the batch is planned
-    again.
     """
 
     share: KafkaPartition
     summary: Summary
     detail: object = field(default=None, repr=False)
-    of_plan: bool = False
 
 
 def partition_counts(ends: Mapping[KafkaPartition, int]) -> dict[str, int]:
@@ -53,7 +50,3 @@ def partition_counts(ends: Mapping[KafkaPartition, int]) -> dict[str, int]:
     for topic, partition in ends:
         counts[topic] = max(counts.get(topic, 0), partition + 1)
     return counts
-
-
-class ForDriverError(Exception):
-    """A writer cannot go on, and its driver knows how: it is no fault of a table or of the store."""

@@ -20,7 +20,7 @@ from tailrace_spark.merge.stored_row import RowKey
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.cassandra.settings import CassandraSinkSettings, keyspace_name
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, ReachableSink, StoredVisible
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, ReachableSink, StoredVisible, nothing_needed
 from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.snapshot.publication import survey
 from tailrace_spark.snapshot.ranges import TokenRange
@@ -41,9 +41,9 @@ class CopiedTables:
         self._settings = settings
         self._limits = limits
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says: the sink's own."""
-        return self._sink.batch_write(batch)
+        return self._sink.batch_write(batch, needed)
 
     def close(self) -> None:
         """The sink is closed by who opened it."""

@@ -111,7 +111,7 @@ class BatchWriter:
 
         def shares() -> ExecutorShares:
             schemas = self._retry.until_done(blocked, "schemas", self._records.schemas_now)
-            counts = partition_counts(plan.end)
+            counts = {topic: count for topic, count in partition_counts(plan.end).items() if topic in plan.topics}
             return ExecutorShares(tasks, frame, table, schemas, counts, self._records.read_back())
 
         def until_done(attempt: Callable[[], T]) -> T:

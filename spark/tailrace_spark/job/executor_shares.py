@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -12,7 +12,6 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.job.checkpoint_files import Files
 from tailrace_spark.job.notes import decode_note, encode_note
 from tailrace_spark.job.runner import MissingPackagesError
@@ -28,24 +27,32 @@ _NO_MODULE: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'"
 
 @dataclass(frozen=True, slots=True)
 class ExecutorShares:
-    """As Shares: a batch of `with_head`. `schemas` stays as it is.
+    """As Shares: a batch of `with_head`. `published` are all schemas by id, in a copy that stays as it is.
 
-    `partitions` counts those of each topic; None: its records are in any, whatever their tokens.
+    `partitions` counts those of each topic that it has records of; None: these are in any, whatever their tokens.
     """
 
     tasks: TaskRunner
     frame: DataFrame
     table: StreamTable
-    schemas: Mapping[bytes, SchemaEntry]
+    published: Mapping[bytes, SchemaEntry]
     partitions: Mapping[str, int | None]
     read_back: ReadBack | None = None
 
-    def run(self, writer: DataWriter, written: frozenset[KafkaPartition]) -> Sequence[Outcome]:
+    def schemas(self) -> Iterable[SchemaEntry]:
+        """As Shares says. The heads of the records are read where a topic has had several definitions."""
+        entries = [entry for entry in self.published.values() if entry.topic in self.partitions]
+        values = [entry.topic for entry in entries if entry.part == "value"]
+        if len(values) == len(set(values)):
+            return entries
+        heads = self.frame.select("schema_id").distinct().collect()
+        used = {bytes(head.schema_id) for head in heads if head.schema_id is not None}
+        return [entry for schema_id, entry in self.published.items() if schema_id in used]
+
+    def run(self, writer: DataWriter) -> Sequence[Outcome]:
         """As Shares says. Raises what Spark does, where a job fails."""
         try:
-            return self.tasks.run(
-                self.frame, writer, self.table, self.schemas, self.partitions, written, self.read_back
-            )
+            return self.tasks.run(self.frame, writer, self.table, self.published, self.partitions, self.read_back)
         except PythonException as error:
             raise missing_packages(error) from error
 

@@ -34,6 +34,11 @@ class Plan:
         """So many records at most; the marks of transactions have offsets too."""
         return sum(max(0, end - self.start.get(partition, 0)) for partition, end in self.end.items())
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics that it may have records of."""
+        return {partition[0] for partition, end in self.end.items() if self.start.get(partition, 0) != end}
+
 
 class PlannedOffsets:
     """Spark's files `offsets/<batch>` and `sources/0/0` of a checkpoint with one source, of Kafka's."""

@@ -13,15 +13,14 @@ from functools import cache
 from typing import Protocol, TypeVar
 
 from tailrace_schemas.avro import SchemaEntry
-from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.job.execution import ExecutionChoice
-from tailrace_spark.sinks.protocol import BatchWrite, DataWriter, Definitions, HereOnlyError, Sink
+from tailrace_spark.sinks.protocol import DataWriter, Definitions, HereOnlyError, Sink
 from tailrace_spark.sinks.writing import write_here
-from tailrace_spark.tasks.outcome import Failed, HereOnly, Outcome, RecordCounts, Unprepared, Written
+from tailrace_spark.tasks.outcome import Failed, HereOnly, Outcome, RecordCounts, Written
 
 log = logging.getLogger("tailrace_spark")
 
@@ -40,15 +39,11 @@ class Attempts(Protocol):
 class Shares(Protocol):
     """The records of a batch as executors write them."""
 
-    @property
-    def schemas(self) -> Mapping[bytes, SchemaEntry]:
-        """All writer schemas that they may have."""
+    def schemas(self) -> Iterable[SchemaEntry]:
+        """The published writer schemas that they have, and perhaps others of their topics."""
 
-    def run(self, writer: DataWriter, written: frozenset[KafkaPartition]) -> Sequence[Outcome]:
-        """Attempt all shares but those that are `written`, and bring the outcomes.
-
-        Raises MissingPackagesError where executors cannot run writers.
-        """
+    def run(self, writer: DataWriter) -> Sequence[Outcome]:
+        """The outcomes of all shares. Raises MissingPackagesError where executors cannot run writers."""
 
 
 class MissingPackagesError(HereOnlyError):
@@ -106,53 +101,28 @@ class Runner:
 
 
 def write_shares(sink: Sink, batch: MicroBatch, shares: Shares, definition: Definition) -> Done:
-    """Write a batch share by share. What shares lacked is made ready, and they are written again.
+    """Write a batch share by share.
 
     Raises HereOnlyError where it is to be written here, ServiceError and SettingsError as writers do.
     """
-    plan = sink.batch_write(batch)
-    try:
-        written = _written(plan, shares, definition)
-        summary = plan.commit([outcome.message for outcome in written])
-    except BaseException:
-        plan.abort()
-        raise
+    plan = sink.batch_write(batch, cache(lambda: _definitions(shares.schemas(), definition)))
+    outcomes = shares.run(plan.writer)
+    _require_written(outcomes)
+    written = [outcome for outcome in outcomes if isinstance(outcome, Written)]
+    summary = plan.commit([outcome.message for outcome in written])
     return summary, sum((outcome.counts for outcome in written), RecordCounts())
 
 
-def _written(plan: BatchWrite, shares: Shares, definition: Definition) -> list[Written]:
-    written: list[Written] = []
-    prepared: set[bytes] = set()
-    while True:
-        writer = plan.writer(_definitions(prepared, shares.schemas, definition))
-        written = [outcome for outcome in written if not outcome.message.of_plan]
-        outcomes = shares.run(writer, frozenset(outcome.message.share for outcome in written))
-        _require_written(outcomes)
-        written += [outcome for outcome in outcomes if isinstance(outcome, Written)]
-        if not any(isinstance(outcome, Unprepared) for outcome in outcomes):
-            return written
-        unprepared = _unprepared(outcomes, shares.schemas)
-        if unprepared <= prepared:
-            tables = ", ".join(sorted({str(shares.schemas[schema_id].table) for schema_id in unprepared}))
-            raise ServiceError(f"the sink does not make ready what it needs for {tables}")
-        prepared |= unprepared
-
-
-def _definitions(
-    schema_ids: Iterable[bytes], schemas: Mapping[bytes, SchemaEntry], definition: Definition
-) -> Definitions:
+def _definitions(schemas: Iterable[SchemaEntry], definition: Definition) -> Definitions:
     """What the sink sees of the tables of these writer schemas, in the order in which they were announced."""
-    entries = [schemas[schema_id] for schema_id in schema_ids]
-    tables: list[tuple[int, Table]] = []
-    for entry in sorted(entries, key=lambda entry: (entry.announced, entry.schema_id)):
-        table = definition(entry.table)
-        if table is not None:
-            tables.append((entry.announced, table))
-    return tables
+    values = [entry for entry in schemas if entry.part == "value"]
+    values.sort(key=lambda entry: (entry.announced, entry.schema_id))
+    seen = [(entry.announced, definition(entry.table)) for entry in values]
+    return [(announced, table) for announced, table in seen if table is not None]
 
 
 def _require_written(outcomes: Iterable[Outcome]) -> None:
-    """Raise what kept a share from being written, and no definition would change."""
+    """Raise what kept a share from being written."""
     failures: dict[KafkaPartition, Exception] = {}
     for outcome in outcomes:
         if isinstance(outcome, Failed):
@@ -161,9 +131,3 @@ def _require_written(outcomes: Iterable[Outcome]) -> None:
             raise HereOnlyError(outcome.reason)
     for partition in sorted(failures):
         raise failures[partition]
-
-
-def _unprepared(outcomes: Iterable[Outcome], schemas: Mapping[bytes, SchemaEntry]) -> set[bytes]:
-    """The writer schemas that shares met and could not use, as far as they are published."""
-    ids = {schema_id for outcome in outcomes if isinstance(outcome, Unprepared) for schema_id in outcome.schema_ids}
-    return {schema_id for schema_id in ids if schema_id in schemas and schemas[schema_id].part == "value"}

@@ -23,7 +23,7 @@ from tailrace_spark.job.progress import Trouble
 from tailrace_spark.job.seats import Seat, Seats, SharedPart
 from tailrace_spark.job.sharing import NEAR
 from tailrace_spark.job.stream import Stream
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, HereWriter
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, here, nothing_needed
 
 log = logging.getLogger("tailrace_spark")
 
@@ -156,10 +156,10 @@ class HandOut:
         self._plan = self._planned.plan(batch)
         self._members = self._seats.plan(self._plan)
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says."""
-        del batch
-        return BatchWrite(lambda _: HereWriter(self.take))
+        del batch, needed
+        return here(self.take)
 
     def take(self, pieces: Iterable[Piece]) -> Summary:
         """Decode a part for all, and hand it out."""

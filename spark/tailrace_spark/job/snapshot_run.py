@@ -285,7 +285,7 @@ class SnapshotRun:
                     return
                 ends = self._ends(round_position, len(slots))
                 generations = self._context.generations().table
-                written = Written(read, round_position, {**schemas, entry.schema_id: entry}, generations, ends)
+                written = Written(read, round_position, {entry.schema_id: entry}, generations, ends)
                 summary = self._writer.write(written, self._into_sink)
                 self._written(snapshot, read, time.monotonic() - began, summary)
         finally:

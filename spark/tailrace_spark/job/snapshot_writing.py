@@ -36,7 +36,7 @@ _FULL_CHUNK: Final = 0.8
 class Written:
     """A round to be written: its records, their place, and what reads them.
 
-    `schemas` are all that are published, and that of the records. `ends`: the offsets behind it, for the sink.
+    `schemas` has the schema of all of them. `ends`: the offsets behind it, for the sink.
     """
 
     read: ReadRound

@@ -72,9 +72,8 @@ class TopicWatch:
 
         Raises ChangedTopicsError where one is gone or another, and ServiceError where Kafka does not answer.
         """
-        topics = {partition[0] for partition, end in plan.end.items() if plan.start.get(partition, 0) != end}
-        ids = self._states.ids(topics)
-        changed = {topic for topic in topics if topic not in ids or self._ids.get(topic, ids[topic]) != ids[topic]}
+        ids = self._states.ids(plan.topics)
+        changed = {topic for topic in plan.topics if topic not in ids or self._ids.get(topic, ids[topic]) != ids[topic]}
         if changed:
             raise ChangedTopicsError(f"deleted, or created again: {', '.join(sorted(changed))}")
         if not ids.keys() <= self._ids.keys():

@@ -10,7 +10,7 @@ from tailrace_schemas.change import Change
 from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
-from tailrace_spark.batch.micro_batch import CommitMessage, ForDriverError, MicroBatch
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.batch.sink_progress import SinkProgress
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.stored_row import RowKey
@@ -19,6 +19,14 @@ from tailrace_spark.rowstate.row import RowState
 
 Definitions = Sequence[tuple[int, Table]]
 """Definitions of tables with their offsets in `.schemas`, in that order."""
+
+Needed = Callable[[], Definitions]
+"""Gives the definitions of a batch's records, which may have to be read for that: not every sink needs them."""
+
+
+def nothing_needed() -> Definitions:
+    """Of a batch whose changes bring what they need."""
+    return ()
 
 
 class Sink(Protocol):
@@ -30,9 +38,12 @@ class Sink(Protocol):
     One thread at a time calls it. `close` may be called more than once.
     """
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
-        """Begin to write a batch. A batch that was not committed comes again, with the same or more records, here or by
-        executors."""
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
+        """Begin to write a batch, and make ready what the definitions need that executors will meet.
+
+        A batch that was not committed comes again, with the same or more records, here or by executors. Raises
+        HereOnlyError, FencedError, and ServiceError.
+        """
 
     def close(self) -> None: ...
 
@@ -218,9 +229,8 @@ class DataWriter(Protocol):
     def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
         """Take in a share, all or none of it; one of a Kafka partition comes by offset.
 
-        Raises UnpreparedError where nothing was made ready for a definition, HereOnlyError where only this process can
-        take the records in. Raises FencedError where a later batch fences this one. Raises ServiceError when the store
-        does not answer; the batch is then delivered again.
+        Raises HereOnlyError where only the driver can take the records in, FencedError where a later batch fences this
+        one. Raises ServiceError when the store does not answer; the batch is then delivered again.
         """
 
 
@@ -229,25 +239,15 @@ def summed(messages: Sequence[CommitMessage]) -> Summary:
     return sum((message.summary for message in messages), Summary())
 
 
-def _nothing() -> None:
-    """There is nothing to give up."""
-
-
 @dataclass(frozen=True, slots=True)
 class BatchWrite:
-    """The writing of one batch, on the driver: a `writer`, its `write` of each share, then `commit`; else `abort`.
+    """The writing of one batch: the `writer` of its shares, and what the driver calls once all of them are written.
 
-    `writer` makes ready what definitions need, and gives what writes shares. It is called again, with more of them,
-    where a share needs more. Only the newest writer's shares count, but for those whose message says otherwise. Raises
-    HereOnlyError, FencedError, and ServiceError.
-
-    `commit` makes count what the writers wrote, as far as it does not yet, and says what became of the whole batch.
-    `abort`: it came to nothing. What is not committed is given up, and the store is asked again for what was known.
+    `commit` makes count what the writer wrote, as far as it does not yet, and says what became of the whole batch.
     """
 
-    writer: Callable[[Definitions], DataWriter]
+    writer: DataWriter
     commit: Callable[[Sequence[CommitMessage]], Summary] = summed
-    abort: Callable[[], None] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +261,13 @@ class HereWriter:
         return CommitMessage(share, self.take(pieces))
 
 
-class UnpreparedError(ForDriverError):
-    """A writer meets a definition that was not made ready: the batch is planned again with it."""
+def here(take: Callable[[Iterable[Piece]], Summary]) -> BatchWrite:
+    """The writing of a batch that is `here`, by the sink itself."""
+    return BatchWrite(HereWriter(take))
 
 
-class HereOnlyError(ForDriverError):
-    """An executor cannot write its share, and the words say why: the batch is written here. It can be pickled."""
+class HereOnlyError(Exception):
+    """An executor cannot write its share, and the words say why: the batch is written here. It can be pickled.
+
+    It is no fault of a table or of the store.
+    """

@@ -3,7 +3,7 @@
 The one rule of all sinks (docs/contracts.md 6). While changes of one table are prepared or written, an exception of any
 type is that table's. For an error of a library or of ours must not stop the other tables. These are faults of the store
 as a whole: ServiceError (it does not answer), SettingsError, FencedError, OSError (a full disk, a lost connection),
-MemoryError. So is everything that is no Exception, and what a task leaves to its driver (ForDriverError). An OSError
+MemoryError. So is everything that is no Exception, and what a task leaves to its driver (HereOnlyError). An OSError
 about a name that is too long is its table's.
 """
 
@@ -20,14 +20,14 @@ from tailrace_common.secrets import redact
 from tailrace_schemas.errors import FencedError, SchemaRefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
-from tailrace_spark.batch.micro_batch import ForDriverError
+from tailrace_spark.sinks.protocol import HereOnlyError
 
 log = logging.getLogger("tailrace_spark")
 
 REMEMBERED_SECONDS: Final = 60.0
 _LONGEST: Final = 500
 _TOO_LONG: Final = ("File name too long", "KeyTooLong")  # as libraries quote operating systems, and S3
-_OF_THE_STORE: Final = (ServiceError, SettingsError, FencedError, OSError, MemoryError, ForDriverError)
+_OF_THE_STORE: Final = (ServiceError, SettingsError, FencedError, OSError, MemoryError, HereOnlyError)
 _BACKTRACE: Final = re.compile(r"\n\s*0: ")  # of libraries in Rust
 _PANIC: Final = "PanicException"  # of libraries in Rust: no Exception, and each has a class of its own
 

@@ -19,8 +19,4 @@ AGAIN: Final = replace(OF_NO_STREAM, again=True)
 def write_here(sink: Sink, pieces: Iterable[Piece], batch: MicroBatch = OF_NO_STREAM) -> Summary:
     """Write a batch that is `here`; what became of it. Raises what the sink does."""
     plan = sink.batch_write(batch)
-    try:
-        return plan.commit([plan.writer(()).write(WHOLE, pieces)])
-    except BaseException:
-        plan.abort()
-        raise
+    return plan.commit([plan.writer.write(WHOLE, pieces)])

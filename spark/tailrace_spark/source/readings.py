@@ -15,7 +15,7 @@ from typing import Final
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, Summary
 from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, DataWriter, Sink
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, DataWriter, Needed, Sink, nothing_needed
 from tailrace_spark.streams.assign import SNAPSHOT_MARK
 
 Readings = Mapping[str, str]
@@ -40,16 +40,16 @@ class _ReadingSink:
     def capabilities(self) -> Capabilities:
         return self._sink.capabilities
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says."""
         readings = dict(self._readings)
         ends = {_partition(partition, readings): end for partition, end in batch.ends.items()}
-        moved = self._sink.batch_write(replace(batch, ends=ends))
+        moved = self._sink.batch_write(replace(batch, ends=ends), needed)
 
         def commit(messages: Sequence[CommitMessage]) -> Summary:
             return moved.commit([replace(message, share=_partition(message.share, readings)) for message in messages])
 
-        return BatchWrite(lambda definitions: _ReadingWriter(moved.writer(definitions), readings), commit, moved.abort)
+        return BatchWrite(_ReadingWriter(moved.writer, readings), commit)
 
     def close(self) -> None:
         self._sink.close()

@@ -12,8 +12,8 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.sinks.one_copy import one_copy
-from tailrace_spark.sinks.protocol import DataWriter, HereOnlyError, UnpreparedError
-from tailrace_spark.tasks.outcome import HereOnly, Outcome, RecordCounts, Unprepared, Written, failed
+from tailrace_spark.sinks.protocol import DataWriter, HereOnlyError
+from tailrace_spark.tasks.outcome import HereOnly, Outcome, RecordCounts, Written, failed
 
 
 class PartitionRecords(Iterable[Piece], Protocol):
@@ -23,16 +23,11 @@ class PartitionRecords(Iterable[Piece], Protocol):
     def counts(self) -> RecordCounts:
         """Of all records, known behind the last piece."""
 
-    def all_schema_ids(self) -> frozenset[bytes]:
-        """The writer schemas of all records, also of the ones that were not asked for."""
-
 
 def attempt(writer: DataWriter, partition: KafkaPartition, records: PartitionRecords) -> Outcome:
     """What the driver is told. Raises what it cannot be told: Spark repeats the task then."""
     try:
         message = writer.write(partition, Untruncated(records))
-    except UnpreparedError:
-        return Unprepared(partition, records.all_schema_ids())
     except HereOnlyError as error:
         return HereOnly(partition, str(error))
     except (ServiceError, SettingsError, FencedError) as error:

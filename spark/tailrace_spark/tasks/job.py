@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tailrace_schemas.avro import SchemaEntry
 from tailrace_schemas.masks import Masks
-from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.shaping import TaskFilters
 from tailrace_spark.sinks.protocol import DataWriter
 from tailrace_spark.snapshot.read_back import ReadBack
@@ -55,10 +54,9 @@ class TaskRunner:
         table: StreamTable,
         schemas: Mapping[bytes, SchemaEntry],
         partitions: Mapping[str, int | None],
-        written: frozenset[KafkaPartition],
         read_back: ReadBack | None = None,
     ) -> list[Outcome]:
-        """The outcomes of all Kafka partitions that a batch of `with_head` has records of, without those `written`.
+        """The outcomes of all Kafka partitions that a batch of `with_head` has records of.
 
         `partitions` counts those of each topic; None: records stand in any, whatever their tokens. `schemas` is a copy,
         which stays as it is.
@@ -74,7 +72,6 @@ class TaskRunner:
             self._settings.masks,
             self._settings.early,
             self._settings.updates,
-            written,
             self._settings.filters,
             read_back,
         )

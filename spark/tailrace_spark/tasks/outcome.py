@@ -51,14 +51,6 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Unprepared:
-    """Nothing of the partition is written: the plan lacks some of these writer schemas of its records."""
-
-    partition: KafkaPartition
-    schema_ids: frozenset[bytes]
-
-
-@dataclass(frozen=True, slots=True)
 class HereOnly:
     """Nothing of the partition is written: only the driver's process can write it, by `reason`."""
 
@@ -84,7 +76,7 @@ def failed(partition: KafkaPartition, error: ServiceError | SettingsError | Fenc
     return Failed(partition, kind(str(error)))
 
 
-Outcome = Written | Unprepared | HereOnly | Failed
+Outcome = Written | HereOnly | Failed
 
 
 def row_of(outcome: Outcome) -> pa.RecordBatch:

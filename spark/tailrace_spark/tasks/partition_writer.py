@@ -36,7 +36,6 @@ class PartitionWriter:
 
     `generations` and `schemas` are complete for the batch; `known_until` is the generations' (StreamTable).
     `partitions` counts those of each topic (TaskRunner.run). `updates`: the sink is given whole table updates.
-    `written` has been written by an earlier attempt at the batch.
     `read_back` adds what the log leaves open.
     """
 
@@ -49,7 +48,6 @@ class PartitionWriter:
     masks: Masks | None
     early: bool
     updates: UpdateReading | None
-    written: frozenset[KafkaPartition]
     filters: TaskFilters | None = None
     read_back: ReadBack | None = None
 
@@ -57,8 +55,7 @@ class PartitionWriter:
         """The outcome of each Kafka partition in a task's records of `with_head`; for mapInArrow."""
         begin_task()
         for partition, batches_of_partition in partition_runs(batches):
-            if partition not in self.written:
-                yield row_of(attempt(self.writer, partition, _PartitionRecords(self, partition, batches_of_partition)))
+            yield row_of(attempt(self.writer, partition, _PartitionRecords(self, partition, batches_of_partition)))
 
 
 class _PartitionRecords:
@@ -68,7 +65,6 @@ class _PartitionRecords:
         self._writer = writer
         self._partition = partition
         self._batches = batches
-        self._schema_ids: set[bytes] = set()
         self._end = 0
         self._copies: Copies | None = None
         self.counts = RecordCounts()
@@ -103,7 +99,6 @@ class _PartitionRecords:
             filters = Filters(conditions, written=written, newest=lambda changed, _: schemas.newest(changed))
         for batch in self._batches:
             records = assigned_here(pa.Table.from_batches([batch]), table, writer.prefix)
-            self._schema_ids.update(pc.unique(records.column("schema_id")).drop_null().to_pylist())
             count = writer.partitions[topic]
             if count is not None and not all_owned(records, partition, count):
                 raise HereOnlyError(f"{topic}, partition {partition}, has keys that another partition has")
@@ -115,9 +110,3 @@ class _PartitionRecords:
             else:
                 yield from filters.filtered(decoded)
                 self.counts += RecordCounts(left_out=dict(filters.left_out))
-
-    def all_schema_ids(self) -> frozenset[bytes]:
-        """As PartitionRecords says."""
-        for batch in self._batches:
-            self._schema_ids.update(pc.unique(batch.column("schema_id")).drop_null().to_pylist())
-        return frozenset(self._schema_ids)

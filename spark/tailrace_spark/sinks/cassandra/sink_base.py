@@ -28,7 +28,15 @@ from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.sinks.cassandra.cluster import CassandraStore, RefusedError
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.letters import Letters
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, HereWriter, UnpreparedError
+from tailrace_spark.sinks.protocol import (
+    BatchWrite,
+    Capabilities,
+    Definitions,
+    HereOnlyError,
+    Needed,
+    here,
+    nothing_needed,
+)
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
@@ -114,8 +122,8 @@ class WorkerStore(CassandraStore):
     """A worker process's connection to a cluster."""
 
     def define(self, statement: str) -> None:
-        """Raises UnpreparedError: tables and types are the driver's."""
-        raise UnpreparedError(statement)
+        """Raises HereOnlyError: tables and types are the driver's."""
+        raise HereOnlyError(statement)
 
 
 class Opener(Protocol):
@@ -165,11 +173,11 @@ class CassandraSink(ABC):
     def capabilities(self) -> Capabilities:
         return Capabilities(executors=self._opener is not None)
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says. Raises ServiceError where the cluster does not answer, or lacks the keyspace, and
         SettingsError where a table there is the source's own. What earlier shares still write has the times of what is
         written, so that SELECT returns the same: they need no fence."""
-        return BatchWrite(lambda _: HereWriter(self.apply)) if batch.here else BatchWrite(self._writer)
+        return here(self.apply) if batch.here else BatchWrite(self._writer(needed()))
 
     def apply(self, pieces: Iterable[Piece]) -> Summary:
         """Write pieces; some of them may be written where it raises."""
@@ -194,8 +202,6 @@ class CassandraSink(ABC):
         """Make and widen tables for shares."""
         if self._opener is None:
             raise ValueError("executors cannot write into this sink: its capabilities say so")
-        if definitions:
-            self._forget()  # executors do not see what these need: somebody may have dropped it
         for announced, table in definitions:
             with suppress(UnsupportedError):  # `Targets` has logged it, and writers get it
                 self._make_ready(announced, table)

@@ -10,7 +10,7 @@ from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece
 from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.sinks.changelog.sink import LogShares, Outlet, RecordForms, ShareImaging, emit
-from tailrace_spark.sinks.protocol import Definitions
+from tailrace_spark.sinks.protocol import Needed
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 Opened = TypeVar("Opened", bound=Outlet)
@@ -64,7 +64,7 @@ class OpenedShares(LogShares):
 
     opener: Opener[Outlet] = field(repr=False)
 
-    def writer(self, batch: MicroBatch, definitions: Definitions, imaging: ShareImaging | None) -> LogWriter:
+    def writer(self, batch: MicroBatch, needed: Needed, imaging: ShareImaging | None) -> LogWriter:
         """As LogShares says."""
-        del definitions  # changes say their own
+        del needed  # changes say their own definitions
         return LogWriter(self.opener, batch, imaging)

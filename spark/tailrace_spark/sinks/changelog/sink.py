@@ -31,7 +31,7 @@ from tailrace_spark.batch.row_image import Imaged
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.changelog.json_plan import JsonPlan
 from tailrace_spark.sinks.changelog.routes import RouteError
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, DataWriter, Definitions, HereWriter, summed
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, DataWriter, Needed, here, nothing_needed, summed
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -183,7 +183,7 @@ class ShareImaging(Protocol):
     """Gives the changes of a share their row images, on an executor: `images.planning.ShareImages`. It is pickled."""
 
     def imaged(self, share: KafkaPartition, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """The pieces, which come by offset, with images. Raises UnpreparedError, FencedError, ServiceError."""
+        """The pieces, which come by offset, with images. Raises HereOnlyError, FencedError, ServiceError."""
 
 
 class ImagingPlanner(Protocol):
@@ -192,8 +192,8 @@ class ImagingPlanner(Protocol):
     def fence(self) -> None:
         """As LogShares says."""
 
-    def plan(self, batch: MicroBatch, definitions: Definitions) -> ShareImaging:
-        """As BatchWrite says of writers."""
+    def plan(self, batch: MicroBatch, needed: Needed) -> ShareImaging:
+        """As LogShares says of writers."""
 
     def commit(self) -> None:
         """All shares of a batch are written."""
@@ -203,8 +203,8 @@ class LogShares(ABC):
     """How executors write shares of a change log, beside each other."""
 
     @abstractmethod
-    def writer(self, batch: MicroBatch, definitions: Definitions, imaging: ShareImaging | None) -> DataWriter:
-        """As BatchWrite says; shares of earlier batches are fenced."""
+    def writer(self, batch: MicroBatch, needed: Needed, imaging: ShareImaging | None) -> DataWriter:
+        """As Sink says of batches; shares of earlier ones are fenced."""
 
     def fence(self) -> None:  # noqa: B027 - most have nothing to fence
         """Have no share of an earlier batch count from now on, where that needs anything.
@@ -268,29 +268,23 @@ class ChangeLogSink:
         """As TrialSink says, of the database of images."""
         return "" if self._imaging is None else self._imaging.try_out()
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says."""
+        shares, planner = self._shares, self._planner
         if batch.here:
-            return BatchWrite(partial(self._here, batch))
-        return BatchWrite(partial(self._writer, batch), self._commit)
-
-    def _here(self, batch: MicroBatch, definitions: Definitions) -> HereWriter:
-        del definitions
-        if self._shares is not None and batch.fences:
-            self._shares.fence()
-            if self._planner is not None:
-                self._planner.fence()
-        return HereWriter(partial(self._emit, batch))
+            if shares is not None and batch.fences:
+                shares.fence()
+                if planner is not None:
+                    planner.fence()
+            return here(partial(self._emit, batch))
+        if shares is None:
+            raise ValueError("executors cannot write into this sink: its capabilities say so")
+        imaging = None if planner is None else planner.plan(batch, needed)
+        return BatchWrite(shares.writer(batch, needed, imaging), self._commit)
 
     def _emit(self, batch: MicroBatch, pieces: Iterable[Piece]) -> Summary:
         imaged = pieces if self._imaging is None or batch.again else self._imaging.imaged(pieces)
         return emit(self._outlet.begin(batch), imaged, self._forms)
-
-    def _writer(self, batch: MicroBatch, definitions: Definitions) -> DataWriter:
-        if self._shares is None:
-            raise ValueError("executors cannot write into this sink: its capabilities say so")
-        imaging = None if self._planner is None else self._planner.plan(batch, definitions)
-        return self._shares.writer(batch, definitions, imaging)
 
     def _commit(self, messages: Sequence[CommitMessage]) -> Summary:
         if self._shares is not None:

@@ -23,7 +23,7 @@ from tailrace_spark.sinks.files.reach import Reach, read_reach, write_reach
 from tailrace_spark.sinks.files.settings import FilesSinkSettings
 from tailrace_spark.sinks.files.store import FileStore, answering
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import Definitions, HereOnlyError
+from tailrace_spark.sinks.protocol import HereOnlyError, Needed
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of
 
 log = logging.getLogger("tailrace_spark")
@@ -111,9 +111,9 @@ class FilesOutlet(LogShares):
             write_reach(self.store, reach)
             self._reach = reach
 
-    def writer(self, batch: MicroBatch, definitions: Definitions, imaging: ShareImaging | None) -> FilesWriter:
+    def writer(self, batch: MicroBatch, needed: Needed, imaging: ShareImaging | None) -> FilesWriter:
         """As LogShares says."""
-        del definitions, imaging  # files say their own
+        del needed, imaging  # files say their own
         attempt = self.attempt()
         self.extend(batch.ends)
         return FilesWriter(self.store, self.settings, attempt, self.letters)

@@ -21,7 +21,7 @@ from tailrace_spark.batch.micro_batch import MicroBatch, partition_counts
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.sinks.images.given import LONGEST_STREAM
 from tailrace_spark.sinks.images.store import ImageShare, ImageStore
-from tailrace_spark.sinks.protocol import Definitions
+from tailrace_spark.sinks.protocol import Needed
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.sinks.state_store.fences import Fence, begin_partition
 from tailrace_spark.sinks.worker_cache import WorkerCache
@@ -60,7 +60,7 @@ class ShareImages:
     now: float
 
     def imaged(self, share: KafkaPartition, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """As ImageStore's. Raises UnpreparedError for a definition that the plan has not made ready.
+        """As ImageStore's. Raises HereOnlyError for a definition that the plan has not made ready.
 
         Raises FencedError where the stream has a newer plan.
         """
@@ -88,9 +88,9 @@ class ImagePlanner:
         """Have no share that was planned so far get images any more; the name of their state is what fences them."""
         self._store.prepare(())
 
-    def plan(self, batch: MicroBatch, definitions: Definitions) -> ShareImages:
+    def plan(self, batch: MicroBatch, needed: Needed) -> ShareImages:
         """Make ready what the definitions need, and give the task; those of earlier plans are fenced."""
-        fence = self._store.prepare(definitions)
+        fence = self._store.prepare(needed())
         settings = replace(self._settings, filters=self._store.filters)
         return ShareImages(settings, batch, fence, self._clock())
 

@@ -34,7 +34,7 @@ from tailrace_spark.merge.table_record import TableRecord, decode_record, define
 from tailrace_spark.rowstate.truncation import EVERYTHING, absorb, truncation_of
 from tailrace_spark.sinks.images.given import LONGEST_STREAM, STREAM_NAME, given_before, keep_given, record_position
 from tailrace_spark.sinks.images.state import IMAGES, STATE, ScopeState, too_long
-from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.shown_rows import rows_matching
 from tailrace_spark.sinks.state_store.bulk import overwrite
 from tailrace_spark.sinks.state_store.dialects import MYSQL, MYSQL_TABLE, POSTGRESQL
@@ -162,7 +162,7 @@ class ImageStore:
     def imaged_share(self, pieces: Iterable[Piece], share: ImageShare) -> Iterator[Piece]:
         """As `imaged`, of a batch's records of one Kafka partition, beside those of others; `prepare` came before.
 
-        Raises UnpreparedError for a definition that `prepare` was not told of, and what `share.end` does.
+        Raises HereOnlyError for a definition that `prepare` was not told of, and what `share.end` does.
         """
         self._share, self._made = share, True
         self._reread()
@@ -297,7 +297,7 @@ class ImageStore:
         record = TableRecord(table, announced) if followed is None else define(followed.record, table, announced)
         if followed is None or record != followed.record:
             if self._share is not None:
-                raise UnpreparedError(f"{table}: a definition that the driver has not made ready for images")
+                raise HereOnlyError(f"{table}: a definition that the driver has not made ready for images")
             followed = self._table(connection, record)
             names = ("scope", "stream", "table_id", "definition")
             row = (str(followed.id), self._stream, str(table.id), encode_record(record))

@@ -21,7 +21,7 @@ from tailrace_spark.sinks.changelog.sink import LogShares, ShareImaging, emit
 from tailrace_spark.sinks.kafka.outlet import KafkaBatch, KafkaOutlet, OwnBatch
 from tailrace_spark.sinks.kafka.progress import Progress, plan_record, progress_record
 from tailrace_spark.sinks.kafka.record import KafkaRecord
-from tailrace_spark.sinks.protocol import Definitions, HereOnlyError
+from tailrace_spark.sinks.protocol import HereOnlyError, Needed
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
 _FENCED_AT_ONCE: Final = 8
@@ -99,9 +99,9 @@ class KafkaShares(LogShares):
     outlet: KafkaOutlet
     opener: Opener[WorkerKafkaOutlet] = field(repr=False)
 
-    def writer(self, batch: MicroBatch, definitions: Definitions, imaging: ShareImaging | None) -> KafkaWriter:
+    def writer(self, batch: MicroBatch, needed: Needed, imaging: ShareImaging | None) -> KafkaWriter:
         """As LogShares says."""
-        del definitions  # topics are made when they are first written
+        del needed  # topics are made when they are first written
         plan, since, next_offsets = self._plan(batch.ends)
         some = {partition: offset for partition, offset in next_offsets.items() if partition in batch.ends}
         return KafkaWriter(self.opener, plan, since, some, imaging)

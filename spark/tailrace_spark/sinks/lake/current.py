@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -26,7 +25,7 @@ from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_wit
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, HereWriter
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, here, nothing_needed
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
 
 log = logging.getLogger("tailrace_spark")
@@ -86,12 +85,12 @@ class LakeCurrent:
         """As RowFilteringSink says."""
         self._followed.filters = filters
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says. No file of a share counts before a commit, and none is made behind another one's: there is
         nothing to fence."""
         if batch.here:
-            return BatchWrite(lambda _: HereWriter(self._merge))
-        return BatchWrite(partial(self._shares.writer, batch), self._shares.commit)
+            return here(self._merge)
+        return BatchWrite(self._shares.writer(batch, needed()), self._shares.commit)
 
     def _merge(self, pieces: Iterable[Piece]) -> Summary:
         by_table: dict[UUID, list[Delivered]] = {}

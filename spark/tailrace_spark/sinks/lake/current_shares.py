@@ -17,8 +17,8 @@ from tailrace_schemas.topics import topic_component
 from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch, partition_counts
 from tailrace_spark.merge.table_record import define
-from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable, state_name
-from tailrace_spark.sinks.lake.current_writer import CurrentWriter, StagedRows, fit, require_own_buckets
+from tailrace_spark.sinks.lake.current_table import state_name
+from tailrace_spark.sinks.lake.current_writer import CurrentWriter, StagedRows, require_own_buckets
 from tailrace_spark.sinks.lake.followed_tables import FollowedTables, with_names
 from tailrace_spark.sinks.lake.state import BATCH
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
@@ -49,22 +49,17 @@ class CurrentShares:
         self._ring_delay = ring_delay
         self._clock = clock
         self._letters = letters
-        self._existing: dict[str, CurrentTable] | None = None
 
     def writer(self, batch: MicroBatch, definitions: Definitions) -> CurrentWriter:
-        """As BatchWrite says. Raises HereOnlyError where shares of one of the tables cannot be written apart."""
+        """As Sink says. Raises HereOnlyError where shares of one of the tables cannot be written apart."""
         partitions = partition_counts(batch.ends)
-        self._require_fitting(partitions)
         now = int(self._clock())
         for announced, table in definitions:
             self._prepare(table, announced, partitions, now)
         directory = self._store.directory
         mark = None if directory is None else mark_of(directory)
-        prepared = frozenset(table.id for _, table in definitions)
         plan, filters = uuid4().hex, self._followed.filters
-        return CurrentWriter(
-            self._store, plan, partitions, prepared, self._ring_delay, now, mark, filters, self._letters
-        )
+        return CurrentWriter(self._store, plan, partitions, self._ring_delay, now, mark, filters, self._letters)
 
     def commit(self, messages: Sequence[CommitMessage]) -> Summary:
         """One commit of each table that has changes, its state first.
@@ -81,7 +76,7 @@ class CurrentShares:
         return summed(messages)
 
     def _prepare(self, table: Table, announced: int, partitions: Mapping[str, int], now: int) -> None:
-        name, topic_partitions = str(table), _partitions_of(table, partitions)
+        name, topic_partitions = str(table), lcm(*(_counts_of(table, partitions) or partitions.values()))
         try:
             name, followed = self._followed.find(table)
             if followed is None:
@@ -89,24 +84,13 @@ class CurrentShares:
                 entry = followed.entry
             else:
                 entry = define(followed.entry, table, announced)
-            if self._existing is not None:
-                self._existing[name] = followed
+            for count in _counts_of(table, partitions):
+                require_own_buckets(followed, count)
             followed.prepare(with_names(entry), now)
         except BaseException as error:
             if not is_of_table(error):
                 raise
             raise HereOnlyError(f"{name}: {reason_of(error)}") from error
-
-    def _require_fitting(self, partitions: Mapping[str, int]) -> None:
-        """Raise HereOnlyError for tables of these topics whose shares cannot be written apart."""
-        if self._existing is None:
-            names = [name for name in self._store.names() if name.endswith(STATE_SUFFIX)]
-            opened = [CurrentTable.open(self._store, name.removesuffix(STATE_SUFFIX)) for name in names]
-            self._existing = {followed.name: followed for followed in opened if followed is not None}
-        for followed in self._existing.values():
-            for topic, count in partitions.items():
-                if _is_topic_of(followed.entry.definition, topic) and not fit(followed.entry.buckets, count):
-                    require_own_buckets(followed, count)
 
     def _commit(self, name: str, staged: Sequence[StagedRows]) -> None:
         """Commit the state, then what is visible of it. What a crash leaves between is shown by the next plan."""
@@ -141,15 +125,10 @@ class CurrentShares:
         return ServiceError(f"{self._store.uri(name)}: another writer came first: the batch is planned again")
 
 
-def _is_topic_of(table: Table, topic: str) -> bool:
-    """Whether a topic's name, which is not shortened, is that of a table (contracts.md 4)."""
-    return topic.endswith(f".{topic_component(table.keyspace)}.{topic_component(table.name)}")
-
-
-def _partitions_of(table: Table, partitions: Mapping[str, int]) -> int:
-    """A number that the partitions of a table's topic divide."""
-    counts = [count for topic, count in partitions.items() if _is_topic_of(table, topic)]
-    return lcm(*(counts or partitions.values()))
+def _counts_of(table: Table, partitions: Mapping[str, int]) -> list[int]:
+    """The partitions of a table's topic; none where the topic's name is shortened (contracts.md 4)."""
+    name = f".{topic_component(table.keyspace)}.{topic_component(table.name)}"
+    return [count for topic, count in partitions.items() if topic.endswith(name)]
 
 
 def _multiple(least: int, of: int) -> int:

@@ -41,7 +41,7 @@ from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.letters import LOGGED, Letters
 from tailrace_spark.sinks.one_copy import one_copy
-from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.shared_directory import require_same
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table, reason_of, refusals_of
 
@@ -69,15 +69,13 @@ class StagedRows:
 class CurrentWriter:
     """Merges and stages a share's changes.
 
-    `partitions` counts those of each topic; `prepared` are the ids of tables that were made ready for this plan. What
-    has expired by `now`, in seconds, is gone. `mark` is that of the store's directory, where it has one.
-    Visible are rows that the filters leave.
+    `partitions` counts those of each topic. What has expired by `now`, in seconds, is gone. `mark` is that of the
+    store's directory, where it has one. Visible are rows that the filters leave.
     """
 
     store: LakeStore = field(repr=False)
     plan: str
     partitions: Mapping[str, int]
-    prepared: frozenset[UUID]
     ring_delay: float
     now: int
     mark: str | None = None
@@ -102,7 +100,7 @@ class CurrentWriter:
             summary += table.stage(staged, letters)
         self.letters.put(letters)
         summary += Summary(dead_letters=len(letters))
-        return CommitMessage(share, summary, tuple(staged), of_plan=True)
+        return CommitMessage(share, summary, tuple(staged))
 
 
 class _PlannedTables:
@@ -115,10 +113,7 @@ class _PlannedTables:
         self._tables: dict[UUID, CurrentTable] = {}
 
     def find(self, table: Table) -> CurrentTable:
-        """What follows a source table.
-
-        Raises UnpreparedError where nothing does, or does not show its state, HereOnlyError where nothing can.
-        """
+        """What follows a source table. Raises HereOnlyError where nothing does."""
         followed = self._tables.get(table.id)
         if followed is None:
             try:
@@ -126,7 +121,7 @@ class _PlannedTables:
             except TableRefusedError as error:
                 raise HereOnlyError(str(error)) from error
             if followed is None:
-                raise UnpreparedError(str(table))
+                raise _unprepared(str(table))
             self._tables[table.id] = followed
         return followed
 
@@ -169,16 +164,13 @@ class _Staging:
         self._visible = self._store.open(self._followed.name)
 
     def require_prepared(self) -> None:
-        """Raises UnpreparedError where the tables are not as these changes need, HereOnlyError where none can be."""
+        """Raises HereOnlyError where the tables are not as these changes need."""
         followed = self._followed
         require_own_buckets(followed, self._writer.partitions[self._partition[0]])
         entry = define(followed.entry, self._table, self._announced)
         noted = None if self._visible is None else self._visible.version_of(BATCH)
-        if with_names(entry) == followed.entry and noted == followed.state.batch:
-            return
-        if self._table.id in self._writer.prepared:
-            raise HereOnlyError(f"{followed.name} is another than it was made ready to be")
-        raise UnpreparedError(str(self._table))
+        if with_names(entry) != followed.entry or noted != followed.state.batch:
+            raise _unprepared(followed.name)
 
     def stage(self, staged: list[StagedRows], letters: list[DeadLetter]) -> Summary:
         """Merge the changes, and stage what comes of them; what cannot be merged is added to `letters`."""
@@ -217,7 +209,7 @@ class _Staging:
         followed, changes, visible = self._followed, merged.changes, self._visible
         state = followed.state.stored
         if state is None or visible is None:
-            raise UnpreparedError(str(self._table))
+            raise _unprepared(followed.name)
         states = state_name(followed.name)
         if changes.new:
             stored = self._added(states, state, without_gone(merged.state).to_batches())
@@ -237,6 +229,10 @@ class _Staging:
             return StagedFiles(table.identity)
         files, replaced = self._store.stage_merge(name, table, rows, named_by)
         return StagedFiles(table.identity, tuple(files), tuple(replaced))
+
+
+def _unprepared(name: str) -> HereOnlyError:
+    return HereOnlyError(f"{name} is another than it was made ready to be")
 
 
 def require_own_buckets(followed: CurrentTable, partitions: int) -> None:

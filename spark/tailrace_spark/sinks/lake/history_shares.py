@@ -26,7 +26,7 @@ from tailrace_spark.sinks.lake.history_table import HistoryTable, Route
 from tailrace_spark.sinks.lake.opened_tables import OpenedTables
 from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import Definitions, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError, Needed
 from tailrace_spark.sinks.shared_directory import mark_of, require_same
 from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_table
 
@@ -78,11 +78,11 @@ class HistoryShares(LogShares):
         self._outlet = outlet
         self._store = outlet.store
 
-    def writer(self, batch: MicroBatch, definitions: Definitions, imaging: ShareImaging | None) -> HistoryWriter:
+    def writer(self, batch: MicroBatch, needed: Needed, imaging: ShareImaging | None) -> HistoryWriter:
         """As LogShares says."""
         del batch, imaging  # a table notes the offsets of what it has, and not the batch
         self._outlet.forget()  # executors have written since
-        for _, table in definitions:
+        for _, table in needed():
             self._prepare(table)
         directory = self._store.directory
         mark = None if directory is None else mark_of(directory)
@@ -151,22 +151,22 @@ class _StagingBatch(HistoryBatch):
         """Stage what would be appended."""
         stored = writing.stored
         if stored is None:
-            raise UnpreparedError(writing.name)
+            raise HereOnlyError(f"{writing.name} is not there")
         files = self._lake.stage(writing.name, stored, writing.spool.reader())
         noted = _noted(stored, moved)
         self.staged.append(StagedTable(writing.name, stored.identity, tuple(files), noted, moved))
 
 
 class _PlannedHistory(LakeHistory):
-    """The tables as a plan has made them ready: a definition that they do not fit is for the next plan."""
+    """The tables as a plan has made them ready: a definition that they do not fit is for the driver."""
 
     def fitting(self, table: Table, batch: HistoryBatch) -> Route:
-        """As LakeHistory has it. Raises UnpreparedError where the table or some of its columns are not there."""
+        """As LakeHistory has it. Raises HereOnlyError where the table or some of its columns are not there."""
         route = super().fitting(table, batch)
         schema, _ = batch.standing(route.name)
         if schema is None or grown(schema, route.schema) != schema:
             self.refusals.check(route.name)
-            raise UnpreparedError(str(table))
+            raise HereOnlyError(f"{route.name} is another than it was made ready to be")
         return route
 
 

@@ -28,7 +28,7 @@ from tailrace_spark.sinks.table_faults import is_of_table, refusals_of
 from tailrace_spark.sinks.table_faults import set_aside as refuse
 
 Prepare = Callable[[Sequence[Delivered]], object]
-"""Looks at changes of one table before any of a piece is written. May raise what has the batch planned again."""
+"""Looks at changes of one table before any of a piece is written. May raise HereOnlyError."""
 Follow = Callable[[Sequence[Delivered], list[DeadLetter]], int]
 """Takes in changes of one table, and adds those that it sets aside; how many rows changed. May raise StaleError."""
 

@@ -35,7 +35,7 @@ from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.opensearch.state import KIND_HEAD, KIND_ROW, decode_head, decode_row
 from tailrace_spark.sinks.opensearch.table_entry import TableEntry
 from tailrace_spark.sinks.opensearch.writer import OpensearchWriter
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, HereWriter
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, Needed, here, nothing_needed
 from tailrace_spark.sinks.shown_rows import shown_in_sink
 from tailrace_spark.sinks.table_faults import is_of_table, reason_of
 
@@ -85,14 +85,12 @@ class OpensearchSink:
         """As RowFilteringSink says."""
         self._filters = filters
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says. What executors still write is merged with what is written meanwhile.
 
         A truncation fences them: see TableIndex.fence.
         """
-        if batch.here:
-            return BatchWrite(lambda _: HereWriter(self._pieces.write), abort=self._indexes.forget)
-        return BatchWrite(self._writer, abort=self._indexes.forget)
+        return here(self._pieces.write) if batch.here else BatchWrite(self._writer(needed()))
 
     def _writer(self, definitions: Definitions) -> OpensearchWriter:
         """Indexes are made and widened here."""

@@ -27,7 +27,7 @@ from tailrace_spark.sinks.one_copy import one_copy
 from tailrace_spark.sinks.opensearch.client import SearchCluster
 from tailrace_spark.sinks.opensearch.index import Indexes, TableIndex
 from tailrace_spark.sinks.opensearch.pieces import IndexMerge, PieceWriter
-from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.table_faults import TableRefusedError
 from tailrace_spark.sinks.worker_cache import WorkerCache
 
@@ -75,7 +75,7 @@ class _Worker:
     def _prepared(self, plan: OpensearchWriter, changes: Sequence[Delivered]) -> TableIndex | None:
         """The index as the plan has made it ready for these changes; None where the cluster refuses what they need.
 
-        Raises UnpreparedError where it is not ready, HereOnlyError where a truncation is yet to be brought to an end.
+        Raises HereOnlyError where it is not ready, and where a truncation is yet to be brought to an end.
         """
         table, announced = newest_definition(changes)
         index = self._indexes.of(table)
@@ -83,7 +83,7 @@ class _Worker:
             if table.id in plan.refused:
                 return None
             self._indexes.forget(table.id)
-            raise UnpreparedError(str(table))
+            raise HereOnlyError(f"{table}: its index is another than it was made ready to be")
         if index.entry.erased is not None:
             raise HereOnlyError(f"a truncation of {table} that is not brought to its end")
         return index

@@ -18,7 +18,7 @@ from tailrace_schemas.cql.types import CqlType
 from tailrace_schemas.table import ColumnKind, Table
 from tailrace_spark.merge.state_keys import STATIC
 from tailrace_spark.merge.table_record import TableRecord, decode_record, define, encode_record
-from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.sql.layout import (
     ColumnPlace,
     Layout,
@@ -58,7 +58,7 @@ class Catalog:
     """Finds and makes the tables of source tables. After a rollback, `forget` what the transaction had made."""
 
     def __init__(self, dialect: sa.Dialect, template: str, on_drop: OnDrop = "keep", *, alters: bool = True) -> None:
-        """Without `alters` what would make or widen a table raises UnpreparedError: in tasks, whose driver does it."""
+        """Without `alters` what would make or widen a table raises HereOnlyError: in tasks, whose driver does it."""
         self._alters = alters
         self._on_drop = on_drop
         self._dialect = dialect
@@ -170,7 +170,7 @@ class Catalog:
 
     def _require_alters(self, table: Table) -> None:
         if not self._alters:
-            raise UnpreparedError(f"{table}: a definition that the driver has not made ready")
+            raise HereOnlyError(f"{table}: a definition that the driver has not made ready")
 
     def _holder(self, layouts: Iterable[Layout], table: Table) -> Layout | None:
         """Whose name this table would have: one of the same name in the source."""

@@ -22,7 +22,6 @@ from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.truncation import TruncatedBatch
 from tailrace_spark.rowstate.truncation import EVERYTHING
 from tailrace_spark.sinks.letters import Letters
-from tailrace_spark.sinks.protocol import UnpreparedError
 from tailrace_spark.sinks.sql.deferred import DeferredChange, DeferredTables, deferred_change, deferred_erasure
 from tailrace_spark.sinks.sql.merge import PreparedBatch
 from tailrace_spark.sinks.sql.table_merges import TableMerges, refusal_of
@@ -148,8 +147,6 @@ class PieceMerges:
             try:
                 with nullcontext() if self._dialect == MYSQL else connection.begin_nested():
                     return run(), None
-            except UnpreparedError:
-                raise
             except Exception as error:
                 busy = isinstance(error, DBAPIError) and is_busy(error)
                 if not busy and not is_of_one_table(error):

@@ -24,7 +24,16 @@ from tailrace_spark.merge.table_record import TableRecord
 from tailrace_spark.rowstate.partition import Clustering
 from tailrace_spark.rowstate.row import RowState
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, HereWriter, StoredVisible, summed
+from tailrace_spark.sinks.protocol import (
+    BatchWrite,
+    Capabilities,
+    Definitions,
+    Needed,
+    StoredVisible,
+    here,
+    nothing_needed,
+    summed,
+)
 from tailrace_spark.sinks.sql.catalog import OnDrop
 from tailrace_spark.sinks.sql.compared import stored_rows
 from tailrace_spark.sinks.sql.deferred import gather_deferred
@@ -105,17 +114,11 @@ class SqlSink:
         """As ClaimedSink says."""
         self._claim.under(name)
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says: each share is a transaction."""
-        if batch.here:
-            return BatchWrite(partial(self._here, batch))
-        return BatchWrite(partial(self._writer, batch), self._commit)
-
-    def _here(self, batch: MicroBatch, definitions: Definitions) -> HereWriter:
-        del definitions
         if batch.fences:
             self._claim.renew(batch.stream)
-        return HereWriter(self._merge)
+        return here(self._merge) if batch.here else BatchWrite(self._writer(batch, needed()), self._commit)
 
     def _merge(self, pieces: Iterable[Piece]) -> Summary:
         with gc_paused(), self._transaction("the batch will be delivered again") as connection:
@@ -179,7 +182,6 @@ class SqlSink:
 
     def _writer(self, batch: MicroBatch, definitions: Definitions) -> SqlWriter:
         """Tables are made here, and changes that were deferred are merged where that works now."""
-        self._claim.renew(batch.stream)
         with self._transaction("the batch is planned again") as connection:
             self._give_back(connection)
             self._merges.forget()  # executors have written since

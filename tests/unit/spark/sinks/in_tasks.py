@@ -26,9 +26,10 @@ from tailrace_spark.sinks.protocol import (
     Capabilities,
     DataWriter,
     Definitions,
+    Needed,
     Sink,
     SweepingSink,
-    UnpreparedError,
+    nothing_needed,
 )
 from tailrace_spark.tasks.attempt import Untruncated
 from tailrace_spark.tasks.attempt import attempt as attempt_at
@@ -60,8 +61,8 @@ class LogInTasks(HereSink):
     def capabilities(self) -> Capabilities:
         return replace(self._sink.capabilities, executors=False)
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
-        return self._sink.batch_write(batch) if batch.again else super().batch_write(batch)
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
+        return self._sink.batch_write(batch) if batch.again else super().batch_write(batch, needed)
 
     def take(self, pieces: Iterable[Piece]) -> Summary:
         """One micro-batch."""
@@ -108,7 +109,7 @@ def run_shares(runner: Runner, pieces: Sequence[Piece], cut: Cut) -> Summary:
     """One micro-batch, share by share, one after another where Spark runs them on executors; else here."""
     number, shares = next(_numbers), cut(pieces)
     ends = dict.fromkeys(shares, 1 << 40)
-    records = _Shares(shares, _schemas_of(pieces))
+    records = _Shares(shares, _definitions_of(pieces))
     choice = ExecutionChoice("executors")
     done = runner.on_executors(number, len(pieces), ends, lambda: records, choice, lambda attempt: attempt())
     return runner.here(number, pieces) if done is None else done[0]
@@ -119,26 +120,30 @@ class _Shares:
     """As runner.Shares."""
 
     shares: Mapping[KafkaPartition, Sequence[Piece]]
-    schemas: Mapping[bytes, SchemaEntry]
+    definitions: Definitions
 
-    def run(self, writer: DataWriter, written: frozenset[KafkaPartition]) -> list[Outcome]:
+    def schemas(self) -> list[SchemaEntry]:
+        """A schema for each definition."""
+        return [
+            SchemaEntry(schema_id=b"%08d" % number, topic=str(of), table=of, avro="", announced=announced)
+            for number, (announced, of) in enumerate(self.definitions)
+        ]
+
+    def run(self, writer: DataWriter) -> list[Outcome]:
         """Each share by a copy of the writer."""
         rows = [
-            row_of(attempt_at(_copied(writer), partition, _Share(share, self.schemas)))
-            for partition, share in self.shares.items()
-            if partition not in written
+            row_of(attempt_at(_copied(writer), partition, _Share(share))) for partition, share in self.shares.items()
         ]
         return outcomes_of(row.column(COLUMN)[0].as_py() for row in rows)
 
 
 class _Share(Iterable[Piece]):
-    """As PartitionRecords; a writer schema for each definition."""
+    """As PartitionRecords."""
 
     counts = RecordCounts()
 
-    def __init__(self, pieces: Sequence[Piece], schemas: Mapping[bytes, SchemaEntry]) -> None:
+    def __init__(self, pieces: Sequence[Piece]) -> None:
         self._pieces = pieces
-        self._schemas = schemas
 
     def __iter__(self) -> Iterator[Piece]:
         return iter(self._pieces)
@@ -156,23 +161,12 @@ class _Share(Iterable[Piece]):
                         once.add(identity)
             yield replace(piece, changes=tuple(changes))
 
-    def all_schema_ids(self) -> frozenset[bytes]:
-        """As PartitionRecords says."""
-        definitions = {_definition_of(delivered) for piece in self._pieces for delivered in piece.changes}
-        of_entry = {(entry.announced, id(entry.table)): schema_id for schema_id, entry in self._schemas.items()}
-        return frozenset(of_entry[definition] for definition in definitions)
 
-
-def _schemas_of(pieces: Iterable[Piece]) -> dict[bytes, SchemaEntry]:
-    """A schema for each definition of a batch, as it was announced."""
+def _definitions_of(pieces: Iterable[Piece]) -> Definitions:
+    """Those of a batch's changes, with when each was announced."""
     changes = [delivered for piece in pieces for delivered in piece.changes]
     tables = {_definition_of(delivered): delivered.change.table for delivered in changes}
-    return {
-        b"%08d" % number: SchemaEntry(
-            schema_id=b"%08d" % number, topic=str(table), table=table, avro="", announced=announced
-        )
-        for number, ((announced, _), table) in enumerate(tables.items())
-    }
+    return [(announced, of) for (announced, _), of in tables.items()]
 
 
 def _definition_of(delivered: Delivered) -> tuple[int, int]:
@@ -181,24 +175,14 @@ def _definition_of(delivered: Delivered) -> tuple[int, int]:
 
 def planned_by(kind: type[Writer], sink: Sink, batch: MicroBatch, definitions: Definitions = ()) -> Writer:
     """The writer of a new plan."""
-    writer = sink.batch_write(batch).writer(definitions)
+    writer = sink.batch_write(batch, lambda: definitions).writer
     assert isinstance(writer, kind)
     return writer
 
 
-def attempt(
-    writer: DataWriter, partition: KafkaPartition, pieces: Iterable[Piece], *, unprepared: bool = False
-) -> CommitMessage | None:
-    """What a copy of the writer comes to, brought back as Spark does.
-
-    None where the plan lacks a definition; with `unprepared` that is raised.
-    """
-    try:
-        message = _copied(writer).write(partition, Untruncated(pieces))
-    except UnpreparedError:
-        if unprepared:
-            raise
-        return None
+def attempt(writer: DataWriter, partition: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+    """What a copy of the writer comes to, brought back as Spark does."""
+    message = _copied(writer).write(partition, Untruncated(pieces))
     brought: CommitMessage = pickle.loads(pickle.dumps(message))  # noqa: S301 - our own
     return brought
 

@@ -10,7 +10,7 @@ from tailrace_schemas.table import Table
 from tailrace_schemas.topics import KafkaPartition
 from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Definitions, summed
+from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, nothing_needed, summed
 
 Write = Callable[[KafkaPartition, Iterable[Piece]], CommitMessage]
 
@@ -36,12 +36,11 @@ class PlannedWriter:
 
 @dataclass
 class Planned:
-    """What was planned, committed and given up."""
+    """What was planned and committed."""
 
     act: Write = read_all
     plans: list[tuple[MicroBatch, list[tuple[int, Table]]]] = field(default_factory=list)
     commits: list[tuple[MicroBatch, list[CommitMessage]]] = field(default_factory=list)
-    aborted: list[MicroBatch] = field(default_factory=list)
     fails: Exception | None = None
     """What the next plan raises."""
     ordered: bool = False
@@ -50,15 +49,12 @@ class Planned:
     def capabilities(self) -> Capabilities:
         return Capabilities(executors=True, ordered=self.ordered)
 
-    def batch_write(self, batch: MicroBatch) -> BatchWrite:
-        return BatchWrite(partial(self._plan, batch), partial(self._commit, batch), lambda: self.aborted.append(batch))
-
-    def _plan(self, batch: MicroBatch, definitions: Definitions) -> PlannedWriter:
-        self.plans.append((batch, list(definitions)))
+    def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
+        self.plans.append((batch, list(needed())))
         failure, self.fails = self.fails, None
         if failure is not None:
             raise failure
-        return PlannedWriter(len(self.plans) - 1, self.act)
+        return BatchWrite(PlannedWriter(len(self.plans) - 1, self.act), partial(self._commit, batch))
 
     def _commit(self, batch: MicroBatch, messages: Sequence[CommitMessage]) -> Summary:
         self.commits.append((batch, list(messages)))

@@ -119,7 +119,7 @@ def test_who_does_not_answer_is_named_without_secrets(kind: str, said: dict[str,
 def test_what_executors_are_given_shows_no_secret(number: int) -> None:
     kind, said, _ = SECTIONS[number]
     with closing(open_sink("x", section(kind, said), "t")) as sink:
-        writer = sink.batch_write(MicroBatch("s", 0, {})).writer([])
+        writer = sink.batch_write(MicroBatch("s", 0, {})).writer
     assert SECRET not in repr(writer) + str(writer)
 
 

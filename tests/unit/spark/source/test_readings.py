@@ -42,8 +42,7 @@ def test_tasks_write_each_reading_once(tmp_path: Path) -> None:
 def test_a_driver_knows_its_own_partitions() -> None:
     planned, batch = Planned(ordered=True), MicroBatch("s", 0, {("t", 1): 5, ("u", 0): 6})
     plan = of_readings(planned, {"t": "x"}).batch_write(batch)
-    writer = plan.writer([])
-    messages = [writer.write(partition, []) for partition in batch.ends]
+    messages = [plan.writer.write(partition, []) for partition in batch.ends]
     assert [message.share for message in messages] == list(batch.ends)
     plan.commit(messages)
     [(moved, shares)] = planned.commits

@@ -23,9 +23,9 @@ from tailrace_spark.batch.delivery import Piece, Summary
 from tailrace_spark.batch.micro_batch import CommitMessage
 from tailrace_spark.shaping import TaskFilters, split_conditions
 from tailrace_spark.sinks.one_copy import one_copy
-from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.streams.lookup import StreamTable
-from tailrace_spark.tasks.outcome import COLUMN, Failed, HereOnly, Outcome, Unprepared, Written, outcomes_of
+from tailrace_spark.tasks.outcome import COLUMN, Failed, HereOnly, Outcome, Written, outcomes_of
 from tailrace_spark.tasks.partition_writer import PartitionWriter
 from tailrace_spark.tasks.schemas import TaskSchemas
 from tests.unit.spark.cassandra import Log, truncate, with_source
@@ -111,7 +111,6 @@ def written_by(
     *,
     masks: Masks | None = None,
     early: bool = False,
-    written: Iterable[KafkaPartition] = (),
     partitions: Mapping[str, int | None] | None = None,
     where: str | None = None,
 ) -> list[Outcome]:
@@ -126,7 +125,6 @@ def written_by(
         masks,
         early,
         None,
-        frozenset(written),
         None if where is None else TaskFilters(split_conditions({"*": where}, "stream.where")[1], written=True),
     )
     return outcomes_of(row.column(COLUMN)[0].as_py() for row in writer.outcomes(batches(rows)))
@@ -167,21 +165,6 @@ def test_each_partition_comes_to_an_outcome_of_its_own_records_in_their_order() 
         assert isinstance(outcome, Written)
         assert outcome.counts.records == len(changes)
         assert outcome.counts.tables == {"shop.plain": (len(changes), 1_000_000)}
-
-
-def test_what_an_earlier_attempt_has_written_is_passed_over() -> None:
-    [outcome] = written_by([*rows_of(0, changes_of(0, 4)), *rows_of(1, changes_of(1, 4))], written=[(TOPIC, 0)])
-    assert told(outcome).share == (TOPIC, 1)
-
-
-def test_a_task_that_lacks_a_definition_tells_all_schemas_of_its_partition() -> None:
-    """Those of records that it was not given yet, too, and no other partition's."""
-    wider = changes_of(0, 9, Log(WIDER))[5:]
-    rows = [*rows_of(0, [*changes_of(0, 5), *wider]), *rows_of(1, changes_of(1, 4))]
-    for after in (0, 1):
-        first, second = written_by(rows, raising(UnpreparedError("plain"), after))
-        assert first == Unprepared((TOPIC, 0), frozenset(IDS.values()))
-        assert second == Unprepared((TOPIC, 1), frozenset({IDS[PLAIN.regular]}))
 
 
 @pytest.mark.promise("stream.execution")

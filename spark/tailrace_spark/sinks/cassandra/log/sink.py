@@ -45,7 +45,7 @@ from tailrace_spark.sinks.cassandra.sink_base import (
 from tailrace_spark.sinks.cassandra.store import Store
 from tailrace_spark.sinks.cassandra.user_types import make_types
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import Capabilities, UnpreparedError, Watermark
+from tailrace_spark.sinks.protocol import Capabilities, HereOnlyError, Watermark
 from tailrace_spark.sinks.table_faults import is_of_table, letters_of, reason_of, refusals_of
 
 _LOG: Final = logging.getLogger("tailrace_spark")
@@ -252,7 +252,7 @@ class LogTablesSink(CassandraSink):
         existing = self._store.columns(log.keyspace, log.name)
         if not existing:
             if not self._makes_tables:
-                raise UnpreparedError(f"there is no {log}")
+                raise HereOnlyError(f"there is no {log}")
             self._watermarks.forget((log.keyspace, log.name))
             self._store.define(create_statement(log, self._ttl))
             _LOG.info("%s has the log table %s", log.base, log)

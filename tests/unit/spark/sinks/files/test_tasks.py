@@ -48,8 +48,7 @@ def _batch(*pieces: Piece) -> MicroBatch:
 
 def written(task: FilesWriter, *pieces: Piece) -> list[CommitMessage]:
     """What a copy of the task brings of each partition of the pieces."""
-    results = [attempt(task, partition, share, unprepared=True) for partition, share in shares_of(pieces).items()]
-    return [result for result in results if result is not None]
+    return [attempt(task, partition, share) for partition, share in shares_of(pieces).items()]
 
 
 def rows(*numbers: int, topic: Topic) -> Piece:
@@ -66,7 +65,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(stored: StoredInTasks) -> N
         task = planned(sink, first, second)
         with interrupted(task, partition, first, then=second) as end:
             repeated = task.write(partition, [first, second])
-            assert sink.batch_write(_batch()).commit([repeated]) == Summary(5, 5)
+            assert repeated.summary == Summary(5, 5)
             before = stored.data()
             assert end() == repeated
         assert stored.data() == before
@@ -88,7 +87,7 @@ def test_a_late_task_places_and_removes_nothing(stored: StoredInTasks, by: str) 
         elif by == "the driver itself":
             write_here(sink, [first, second, more], FENCING)
         else:
-            sink.batch_write(_batch()).commit(written(planned(sink, first, second, more), first, second, more))
+            written(planned(sink, first, second, more), first, second, more)
         with pytest.raises(SettingsError, match="another stream has begun to write here"):
             end()
     assert changes_of(stored.records(), PLAIN) == delivered_by(first, second, more)

@@ -80,7 +80,6 @@ def test_of_two_attempts_at_once_the_first_copies_are_in_order(endpoint: Endpoin
     with interrupted(task_at(endpoint), PARTITION, records(0, 12), then=records(12, 24)) as end:
         repeated = attempt(task_at(endpoint, batch_records=3), PARTITION, [records(0, 24)])
         assert end().summary == Summary(24, 24)
-    assert repeated is not None
     assert repeated.summary == Summary(24, 24)
     arrived = [change for request in endpoint.requests for change in request.changes]
     assert len(arrived) == 48

@@ -43,7 +43,8 @@ def by_driver(store: ImageStore, url: str, some: Piece) -> Callable[[], object]:
 def by_task(store: ImageStore, url: str, some: Piece) -> Callable[[], object]:
     """In another worker process, with another checkpoint."""
     settings, name = ImageSettings(url, NAME, 0.0, None), f"fenced {next(_workers)}"
-    task = ImagePlanner(store, settings).plan(MicroBatch(name, 0, {PARTITION: 1 << 40}), [(-1, PLAIN)])
+    planner = ImagePlanner(store, settings)
+    task = planner.plan(MicroBatch(name, 0, {PARTITION: 1 << 40}), lambda: [(-1, PLAIN)])
     own = sa.make_url(url).update_query_dict({"application_name": name})
     worker = replace(task, settings=replace(settings, url=own.render_as_string(hide_password=False)))
     return lambda: list(worker.imaged(PARTITION, [some]))

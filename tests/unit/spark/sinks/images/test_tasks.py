@@ -28,7 +28,7 @@ from tailrace_spark.shaping.conditions import split_conditions
 from tailrace_spark.sinks.http.settings import HttpSinkSettings
 from tailrace_spark.sinks.images.planning import ImagePlanner, ImageSettings, ShareImages, images_for
 from tailrace_spark.sinks.images.store import ImageStore
-from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.sink_type import Surroundings
 from tailrace_spark.sinks.state_store.fences import Fence
 from tests.postgres import new_database
@@ -79,7 +79,7 @@ class Planned:
 
     def plan(self, number: int = 0, *definitions: tuple[int, Table]) -> ShareImages:
         batch = MicroBatch(STREAM, number, {(TOPIC, partition): 1 << 40 for partition in range(PARTITIONS)})
-        return self.planner.plan(batch, definitions or [(-1, CART)])
+        return self.planner.plan(batch, lambda: definitions or [(-1, CART)])
 
     def close(self) -> None:
         self.store.close()
@@ -253,14 +253,14 @@ def test_the_task_of_its_key_tells_what_expired(planned: Planned) -> None:
     assert not customers(by_tasks(planned.plan(3), topic.delivered(program(8, 20))))
 
 
-def test_a_definition_that_no_plan_has_made_ready_is_asked_for(planned: Planned) -> None:
+def test_a_definition_that_no_plan_has_made_ready_is_the_drivers(planned: Planned) -> None:
     extra = table(
         {"customer": "int"}, {"line": "int"}, {"note": "text"}, {"amount": "int", "tags": "set<text>", "w": "int"},
         keyspace="shop", name="cart", table_id=UUID(int=3),
     )  # fmt: skip
     changes = Topic().delivered([Log(extra).insert((1,), (1,), 5, w=3)])
     number = changes[0].record_id.partition
-    with pytest.raises(UnpreparedError, match=r"shop\.cart: a definition"):
+    with pytest.raises(HereOnlyError, match=r"shop\.cart: a definition"):
         list(in_worker(planned.plan()).imaged((TOPIC, number), cut(changes, 1)))
     task = planned.plan(0, (-1, CART), (-1, extra))
     [images] = taken(in_worker(task).imaged((TOPIC, number), cut(changes, 1))).values()

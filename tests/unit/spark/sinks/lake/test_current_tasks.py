@@ -21,7 +21,7 @@ from tailrace_spark.sinks.lake.current import LakeCurrent
 from tailrace_spark.sinks.lake.current_writer import CurrentWriter, StagedRows
 from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
-from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.writing import write_here
 from tests.support.shop import PLAIN
 from tests.unit.spark.cassandra import Log, truncate
@@ -77,8 +77,7 @@ def shares(changes: Sequence[Change]) -> dict[KafkaPartition, Piece]:
 
 def written(task: CurrentWriter, changes: Sequence[Change]) -> list[CommitMessage]:
     """What a copy of the task brings of each Kafka partition."""
-    results = [attempt(task, name, [share], unprepared=True) for name, share in shares(changes).items()]
-    return [result for result in results if result is not None]
+    return [attempt(task, name, [share]) for name, share in shares(changes).items()]
 
 
 def made(followed: Followed) -> LakeCurrent:
@@ -124,7 +123,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(followed: Followed) -> None
     sink = made(followed)
     task, changes = planned(sink), shares(inserted("b", 2))
     name, share = next(iter(changes.items()))
-    others = [result for other in changes if other != name and (result := attempt(task, other, [changes[other]]))]
+    others = [attempt(task, other, [changes[other]]) for other in changes if other != name]
     with interrupted(task, name, share, then=piece([])) as end:
         repeated = task.write(name, [share])
         assert sink.batch_write(batch()).commit([repeated, *others]).rows == len(KEYS)
@@ -151,7 +150,7 @@ def test_a_driver_that_dies_around_its_commits_leaves_what_the_batch_makes_good(
         dying.batch_write(batch()).commit(results)
     restarted = sink_of(followed)
     if step in (2, 3) and shown(followed) == {"a"}:  # the state is ahead
-        with pytest.raises(UnpreparedError):
+        with pytest.raises(HereOnlyError):
             written(planned(restarted), changes)
     restarted.batch_write(batch()).commit(written(planned(restarted, PLAIN), changes))
     wanted = selected(PLAIN, [*inserted("a", 1), *changes], "id", "v")
@@ -181,18 +180,15 @@ def test_files_that_were_compacted_meanwhile_are_not_replaced(followed: Followed
 
 
 @pytest.mark.slow
-def test_what_the_plan_has_not_made_ready_is_asked_for(followed: Followed) -> None:
+def test_what_the_plan_has_not_made_ready_is_the_drivers(followed: Followed) -> None:
     """A table, and a column that it lacks."""
     sink = sink_of(followed)
-    with pytest.raises(UnpreparedError, match=r"shop\.plain"):
+    with pytest.raises(HereOnlyError, match=r"shop\.plain"):
         written(planned(sink), inserted("a", 1))
     made(followed)
     wider = [Log(WIDER).insert((1,), (), 2, x="x")]
-    with pytest.raises(UnpreparedError, match=r"shop\.plain"):
+    with pytest.raises(HereOnlyError, match=r"shop\.plain"):
         written(planned(sink), wider)
-    task = planned(sink, WIDER)
-    earlier = written(task, inserted("b", 3)[:1])
-    assert all(result.of_plan for result in earlier)
     assert sink.batch_write(batch()).commit(written(planned(sink, WIDER), wider)).rows == 1
     assert (1, "x") in followed.rows(PLAIN, "id", "x")
 
@@ -215,7 +211,7 @@ def test_tables_that_tasks_cannot_write_are_the_drivers_before_any_task_runs(fol
     """Where one bucket has keys of two partitions: the driver has made the table, or the topic has got more."""
     write(followed, LOG.insert((1,), (), 1, v="a"))
     with pytest.raises(HereOnlyError, match=r"shop\.plain has 5 buckets, .* of several of 3 partitions"):
-        planned(sink_of(followed))
+        planned(sink_of(followed), PLAIN)
     assert planned_by(CurrentWriter, sink_of(followed), batch(5)).partitions == {TOPIC: 5}
     others = MicroBatch(STREAM, 0, {("t.shop.other", 2): 1})
     assert planned_by(CurrentWriter, sink_of(followed), others).partitions == {"t.shop.other": 3}
@@ -239,7 +235,7 @@ def test_keys_of_another_partition_are_the_drivers(followed: Followed) -> None:
         own = partition(token(change.key or b""), PARTITIONS)
         for number in range(PARTITIONS):
             if number == own:
-                assert attempt(task, (TOPIC, number), [piece([change])]) is not None
+                attempt(task, (TOPIC, number), [piece([change])])
             else:
                 with pytest.raises(HereOnlyError, match="has keys of other partitions' buckets"):
                     attempt(task, (TOPIC, number), [piece([change])])

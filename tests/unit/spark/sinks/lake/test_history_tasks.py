@@ -18,7 +18,7 @@ from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.history import LakeHistory
 from tailrace_spark.sinks.lake.history_shares import HistoryWriter, history_sink
-from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.writing import AGAIN, write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.change_log_contract import (
@@ -62,8 +62,7 @@ def _batch(number: int) -> MicroBatch:
 
 def written(task: HistoryWriter, *pieces: Piece) -> list[CommitMessage]:
     """What a copy of the task brings of each partition of the pieces."""
-    results = [attempt(task, partition, share, unprepared=True) for partition, share in shares_of(pieces).items()]
-    return [result for result in results if result is not None]
+    return [attempt(task, partition, share) for partition, share in shares_of(pieces).items()]
 
 
 def rows(*numbers: int, topic: Topic) -> Piece:
@@ -121,14 +120,14 @@ def test_what_is_written_again_is_there_once(stored: Stored) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_plan_has_not_made_ready_is_asked_for(stored: Stored) -> None:
+def test_what_the_plan_has_not_made_ready_is_the_drivers(stored: Stored) -> None:
     """A table, and a column that it lacks, which a task does not add."""
     sink, topic = sink_of(stored), Topic()
     piece, wider = rows(1, topic=topic), topic.piece(Log(WIDE).insert((1,), (), 2, x=1.5))
-    with pytest.raises(UnpreparedError, match=r"shop\.plain"):
+    with pytest.raises(HereOnlyError, match=r"shop\.plain"):
         written(planned(sink, of=()), piece)
     task = planned(sink)
-    with pytest.raises(UnpreparedError, match=r"shop\.plain"):
+    with pytest.raises(HereOnlyError, match=r"shop\.plain"):
         written(task, wider)
     sink.batch_write(_batch(0)).commit(written(planned(sink, of=(WIDE,)), piece, wider))
     assert changes_of(stored.records(), WIDE).keys() == delivered_by(piece, wider).keys()

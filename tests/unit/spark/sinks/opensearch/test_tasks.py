@@ -20,7 +20,7 @@ from tailrace_spark.batch.delivery import Summary
 from tailrace_spark.batch.micro_batch import MicroBatch
 from tailrace_spark.sinks.opensearch.sink import OpensearchSink
 from tailrace_spark.sinks.opensearch.writer import OpensearchWriter
-from tailrace_spark.sinks.protocol import HereOnlyError, UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.writing import write_here
 from tests import java_sources
 from tests.support.shop import PLAIN, WIDE_COLUMNS, WIDER
@@ -98,7 +98,7 @@ def test_two_attempts_at_a_partition_come_out_as_one(searched: Searched) -> None
     with closing(searched.open()) as sink:
         task = planned(sink, WIDE)
         with interrupted(in_worker(task), PARTITION, first, then=last) as end:
-            assert attempt(in_worker(task), PARTITION, [first, last]) is not None
+            attempt(in_worker(task), PARTITION, [first, last])
             assert end().summary.dead_letters == 0
     assert searched.rows(WIDE, *WIDE_COLUMNS) == selected(WIDE, changes, *WIDE_COLUMNS)
 
@@ -114,8 +114,8 @@ def test_attempts_that_overtake_each_other_come_out_as_one(proxy: SearchProxy, s
         hold = Holding(proxy, step)
         zombie = pool.submit(in_worker(task, proxy.address).write, PARTITION, [piece(changes)])
         assert hold.reached.wait(SECONDS)
-        assert attempt(in_worker(task), PARTITION, [piece(changes)]) is not None
-        assert attempt(in_worker(planned(sink)), PARTITION, [piece(later)]) is not None
+        attempt(in_worker(task), PARTITION, [piece(changes)])
+        attempt(in_worker(planned(sink)), PARTITION, [piece(later)])
         hold.let_go()
         zombie.result(SECONDS)
     assert searched.rows(WIDE, *WIDE_COLUMNS) == selected(WIDE, [*changes, *later], *WIDE_COLUMNS)
@@ -133,12 +133,12 @@ def test_what_a_truncation_took_does_not_come_back_by_a_late_attempt_that_dies(p
             update={"url": proxy.address, "retry_seconds": 0.01})))  # fmt: skip
         zombie = pool.submit(late.write, PARTITION, [piece([row])])
         assert hold.reached.wait(SECONDS)
-        assert attempt(in_worker(task), PARTITION, [piece([row])]) is not None
+        attempt(in_worker(task), PARTITION, [piece([row])])
         write_here(sink, [piece([truncate(PLAIN, "h", 50 * SECOND), kept])], FENCING)
         hold.let_go()
         with pytest.raises(ServiceError):
             zombie.result(SECONDS)
-        assert attempt(in_worker(planned(sink)), PARTITION, [piece([LOG.insert((3,), (), 91 * SECOND)])]) is not None
+        attempt(in_worker(planned(sink)), PARTITION, [piece([LOG.insert((3,), (), 91 * SECOND)])])
     assert searched.rows(PLAIN, "id", "v") == [(2, "stays"), (3, None)]
 
 
@@ -179,7 +179,7 @@ def test_a_truncation_that_a_task_meets_is_the_drivers(searched: Searched) -> No
     truncated = truncate(PLAIN, "h", 9 * SECOND, Position(1, 5, 10**6))
     with closing(searched.open(lambda: 100)) as sink:
         task = planned(sink, PLAIN)
-        assert attempt(in_worker(task), PARTITION, [piece([LOG.insert((1,), (), 5, v="a")])]) is not None
+        attempt(in_worker(task), PARTITION, [piece([LOG.insert((1,), (), 5, v="a")])])
         worker = in_worker(planned(sink))
         with pytest.raises(HereOnlyError, match=r"a truncation of shop\.plain"):
             attempt(worker, PARTITION, [piece([LOG.insert((3,), (), 5, v="c"), truncated])])
@@ -194,26 +194,26 @@ def test_indexes_and_their_fields_are_the_drivers(searched: Searched) -> None:
     """A worker that lacks one makes none, also where it has written the table before."""
     with closing(searched.open()) as sink:
         worker = in_worker(planned(sink))
-        with pytest.raises(UnpreparedError):
-            attempt(worker, PARTITION, [piece([LOG.insert((1,), (), 5, v="a")])], unprepared=True)
+        with pytest.raises(HereOnlyError):
+            attempt(worker, PARTITION, [piece([LOG.insert((1,), (), 5, v="a")])])
         assert not searched.follows(PLAIN)
         planned(sink, PLAIN)
-        assert attempt(worker, PARTITION, [piece([LOG.insert((1,), (), 5, v="a")])]) is not None
+        attempt(worker, PARTITION, [piece([LOG.insert((1,), (), 5, v="a")])])
         wide = piece([Log(WIDER).update((1,), (), 6, x="b")])
-        with pytest.raises(UnpreparedError):
-            attempt(worker, PARTITION, [wide], unprepared=True)
+        with pytest.raises(HereOnlyError):
+            attempt(worker, PARTITION, [wide])
         planned(sink, WIDER)
-        assert attempt(worker, PARTITION, [wide]) is not None
+        attempt(worker, PARTITION, [wide])
         # One of the former definition goes on.
-        assert attempt(worker, PARTITION, [piece([LOG.insert((2,), (), 5, v="c")])]) is not None
+        attempt(worker, PARTITION, [piece([LOG.insert((2,), (), 5, v="c")])])
         [index] = searched.call("GET", f"/_alias/{searched.alias(PLAIN)}")
         searched.call("DELETE", f"/{index}")
         with pytest.raises(ServiceError, match="no such index"):
             attempt(worker, PARTITION, [wide])
-        with pytest.raises(UnpreparedError):
-            attempt(worker, PARTITION, [wide], unprepared=True)
+        with pytest.raises(HereOnlyError):
+            attempt(worker, PARTITION, [wide])
         planned(sink, WIDER)
-        assert attempt(worker, PARTITION, [wide]) is not None
+        attempt(worker, PARTITION, [wide])
     assert searched.rows(PLAIN, "id", "x") == [(1, "b")]
 
 
@@ -226,7 +226,7 @@ def test_a_column_that_goes_while_a_late_attempt_writes_stays_gone(proxy: Search
         hold = Holding(proxy, "_bulk")
         zombie = pool.submit(in_worker(task, proxy.address).write, PARTITION, [piece(rows)])
         assert hold.reached.wait(SECONDS)
-        assert attempt(in_worker(task), PARTITION, [piece(rows)]) is not None
+        attempt(in_worker(task), PARTITION, [piece(rows)])
         planned(sink, gone)
         hold.let_go()
         with pytest.raises(ServiceError):

@@ -56,7 +56,6 @@ def test_of_two_attempts_at_once_the_first_copies_are_in_order(published: Callab
     with interrupted(task_of(store.settings), PARTITION, records(0, 12), then=records(12, 24)) as end:
         repeated = attempt(task_of(store.settings), PARTITION, [records(0, 24)])
         assert end().summary == Summary(24, 24)
-    assert repeated is not None
     assert repeated.summary == Summary(24, 24)
     for queue in store.by_queue():
         require_order(queue)

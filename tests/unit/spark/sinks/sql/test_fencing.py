@@ -98,7 +98,7 @@ def test_a_writer_with_a_successor_changes_nothing_any_more(
         lambda: first.keep_progress(SinkProgress("before reset", 0, {})),
         lambda: first.amend(PLAIN, {}, {}),
         lambda: write_here(first, [], MicroBatch("before reset", 0, here=True)),
-        lambda: first.batch_write(MicroBatch("before reset", 0)).writer([(2, OTHER)]),
+        lambda: first.batch_write(MicroBatch("before reset", 0), lambda: [(2, OTHER)]),
     ]
     for attempt in (*attempts, *attempts):
         with pytest.raises(FencedError):

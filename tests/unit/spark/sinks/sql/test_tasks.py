@@ -121,7 +121,7 @@ def test_a_sink_goes_on_with_another_checkpoint(server_database: Database) -> No
         planned(sink)
         for stream in ("of a member", "of the next checkpoint"):
             write_here(sink, [], MicroBatch(stream, 1, here=True))
-            sink.batch_write(replace(batch(1), stream=stream)).writer([]).write(FIRST, iter([piece([])]))
+            sink.batch_write(replace(batch(1), stream=stream)).writer.write(FIRST, iter([piece([])]))
         with closing(SqlSink(server_database.url)) as second:
             write_here(second, [], MicroBatch("of the next checkpoint", 1, here=True))
         with pytest.raises(FencedError, match="another process writes of the next checkpoint"):
@@ -140,7 +140,7 @@ def test_a_plan_that_failed_is_made_again(server_database: Database) -> None:
         planned(sink)
         for _ in range(2):
             with pytest.raises(ConnectionError):
-                sink.batch_write(batch(1)).writer(broken())  # type: ignore[arg-type]  # a generator that ends in an error
+                sink.batch_write(batch(1), broken)  # type: ignore[arg-type]  # a generator that ends in an error
         planned(sink, 1)
 
 

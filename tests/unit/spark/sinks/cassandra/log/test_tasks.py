@@ -18,7 +18,7 @@ from tailrace_spark.sinks.cassandra.log.sink import LogOpener, LogTablesSink
 from tailrace_spark.sinks.cassandra.settings import LogTablesSinkSettings
 from tailrace_spark.sinks.cassandra.sink_base import CassandraWriter
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import UnpreparedError
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.writing import write_here
 from tailrace_spark.tasks.updates import UpdateReading
 from tests.support.letters import MemoryLetters
@@ -41,7 +41,7 @@ class _ForWorkers:
         return getattr(self._cluster, name)
 
     def define(self, statement: str) -> None:
-        raise UnpreparedError(statement)
+        raise HereOnlyError(statement)
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ def test_a_task_makes_and_alters_no_log(cluster: Cluster) -> None:
     for definition, rows in ((ORDERS, 1), (WIDER, 2)):
         statements, written = list(cluster.statements), len(cluster.batches)
         change = Log(definition).insert((1,), (rows,), rows, v="x")
-        with pytest.raises(UnpreparedError):
-            attempt(planned(sink), PARTITION, [piece([change])], unprepared=True)
+        with pytest.raises(HereOnlyError):
+            attempt(planned(sink), PARTITION, [piece([change])])
         assert (cluster.statements, len(cluster.batches)) == (statements, written)
         assert write_here(LogInTasks(sink), [piece([change])]) == Summary(1, 1)
         assert len(cluster.rows[ORDERS_LOG]) == rows
@@ -124,7 +124,7 @@ def test_tasks_go_by_all_definitions_that_the_driver_knows(cluster: Cluster) -> 
     sink.announce([(1, ORDERS), (2, WIDER), (3, NARROWED), (4, renamed)])
     statements = list(cluster.statements)
     changes = piece([LOG.insert((1,), (2,), 6, v="x")]), piece([Log(WIDER).insert((1,), (3,), 7, v="y")])
-    assert attempt(planned(sink), PARTITION, changes) is not None
+    attempt(planned(sink), PARTITION, changes)
     rows = cluster.rows[ORDERS_LOG].values()
     assert [(row.get("n"), row["number"], row["v"]) for row in rows] == [
         (None, (2).to_bytes(4, "big"), b"x"),
