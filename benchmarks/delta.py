@@ -28,8 +28,7 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_shares import history_sink
+from tailrace_spark.sinks.lake.history import LakeHistory, history_sink
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log

@@ -43,8 +43,7 @@ from tailrace_spark.sinks.files.sink import FilesSink
 from tailrace_spark.sinks.files.store import FileStore
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.iceberg.store import IcebergStore
-from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_shares import history_sink
+from tailrace_spark.sinks.lake.history import LakeHistory, history_sink
 from tailrace_spark.sinks.protocol import Sink
 from tailrace_spark.sinks.registry import open_sink
 from tailrace_spark.sinks.sql.sink import SqlSink

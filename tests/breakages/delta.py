@@ -62,19 +62,10 @@ BREAKAGES: Final = {
         unwrap("new and stored_rows.at.keys().isdisjoint(put)", "stored_rows.at.keys().isdisjoint(put)"),
         Red(READING, "test_rows_that_are_there_are_put_in_place_also_where_another_part_has_none"),
     ),
-    "what-another-writer-has-shown-is-appended-again": breakage(
-        "a table reads as SELECT, whatever comes in what order how often",
-        "tailrace_spark.sinks.lake.current_table:CurrentTable._show",
-        replace("batch > former", "batch > former and (not changed)"),
-        Red(
-            "unit/spark/sinks/delta/test_current.py",
-            "test_what_another_writer_has_shown_is_not_shown_twice[the same columns]",
-        ),
-    ),
     "definitions-are-placed-by-what-was-there-before": breakage(
         "every value comes back bit for bit, and columns come and go",
-        "tailrace_spark.sinks.lake.history:HistoryBatch._filling",
-        drop("self._widen(filling.writing, route)"),
+        "tailrace_spark.sinks.lake.staging:_OpenedTables._change",
+        drop("self._tables.pop(name, None)"),
         Red(
             "unit/spark/sinks/delta/test_history.py",
             "test_a_column_that_two_definitions_of_a_batch_add_with_other_types",
@@ -82,8 +73,8 @@ BREAKAGES: Final = {
     ),
     "tasks-files-are-committed-on-another-state": breakage(
         "two attempts of Spark at a task leave the rows of one",
-        "tailrace_spark.sinks.lake.current_shares:CurrentShares._opened",
-        drop("table.version_of(BATCH) != batch"),
+        "tailrace_spark.sinks.lake.staging:_commit",
+        drop("noted(stored, share.noted) != share.noted"),
         Red(CURRENT_TASKS, "test_two_attempts_at_a_partition_come_out_as_one[delta]", "not its any more"),
     ),
     "files-that-were-compacted-are-replaced": breakage(
@@ -97,14 +88,14 @@ BREAKAGES: Final = {
     ),
     "new-tables-have-the-buckets-of-the-setting": breakage(
         "a task replaces files of its own Kafka partition's keys alone",
-        "tailrace_spark.sinks.lake.current_shares:CurrentShares._prepare",
+        "tailrace_spark.sinks.lake.current:LakeCurrent._writer",
         unwrap("_multiple(...)", "self._buckets"),
         Red(CURRENT_TASKS, "test_a_task_replaces_files_of_its_own_buckets_alone[delta]", "HereOnlyError"),
     ),
     "tasks-go-on-where-the-state-is-ahead": breakage(
         "a table is healed after a crash between any two commits",
-        "tailrace_spark.sinks.lake.current_writer:_Staging.require_prepared",
-        drop("noted == followed.state.batch"),
+        "tailrace_spark.sinks.lake.followed_tables:FollowedTables.require_ready",
+        drop("not followed.is_shown"),
         Red(
             CURRENT_TASKS,
             "test_a_driver_that_dies_around_its_commits_leaves_what_the_batch_makes_good[delta-2]",

@@ -111,8 +111,8 @@ BREAKAGES: Final = {
     ),
     "tasks-letters-of-a-search-sink-are-lost": breakage(
         "tasks lose no dead letter",
-        "tailrace_spark.sinks.opensearch.pieces:PieceWriter._piece",
-        drop("self._letters.put(...)"),
+        "tailrace_spark.sinks.table_faults:written_by_table",
+        drop("letters.put(...)"),
         Red(SEARCH_TASKS, "test_what_the_server_refuses_is_a_letter"),
     ),
     "tasks-of-log-tables-know-only-their-own-definitions": breakage(

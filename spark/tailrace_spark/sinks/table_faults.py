@@ -15,11 +15,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from errno import ENAMETOOLONG
 from typing import Final
+from uuid import UUID
 
 from tailrace_common.secrets import redact
 from tailrace_schemas.errors import FencedError, SchemaRefusedError, ServiceError, SettingsError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, Summary
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
+from tailrace_spark.merge.by_table import group_by_table
+from tailrace_spark.sinks.letters import Letters
 from tailrace_spark.sinks.protocol import HereOnlyError
 
 log = logging.getLogger("tailrace_spark")
@@ -98,6 +101,34 @@ def refusals_of(changes: Iterable[Delivered], letters: Sequence[DeadLetter]) -> 
 def letters_of(changes: Iterable[Delivered], reason: str) -> list[DeadLetter]:
     """A dead letter of each of these changes."""
     return [DeadLetter(delivered.record_id, reason, delivered.message) for delivered in changes]
+
+
+def written_by_table(
+    pieces: Iterable[Piece], letters: Letters, write: Callable[[Sequence[Delivered], list[DeadLetter]], int]
+) -> Summary:
+    """Write the changes of each table; what one table's raise sets these aside, and the others go on.
+
+    `write` gives how many rows changed, and adds those changes that it sets aside itself.
+    """
+    aside: list[DeadLetter] = []
+    by_table: dict[UUID, list[Delivered]] = {}
+    for piece in pieces:
+        aside += piece.dead_letters
+        group_by_table(piece.changes, by_table)
+    summary = Summary()
+    for changes in by_table.values():
+        refused = list[DeadLetter]()
+        try:
+            rows = write(changes, refused)
+        except BaseException as error:
+            if not is_of_table(error):
+                raise
+            summary += set_aside(changes[0].change.table, changes, error, aside)
+        else:
+            summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
+            aside += refused
+    letters.put(aside)
+    return summary + Summary(dead_letters=len(aside))
 
 
 def set_aside(table: Table, changes: Sequence[Delivered], error: BaseException, letters: list[DeadLetter]) -> Summary:

@@ -77,11 +77,11 @@ def test_of_two_one_fails_and_finds_its_batch_done(before: int) -> None:
     piece = topic.piece(log.insert((before,), (), 2, v="y"))
 
     class Overtaken(IcebergStore):
-        def append(self, *args: Any, **named: Any) -> None:
+        def commit_staged(self, *args: Any) -> None:
             if not overtaken:
                 overtaken.append(True)
                 deliver(stored, piece)
-            super().append(*args, **named)
+            super().commit_staged(*args)
 
     overtaken: list[bool] = []
     with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:

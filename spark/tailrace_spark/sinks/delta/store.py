@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -37,7 +38,6 @@ from tailrace_spark.sinks.table_faults import TableRefusedError, is_of_a_name
 _S3: Final = "s3://"
 PATIENCE: Final[Mapping[str, str]] = {"max_retries": "5", "retry_timeout": "30s", "connect_timeout": "10s"}
 """Of S3's client: some tries within half a minute. Then the batch is delivered again, and says what it waits for."""
-_Mode = Literal["error", "append", "overwrite"]
 _LOOKED_AT: Final = 200_000  # rows whose keys are looked for at once: to hash these takes longer than most files' rows
 # What delta-rs says of a table, its columns or its constraints, in errors of the type that S3's have too.
 _OF_THE_TABLE: Final = ("Schema error", "Invalid data found", "Invariant violation", "Cast error")
@@ -138,105 +138,62 @@ class DeltaStore:
         """The schema itself: what sinks make of definitions are Delta's types."""
         return schema
 
-    def append(
-        self,
-        name: str,
-        table: StoredTable | None,
-        batches: Any,
-        versions: Mapping[str, int],
-        *,
-        partitioned_by: str | None = None,
-        says: str = "",
-    ) -> None:
-        """Add rows in one commit, which also notes a version for each application id.
+    def make(self, name: str, batches: Any, versions: Mapping[str, int], *, partitioned_by: str, says: str) -> None:
+        """Make a table in one commit: see LakeStore."""
+        with _answering(uri := self.uri(name)):
+            write_deltalake(
+                uri, batches, partition_by=[partitioned_by], mode="error", description=says,
+                storage_options=self._options or None, target_file_size=self._file_bytes,
+                commit_properties=_noting(with_format(versions)),
+            )  # fmt: skip
 
-        `batches` is a pyarrow RecordBatchReader; what its schema has more than the table's is added to that. `table`
-        is as `open` gave it. Where another writer noted a version of one of these ids since, or made the table, nothing
-        is written, and ServiceError raised. A table that is not there is made; `says` describes it.
-        """
-        is_new = table is None
-        mode: _Mode = "error" if is_new else "append"
-        self._write(name, table, batches, versions, partitioned_by, says, mode, None if is_new else "merge")
+    def widen(self, name: str, table: StoredTable, schema: Any) -> None:
+        """Add columns: see LakeStore."""
+        self._write(name, table, pa.RecordBatchReader.from_batches(schema, []), {}, "append", "merge")
 
-    def rewrite(
-        self,
-        name: str,
-        table: StoredTable | None,
-        batches: Any,
-        versions: Mapping[str, int],
-        *,
-        partitioned_by: str | None = None,
-        says: str = "",
-    ) -> None:
-        """As `append`, but with these rows and columns in place of all that are there."""
-        is_new = table is None
-        mode: _Mode = "error" if is_new else "overwrite"
-        self._write(name, table, batches, versions, partitioned_by, says, mode, None if is_new else "overwrite")
+    def rewrite(self, name: str, table: StoredTable, batches: Any, versions: Mapping[str, int]) -> None:
+        """Put these rows and columns in place of all that are there, in one commit: see LakeStore."""
+        self._write(name, table, batches, versions, "overwrite", "overwrite")
 
     def _write(
         self,
         name: str,
-        table: StoredTable | None,
+        table: StoredTable,
         batches: Any,
         versions: Mapping[str, int],
-        partitioned_by: str | None,
-        says: str,
-        mode: _Mode,
-        schema_mode: Literal["merge", "overwrite"] | None,
+        mode: Literal["append", "overwrite"],
+        schema_mode: Literal["merge", "overwrite"],
     ) -> None:
         with _answering(self.uri(name)):
             write_deltalake(
-                self.uri(name) if table is None else table.delta,
-                batches,
-                mode=mode,
-                schema_mode=schema_mode,
-                partition_by=[partitioned_by] if partitioned_by and mode != "append" else None,
-                description=says if table is None else None,
-                storage_options=self._options or None,
-                target_file_size=self._file_bytes,
-                commit_properties=_noting(with_format(versions) if table is None else versions),
-            )
+                table.delta, batches, mode=mode, schema_mode=schema_mode, target_file_size=self._file_bytes,
+                storage_options=self._options or None, commit_properties=_noting(versions),
+            )  # fmt: skip
 
-    def merge(
-        self, name: str, table: StoredTable, rows: Any, named_by: Sequence[str], versions: Mapping[str, int]
-    ) -> None:
-        """Put rows in place, or where they are not there, add them, in one commit; notes versions as `append` does.
-
-        `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
-        `named_by` are the columns that name a row, first the number that the table is partitioned by, if it is. Only
-        the files that have some of these rows are rewritten.
-        """
-        same_row = " AND ".join(f't."{column}" = s."{column}"' for column in named_by)
-        parts = pc.unique(rows[named_by[0]])
-        if len(parts):
-            # Said outright, they need not be looked for in the rows before files are chosen.
-            same_row += f' AND t."{named_by[0]}" IN ({", ".join(map(str, sorted(parts.to_pylist())))})'
-        with _answering(self.uri(name)):
-            noting = _noting(versions)
-            merging = table.delta.merge(rows, same_row, "s", "t", streamed_exec=False, commit_properties=noting)
-            merging = merging.when_matched_delete('s."gone"')
-            merging = merging.when_matched_update_all(except_cols=["gone"])
-            done = merging.when_not_matched_insert_all('NOT s."gone"', except_cols=["gone"]).execute()
-        # delta-rs makes no commit where nothing changes.
-        if versions and not done["num_target_files_added"] + done["num_target_files_removed"]:
-            self.append(name, table, pa.RecordBatchReader.from_batches(table.schema, []), versions)
-
-    def stage(self, name: str, table: StoredTable, batches: Any) -> Sequence[ParquetFile]:
+    def stage(self, name: str, table: StoredTable, batches: Any, *, here: bool = False) -> Sequence[Any]:
         """Write rows as files below the table: see LakeStore. A full vacuum removes those that no commit names."""
         with _answering(uri := self.uri(name)):
-            table.require_unchecked()
+            if self._is_for_delta(table, here):
+                return [_ForDelta(batches)]
             return self._files(uri, table, batches, batches.schema)
 
     def stage_merge(
-        self, name: str, table: StoredTable, rows: Any, named_by: Sequence[str]
-    ) -> tuple[Sequence[ParquetFile], Sequence[str]]:
+        self, name: str, table: StoredTable, rows: Any, named_by: Sequence[str], *, here: bool = False
+    ) -> tuple[Sequence[Any], Sequence[str]]:
         """Write rows, and what stays of files with some of these, as files below the table: see LakeStore."""
         with _answering(uri := self.uri(name)):
-            table.require_unchecked()
+            if self._is_for_delta(table, here):
+                return [_ForDelta(rows, tuple(named_by))], []
             added = conform_table(rows.filter(pc.invert(rows[_GONE])).drop_columns([_GONE]), table.schema)
             unchanged, replaced = table.without(rows.select(list(named_by)))
             staged = pa.concat_tables([added, *unchanged])
             return self._files(uri, table, staged.to_batches(), table.schema), replaced
+
+    def _is_for_delta(self, table: StoredTable, here: bool) -> bool:
+        """Whether delta-rs has to write rows itself. Of S3 it does so here, as the file system that it has for others
+        stops all of this process's threads while it asks.
+        """
+        return table.is_checked(here=here) or (here and self._remote)
 
     def _files(self, uri: str, table: StoredTable, batches: Iterable[Any], schema: Any) -> Sequence[ParquetFile]:
         return write_files(self._file_system(uri), batches, schema, table.partitioned_by, self._file_bytes)
@@ -248,11 +205,15 @@ class DeltaStore:
         self,
         name: str,
         table: StoredTable,
-        files: Sequence[ParquetFile],
+        files: Sequence[Any],
         versions: Mapping[str, int],
         replaced: Sequence[str] = (),
     ) -> None:
         """Add the rows of staged files, in place of others: see LakeStore."""
+        if any(isinstance(file, _ForDelta) for file in files):
+            [rows] = files
+            self._commit_by_delta(name, table, rows, versions)
+            return
         if not self._remote:
             require_files(self.uri(name), [(file.path, file.size) for file in files])
         now = int(time.time() * 1000)
@@ -267,6 +228,38 @@ class DeltaStore:
                 commit_properties=_noting(versions, only_now=bool(replaced)),
             )
 
+    def _commit_by_delta(
+        self, name: str, table: StoredTable, unwritten: _ForDelta, versions: Mapping[str, int]
+    ) -> None:
+        """Have delta-rs write rows, which it may check, compute or rename meanwhile."""
+        rows, named_by = unwritten.rows, unwritten.named_by
+        if named_by is None:
+            self._write(name, table, rows, versions, "append", "merge")
+            return
+        same_row = " AND ".join(f't."{column}" = s."{column}"' for column in named_by)
+        # Said outright, the parts need not be looked for in the rows before files are chosen.
+        parts = ", ".join(map(str, sorted(pc.unique(rows[named_by[0]]).to_pylist())))
+        same_row += f' AND t."{named_by[0]}" IN ({parts})'
+        with _answering(self.uri(name)):
+            noting = _noting(versions)
+            merging = table.delta.merge(rows, same_row, "s", "t", streamed_exec=False, commit_properties=noting)
+            merging = merging.when_matched_delete('s."gone"')
+            merging = merging.when_matched_update_all(except_cols=[_GONE])
+            done = merging.when_not_matched_insert_all('NOT s."gone"', except_cols=[_GONE]).execute()
+        # delta-rs makes no commit where nothing changes.
+        if not done["num_target_files_added"] + done["num_target_files_removed"]:
+            self.commit_staged(name, table, [], versions)
+
+
+@dataclass(frozen=True, slots=True)
+class _ForDelta:
+    """Rows that delta-rs itself has to write: a pyarrow Table, with `named_by` as for `stage_merge`; or a reader of new
+    ones.
+    """
+
+    rows: Any
+    named_by: tuple[str, ...] | None = None
+
 
 class StoredTable:
     """One table as it was at one version."""
@@ -276,11 +269,6 @@ class StoredTable:
         self.delta = delta
         self._files = files
         self._dataset: Any | None = None
-
-    @property
-    def overlaps(self) -> bool:
-        """Yes: files are read and understood outside of Python."""
-        return True
 
     @property
     def schema(self) -> Any:
@@ -357,17 +345,21 @@ class StoredTable:
         [*columns] = self.delta.metadata().partition_columns
         return columns[0] if columns else None
 
-    def require_unchecked(self) -> None:
-        """Raises HereOnlyError where rows are checked, computed or renamed as they are written: delta-rs does that.
+    def is_checked(self, *, here: bool) -> bool:
+        """Whether rows are checked, computed or renamed as they are written, which delta-rs does.
 
-        That is what somebody made of the table: constraints, invariants, generated columns, column mapping.
+        That is what somebody made of the table: constraints, invariants, generated columns, column mapping. Raises
+        HereOnlyError for such a table, but `here`.
         """
-        metadata, features = self.delta.metadata(), self.delta.protocol().writer_features or []
+        metadata, features = self.delta.metadata(), set(self.delta.protocol().writer_features or [])
         of_fields = {key for field in self.delta.schema().fields for key in field.metadata if key.startswith("delta.")}
         settings = {key for key in metadata.configuration if key.startswith(_CHECKED)}
-        if of_fields or settings or set(features) - _UNCHECKED or len(metadata.partition_columns) > 1:
-            problems = ", ".join(sorted({*of_fields, *settings, *(set(features) - _UNCHECKED)})) or "its partitions"
-            raise HereOnlyError(f"{self.delta.table_uri} has {problems}")
+        problems = of_fields | settings | (features - _UNCHECKED)
+        if len(metadata.partition_columns) > 1:
+            problems.add("several partition columns")
+        if problems and not here:
+            raise HereOnlyError(f"{self.delta.table_uri} has {', '.join(sorted(problems))}")
+        return bool(problems)
 
 
 def _noting(versions: Mapping[str, int], *, only_now: bool = False) -> CommitProperties:

@@ -113,60 +113,49 @@ class IcebergStore:
         """The schema in types that Iceberg has: no whole numbers of less than 32 bits."""
         return pa.schema([pa.field(field.name, _typed(field.type)) for field in schema])
 
-    def append(
-        self,
-        name: str,
-        table: IcebergTable | None,
-        batches: Any,
-        versions: Mapping[str, int],
-        *,
-        partitioned_by: str | None = None,
-        says: str = "",
-    ) -> None:
-        """Add rows, and columns where they have more: see LakeStore."""
+    def make(self, name: str, batches: Any, versions: Mapping[str, int], *, partitioned_by: str, says: str) -> None:
+        """Make a table: see LakeStore. It is made without rows; what there is follows in one commit."""
         rows = self._rows(batches)
-        if table is None:
-            self._make(name, rows, versions, partitioned_by, says)
-            return
-        with self._changing(name, table, versions) as transaction:
-            widen(transaction, table.schema, rows.schema)
-            if len(rows) or versions:
-                self._commit_files(transaction, table, rows, [])
+        namespace, rest = self.split(name)
+        properties = {
+            **REQUIRED,
+            **_noted(with_format({})),
+            "comment": says,
+            TableProperties.FORMAT_VERSION: "2",
+            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES: str(self._file_bytes),
+        }
+        if self._directory_alone:
+            os.makedirs(self._path, exist_ok=True)  # for the catalog in it
+        with self.catalog.answering(self.uri(name)):
+            self.catalog.require_namespace(namespace)
+            catalog = self.catalog.connected
+            location = None if self.catalog.properties.get("type") == "rest" else self.location(name)
+            identifier = self.catalog.identifier(namespace, rest)
+            creation = catalog.create_table_transaction(identifier, rows.schema, location, properties=properties)
+            with creation as transaction, transaction.update_spec() as spec:
+                spec.add_field(partitioned_by, IdentityTransform(), partitioned_by)
+        created = self.open(name)
+        if created is None or created.snapshot is not None:
+            raise ServiceError(f"{self.uri(name)}: another writer came first")
+        if versions or len(rows):
+            with self._changing(name, created, versions) as transaction:
+                self._commit_files(transaction, created, rows, [])
 
-    def rewrite(
-        self,
-        name: str,
-        table: IcebergTable | None,
-        batches: Any,
-        versions: Mapping[str, int],
-        *,
-        partitioned_by: str | None = None,
-        says: str = "",
-    ) -> None:
-        """As `append`, but with these rows and columns in place of all that are there."""
+    def widen(self, name: str, table: IcebergTable, schema: Any) -> None:
+        """Add columns: see LakeStore."""
+        with self._changing(name, table, {}) as transaction:
+            widen(transaction, table.schema, self.typed(schema))
+
+    def rewrite(self, name: str, table: IcebergTable, batches: Any, versions: Mapping[str, int]) -> None:
+        """Put these rows and columns in place of all that are there: see LakeStore."""
         rows = self._rows(batches)
-        if table is None:
-            self._make(name, rows, versions, partitioned_by, says)
-            return
         with self._changing(name, table, versions) as transaction:
             removed = [task.file for task in table.iceberg.scan().plan_files()]
             replace_columns(transaction, table.schema, rows.schema)
             self._commit_files(transaction, table, rows, removed)
 
-    def merge(
-        self, name: str, table: IcebergTable, rows: Any, named_by: Sequence[str], versions: Mapping[str, int]
-    ) -> None:
-        """Put rows in place, or where they are not there, add them: see LakeStore.
-
-        Only the files that have some of these rows are written again.
-        """
-        with self._changing(name, table, versions) as transaction:
-            changed, removed = self._replacing(table, rows, named_by)
-            if removed or len(changed) or versions:
-                self._commit_files(transaction, table, changed, removed)
-
     def _replacing(self, table: IcebergTable, rows: Any, named_by: Sequence[str]) -> tuple[Any, list[DataFile]]:
-        """What `merge` writes, a pyarrow Table, and the files in whose place it does."""
+        """What `stage_merge` writes, a pyarrow Table, and the files in whose place it does."""
         named = rows.select(list(named_by)).combine_chunks()
         touched = Number(named_by[0]).among(sorted(set(named[named_by[0]].to_pylist())))
         added = rows.filter(pc.invert(rows[_GONE])).drop_columns([_GONE])
@@ -178,16 +167,18 @@ class IcebergStore:
                 parts.append(kept_rows)
         return pa.concat_tables(parts), removed
 
-    def stage(self, name: str, table: IcebergTable, batches: Any) -> Sequence[DataFile]:
+    def stage(self, name: str, table: IcebergTable, batches: Any, *, here: bool = False) -> Sequence[DataFile]:
         """Write rows as data files of the table: see LakeStore."""
+        del here
         rows = self._rows(batches)
         with self.catalog.answering(self.uri(name)):
             return write_rows(table.iceberg.metadata, table.iceberg.io, rows, self._file_bytes)
 
     def stage_merge(
-        self, name: str, table: IcebergTable, rows: Any, named_by: Sequence[str]
+        self, name: str, table: IcebergTable, rows: Any, named_by: Sequence[str], *, here: bool = False
     ) -> tuple[Sequence[DataFile], Sequence[str]]:
         """Write rows, and what stays of files with some of these, as data files of the table: see LakeStore."""
+        del here
         with self.catalog.answering(self.uri(name)):
             changed, removed = self._replacing(table, rows, named_by)
             files = write_rows(table.iceberg.metadata, table.iceberg.io, changed, self._file_bytes)
@@ -211,34 +202,6 @@ class IcebergStore:
         """Put files in place of others that have the same rows, in one commit."""
         with self._transaction(table, ()) as transaction:
             change_files(transaction, added, removed)
-
-    def _make(self, name: str, rows: Any, versions: Mapping[str, int], partitioned_by: str | None, says: str) -> None:
-        """A new table of these rows: it is made without any, and then written in one commit."""
-        namespace, rest = self.split(name)
-        properties = {
-            **REQUIRED,
-            **_noted(with_format({})),
-            "comment": says,
-            TableProperties.FORMAT_VERSION: "2",
-            TableProperties.WRITE_TARGET_FILE_SIZE_BYTES: str(self._file_bytes),
-        }
-        if self._directory_alone:
-            os.makedirs(self._path, exist_ok=True)  # for the catalog in it
-        with self.catalog.answering(self.uri(name)):
-            self.catalog.require_namespace(namespace)
-            catalog = self.catalog.connected
-            location = None if self.catalog.properties.get("type") == "rest" else self.location(name)
-            identifier = self.catalog.identifier(namespace, rest)
-            creation = catalog.create_table_transaction(identifier, rows.schema, location, properties=properties)
-            with creation as transaction:
-                if partitioned_by is not None:
-                    with transaction.update_spec() as spec:
-                        spec.add_field(partitioned_by, IdentityTransform(), partitioned_by)
-        created = self.open(name)
-        if created is None or created.snapshot is not None:
-            raise ServiceError(f"{self.uri(name)}: another writer came first")
-        with self._changing(name, created, versions) as transaction:
-            self._commit_files(transaction, created, rows, [])
 
     @contextmanager
     def _changing(self, name: str, table: IcebergTable, versions: Mapping[str, int]) -> Iterator[Transaction]:
@@ -319,11 +282,6 @@ class IcebergTable:
     def says(self) -> str:
         """See LakeTable."""
         return self.iceberg.properties.get("comment", "")
-
-    @property
-    def overlaps(self) -> bool:
-        """Yes: files are read and understood outside of Python."""
-        return True
 
     def read(self, columns: Sequence[str], condition: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of some rows: see LakeTable."""

@@ -7,31 +7,41 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import lcm
 from typing import Final
-from uuid import UUID
 
+from tailrace_schemas.table import Table
+from tailrace_schemas.topics import topic_component
 from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, Summary
-from tailrace_spark.batch.micro_batch import MicroBatch
-from tailrace_spark.merge.batch_changes import BatchChanges
-from tailrace_spark.merge.by_table import group_by_table
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch, partition_counts
 from tailrace_spark.merge.definitions import newest_definition
-from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.row_filter import RowFilters
-from tailrace_spark.merge.table_record import define, truncate
-from tailrace_spark.sinks.lake.current_shares import CurrentShares
 from tailrace_spark.sinks.lake.current_table import STATE_SUFFIX, CurrentTable
-from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_with, with_names
-from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading
+from tailrace_spark.sinks.lake.current_writer import CurrentWriter, require_own_buckets
+from tailrace_spark.sinks.lake.followed_tables import FollowedTables, merged_changes
+from tailrace_spark.sinks.lake.staging import LakePlan, commit, opened_once, staged_by
+from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.letters import LOGGED, Letters
-from tailrace_spark.sinks.protocol import BatchWrite, Capabilities, Needed, here, nothing_needed
-from tailrace_spark.sinks.table_faults import is_of_table, reason_of, refusals_of, set_aside
+from tailrace_spark.sinks.protocol import (
+    BatchWrite,
+    Capabilities,
+    Definitions,
+    HereOnlyError,
+    Needed,
+    here,
+    nothing_needed,
+    summed,
+)
+from tailrace_spark.sinks.table_faults import is_of_table, reason_of, written_by_table
 
 log = logging.getLogger("tailrace_spark")
 
 _PURGED_AT_ONCE: Final = 20_000  # states of a table in one commit
 _PURGES_IN_A_HORIZON: Final = 100
+_MOST_BUCKETS: Final = 4096
 
 
 class LakeCurrent:
@@ -70,8 +80,7 @@ class LakeCurrent:
         self._purge_limit = purge_limit
         self._worth_a_part = worth_a_part
         self._swept = self._purged = 0.0
-        self._followed = FollowedTables(store)
-        self._shares = CurrentShares(store, self._followed, buckets, ring_delay, clock, letters)
+        self._filters: RowFilters = ()
 
     def reach(self) -> None:
         """See that the root may be written."""
@@ -83,35 +92,48 @@ class LakeCurrent:
 
     def filter_rows(self, filters: RowFilters) -> None:
         """As RowFilteringSink says."""
-        self._followed.filters = filters
+        self._filters = filters
 
     def batch_write(self, batch: MicroBatch, needed: Needed = nothing_needed) -> BatchWrite:
         """As Sink says. No file of a share counts before a commit, and none is made behind another one's: there is
         nothing to fence."""
-        if batch.here:
-            return here(self._merge)
-        return BatchWrite(self._shares.writer(batch, needed()), self._shares.commit)
+        return here(self._merge) if batch.here else BatchWrite(self._writer(batch, needed()), self._commit)
+
+    def _tables(self) -> FollowedTables:
+        return FollowedTables(opened_once(self._store), self._filters)
 
     def _merge(self, pieces: Iterable[Piece]) -> Summary:
-        by_table: dict[UUID, list[Delivered]] = {}
-        letters: list[DeadLetter] = []
-        for piece in pieces:
-            letters += piece.dead_letters
-            group_by_table(piece.changes, by_table)
-        summary = Summary()
-        for changes in by_table.values():
-            refused = list[DeadLetter]()
+        return written_by_table(pieces, self._letters, partial(self._table, self._tables()))
+
+    def _table(self, tables: FollowedTables, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
+        table, announced = newest_definition(changes)
+        now = int(self._clock())
+        followed = tables.ready(table, announced, self._buckets, now)
+        merged = merged_changes(followed, changes, self._ring_delay, now, refused, self._worth_a_part)
+        commit(tables.store, followed.staged(merged, here=True))
+        return merged.count
+
+    def _writer(self, batch: MicroBatch, definitions: Definitions) -> CurrentWriter:
+        """Raises HereOnlyError where shares of one of the tables cannot be written apart."""
+        partitions, now, tables = partition_counts(batch.ends), int(self._clock()), self._tables()
+        for announced, table in definitions:
+            counts = _counts_of(table, partitions)
+            buckets = _multiple(self._buckets, lcm(*(counts or partitions.values())))
             try:
-                rows = self._table(changes, refused)
+                followed = tables.find(table)
+                for count in () if followed.new else counts:
+                    require_own_buckets(followed, count)
+                tables.ready(table, announced, buckets, now)
             except BaseException as error:
                 if not is_of_table(error):
                     raise
-                summary += set_aside(changes[0].change.table, changes, error, letters)
-            else:
-                summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
-                letters += refused
-        self._letters.put(letters)
-        return summary + Summary(dead_letters=len(letters))
+                raise _only_here(str(table), error) from error
+        return CurrentWriter(LakePlan.of(self._store), partitions, self._ring_delay, now, self._filters, self._letters)
+
+    def _commit(self, messages: Sequence[CommitMessage]) -> Summary:
+        """One commit of each table that has changes. What a crash leaves between both is shown by the next plan."""
+        commit(self._store, staged_by(messages), _only_here)
+        return summed(messages)
 
     def sweep(self) -> int:
         """Show again what has expired; how many rows that changed.
@@ -122,11 +144,11 @@ class LakeCurrent:
             return 0
         self._swept = self._clock()
         swept, until = 0, self._purge_until()
-        states = [name for name in self._store.names() if name.endswith(STATE_SUFFIX)]
-        for name in states:
-            followed = CurrentTable.open(self._store, name.removesuffix(STATE_SUFFIX), self._followed.filters)
-            if followed is not None:
-                swept += self._sweep(followed, until)
+        store = opened_once(self._store)
+        for name in store.names():
+            if name.endswith(STATE_SUFFIX):
+                followed = CurrentTable.open(store, name.removesuffix(STATE_SUFFIX), self._filters)
+                swept += 0 if followed is None else self._sweep(followed, until)
         return swept
 
     def _purge_until(self) -> int | None:
@@ -140,8 +162,8 @@ class LakeCurrent:
     def _sweep(self, followed: CurrentTable, until: int | None) -> int:
         now = int(self._clock())
         try:
-            swept = followed.sweep(now)
-            reopened = None if until is None else CurrentTable.open(self._store, followed.name, followed.filters)
+            swept = followed.prepared(followed.entry, now).sweep(now)
+            reopened = None if until is None else CurrentTable.open(followed.store, followed.name, followed.filters)
             if until is not None and reopened is not None:
                 purged = reopened.purge(until, now, self._purge_limit)
                 if purged == self._purge_limit:
@@ -157,23 +179,18 @@ class LakeCurrent:
     def close(self) -> None:
         """Nothing is kept open between batches."""
 
-    def _table(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
-        table, announced = newest_definition(changes)
-        name, followed = self._followed.find(table)
-        if followed is None:
-            followed = self._followed.new(name, table, announced, self._buckets)
-            entry = followed.entry
-        else:
-            entry = define(followed.entry, table, announced)
-        entry, truncated = truncate(entry, changes, self._ring_delay)
-        changes, late = split(truncated.left, entry.purged_to)
-        refused += late
-        if not changes and entry.truncations == followed.entry.truncations:
-            return 0
-        entry = with_names(entry)
-        now, merging = int(self._clock()), followed
 
-        def merge(batch: BatchChanges, stored: StateReading) -> int:
-            return merging.merge(batch, entry, truncated.erased, now, stored)
+def _only_here(name: str, error: BaseException) -> HereOnlyError:
+    return HereOnlyError(f"{name}: {reason_of(error)}")
 
-        return merged_with(followed, entry, changes, refused, self._worth_a_part, merge)
+
+def _counts_of(table: Table, partitions: Mapping[str, int]) -> list[int]:
+    """The partitions of a table's topic; none where the topic's name is shortened (contracts.md 4)."""
+    name = f".{topic_component(table.keyspace)}.{topic_component(table.name)}"
+    return [count for topic, count in partitions.items() if topic.endswith(name)]
+
+
+def _multiple(least: int, of: int) -> int:
+    """The smallest multiple from `least` on; `least` where it would be too many buckets."""
+    buckets = -(-least // of) * of
+    return buckets if buckets <= _MOST_BUCKETS else least

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tailrace_schemas.change import Deletion
 from tailrace_schemas.errors import ServiceError
+from tailrace_schemas.table import Table
 from tailrace_spark.merge.batch_changes import BatchChanges, RowChanges
 from tailrace_spark.merge.erasure import erase_partitions
 from tailrace_spark.merge.fast import merges_fast
@@ -25,9 +26,11 @@ from tailrace_spark.merge.purge import purge_stored
 from tailrace_spark.merge.row_filter import RowFilters
 from tailrace_spark.merge.stored_row import RowKey, StateTableRow, state_row
 from tailrace_spark.merge.table_record import purge
+from tailrace_spark.sinks.arrow.types import conform
 from tailrace_spark.sinks.lake.fast_rows import FastRows, bucket_of
 from tailrace_spark.sinks.lake.row_changes import VisibleChanges, rows_of, visible_changes
 from tailrace_spark.sinks.lake.spool import Spool
+from tailrace_spark.sinks.lake.staging import Staged, commit
 from tailrace_spark.sinks.lake.state import (
     BATCH,
     IDENTITY,
@@ -63,16 +66,17 @@ def state_name(name: str) -> str:
 class MergedRows:
     """What a merge puts into both tables: states, a pyarrow Table of WITH_GONE, and what is visible of them.
 
-    `count`: of how many rows the states changed.
+    `entry` is the table's then. `count`: of how many rows the states changed.
     """
 
     renderer: LakeRowRenderer
     state: Any
     changes: VisibleChanges
+    entry: TableEntry
     count: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CurrentTable:
     """A current table and its state, as they were when they were opened; `new`: not created yet.
 
@@ -96,10 +100,33 @@ class CurrentTable:
         entry = state.entry()
         return None if entry is None else cls(store, name, state, entry, filters=filters)
 
+    @classmethod
+    def to_make(cls, store: LakeStore, name: str, table: Table, filters: RowFilters) -> CurrentTable:
+        """One that is to follow a table; its entry has no buckets yet."""
+        state = StateTable(store.open(state_name(name)))
+        return cls(store, name, state, TableEntry(table), new=True, filters=filters)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the visible table shows what the state has."""
+        visible = self.store.open(self.name)
+        return visible is not None and visible.version_of(BATCH) == self.state.batch
+
+    def prepared(self, entry: TableEntry, now: int) -> CurrentTable:
+        """The table as an entry of another definition says: both are there, and the visible one shows the state.
+
+        Raises TableRefusedError where filters do not fit the definition, before anything is written.
+        """
+        renderer = self._renderer(entry)
+        noted = self._noted(entry) if self.new or entry != self.entry else self
+        return noted.shown(renderer, now)
+
     def sweep(self, now: int) -> int:
         """Merge what has expired by `now`; how many rows' states changed."""
         stored = read_now(self.state, self.state.due(now), self.entry.buckets)
-        return self.merge(BatchChanges(), self.entry, None, now, stored)
+        merged = self.merged(BatchChanges(), self.entry, None, now, stored)
+        commit(self.store, self.staged(merged, here=True))
+        return merged.count
 
     def purge(self, until: int, now: int, limit: int) -> int:
         """Forget what only deletes, or has expired, and was written and came by `until`; how many states changed.
@@ -107,31 +134,16 @@ class CurrentTable:
         Both times in seconds; `limit`: states in one commit. What is visible stays. The commit also notes the largest
         write time that went: changes as old come too late from then on.
         """
-        visible = self.store.open(self.name)
-        if visible is None or visible.version_of(BATCH) != self.state.batch:
-            return 0  # what it does not show yet is found by the states that a purge may take away
-        purgeable = self.state.purgeable(until, limit)
-        if not purgeable:
-            return 0
-        batch = self.state.batch + 1
-        stored, removed, written = _purged(purgeable, until, now)
-        entry = purge(self.entry, written)
-        rows = state_rows(stored, removed, batch, entry.buckets) + entry_rows(entry)
-        changes = pa.Table.from_pylist(rows, schema=WITH_GONE)
-        self.store.merge(state_name(self.name), self.state.stored, changes, IDENTITY, {BATCH: batch})
-        self._note(visible, batch)
-        self.entry, self.state.batch = entry, batch
+        purgeable = self.state.purgeable(until, limit) if self.is_shown else []
+        if purgeable:
+            stored, removed, written = _purged(purgeable, until, now)
+            rows = state_rows(stored, removed, self.state.batch + 1, self.entry.buckets)
+            rows += entry_rows(purge(self.entry, written))
+            state = self._staged(
+                state_name(self.name), pa.Table.from_pylist(rows, schema=WITH_GONE), IDENTITY, here=True
+            )
+            commit(self.store, [state, self._staged(self.name, None, NAMED_BY)])
         return len(purgeable)
-
-    def merge(
-        self, batch: BatchChanges, entry: TableEntry, erased: Deletion | None, now: int, stored: StateReading
-    ) -> int:
-        """As `merged`, and written; how many rows' states changed. Raises DecodeError before anything is written."""
-        merged = self.merged(batch, entry, erased, now, stored)
-        former, created = self.state.batch, self.state.stored is None
-        changed = self._write_state(merged, entry, erases=erased is not None)
-        self._show(merged.renderer, merged.changes, changed, former, now, created=created)
-        return merged.count
 
     def merged(
         self, batch: BatchChanges, entry: TableEntry, erased: Deletion | None, now: int, stored: StateReading
@@ -142,10 +154,10 @@ class CurrentTable:
         perhaps others, in which what has expired by `now` is merged. Raises DecodeError, and TableRefusedError where
         filters do not fit the definition.
         """
-        shown_rows = shown_in_sink(self.filters, entry.definition)
-        renderer = LakeRowRenderer(entry.definition, entry.buckets, entry.names, shown_rows)
-        fast = FastRows(entry.definition, entry.buckets, len(batch.rows), shown_rows)
+        renderer = self._renderer(entry)
+        fast = FastRows(entry.definition, entry.buckets, len(batch.rows), renderer.shown_rows)
         if erased is not None:
+            entry = replace(entry, since=self.state.batch + 1)
             keys = {*batch.deletions, *batch.statics, *(key for key, _ in batch.rows), *self.state.all_keys()}
             stored = read_now(self.state, keys, entry.buckets)
         if erased is not None or not merges_fast(entry.definition):
@@ -164,11 +176,51 @@ class CurrentTable:
             state_rows(result.stored, result.removed, batch_number, entry.buckets), schema=WITH_GONE
         )
         state = pa.concat_tables([fast_state_rows(fast, batch_number), rows])
-        return MergedRows(renderer, state, changes, result.rows + len(fast.keys))
+        return MergedRows(renderer, state, changes, entry, result.rows + len(fast.keys))
 
-    def prepare(self, entry: TableEntry, now: int) -> None:
-        """Have both tables there, by an entry, and the visible one show what the state has, for tasks to go on."""
-        self.merge(BatchChanges(), entry, None, now, read_now(self.state, (), entry.buckets))
+    def staged(self, merged: MergedRows, *, here: bool = False) -> list[Staged]:
+        """What a merge puts into both tables, as files that no commit names yet: the state's first, which counts."""
+        state, changes = merged.state, merged.changes
+        if merged.entry != self.entry:
+            state = pa.concat_tables([state, pa.Table.from_pylist(entry_rows(merged.entry), schema=WITH_GONE)])
+        elif changes.new and len(state):
+            batches = without_gone(state).to_batches()
+            return [
+                self._added(state_name(self.name), batches, here=here),
+                self._added(self.name, changes.rows, here=here),
+            ]
+        if not len(state):
+            return []
+        rows = marked_rows(merged.renderer, changes, self.entry.buckets)
+        return [
+            self._staged(state_name(self.name), state, IDENTITY, here=here),
+            self._staged(self.name, rows, NAMED_BY, here=here),
+        ]
+
+    def _added(self, name: str, batches: Sequence[Any], *, here: bool) -> Staged:
+        table = self._opened(name)
+        rows = pa.RecordBatchReader.from_batches(table.schema, (conform(batch, table.schema) for batch in batches))
+        return self._of_batch(name, table, self.store.stage(name, table, rows, here=here))
+
+    def _staged(self, name: str, rows: Any | None, named_by: Sequence[str], *, here: bool = False) -> Staged:
+        table = self._opened(name)
+        if rows is None or not len(rows):
+            return self._of_batch(name, table, ())
+        return self._of_batch(name, table, *self.store.stage_merge(name, table, rows, named_by, here=here))
+
+    def _of_batch(self, name: str, table: LakeTable, files: Sequence[Any], replaced: Sequence[str] = ()) -> Staged:
+        batch = self.state.batch
+        return Staged(name, table.identity, {BATCH: batch}, {BATCH: batch + 1}, tuple(files), tuple(replaced))
+
+    def _opened(self, name: str) -> LakeTable:
+        table = self.store.open(name)
+        if table is None:
+            raise ServiceError(f"{self.store.uri(name)} has gone")
+        return table
+
+    def _renderer(self, entry: TableEntry) -> LakeRowRenderer:
+        shown_rows = shown_in_sink(self.filters, entry.definition)
+        return LakeRowRenderer(entry.definition, entry.buckets, entry.names, shown_rows)
 
     def _merge_fast(
         self, fast: FastRows, batch: BatchChanges, now: int, stored: StateReading
@@ -185,122 +237,71 @@ class CurrentTable:
             slow |= slow_rows
         return partitions, slow
 
-    def _write_state(self, merged: MergedRows, entry: TableEntry, *, erases: bool) -> bool:
-        """Commit the stored rows that changed; whether any did. `erases`: a truncation took stored rows."""
-        batch, new, rows = self.state.batch + 1, merged.changes.new, list[dict[str, Any]]()
-        if self.new or entry != self.entry:
-            if self.new or erases or not _widens(self.entry, entry):
-                entry = replace(entry, since=batch)
-            rows = entry_rows(entry)
-            new = False
-        table = pa.concat_tables([merged.state, pa.Table.from_pylist(rows, schema=WITH_GONE)])
-        if not len(table):
-            return False
-        name, stored = state_name(self.name), self.state.stored
-        if stored is None or new:
-            batches = without_gone(table).to_reader()
+    def _noted(self, entry: TableEntry) -> CurrentTable:
+        """The table with another entry, which its state has from now on."""
+        name, batch = state_name(self.name), self.state.batch + 1
+        if self.new or not _widens(self.entry, entry):
+            entry = replace(entry, since=batch)
+        rows = pa.Table.from_pylist(entry_rows(entry), schema=WITH_GONE)
+        if self.state.stored is None:
             says = f"State of {entry.definition}"
-            self.store.append(name, stored, batches, {BATCH: batch}, partitioned_by="bucket", says=says)
+            batches = without_gone(rows).to_reader()
+            self.store.make(name, batches, {BATCH: batch}, partitioned_by="bucket", says=says)
         else:
-            self.store.merge(name, stored, table, IDENTITY, {BATCH: batch})
-        self.entry, self.new = entry, False
-        self.state.batch = batch
-        return True
+            commit(self.store, [self._staged(name, rows, IDENTITY, here=True)])
+        noted = CurrentTable.open(self.store, self.name, self.filters)
+        if noted is None:
+            raise ServiceError(f"{self.store.uri(name)} has gone")
+        return noted
 
-    def _show(
-        self,
-        renderer: LakeRowRenderer,
-        changes: VisibleChanges,
-        changed: bool,
-        former: int,
-        now: int,
-        *,
-        created: bool,
-    ) -> None:
-        """Have the visible table show the state: by the changes of now, by what a crash left out, or rewritten.
-
-        `former`: the state's batch before; `created`: there was no state before.
-        """
+    def shown(self, renderer: LakeRowRenderer, now: int) -> CurrentTable:
+        """Have the visible table show the state: what a crash left out, or all of it by another definition."""
         visible = self.store.open(self.name)
-        batch = 0 if visible is None else visible.version_of(BATCH) or 0
-        if visible is None and created:
-            self._rewrite(renderer, None, pa.RecordBatchReader.from_batches(renderer.schema, changes.rows))
-            return
-        if batch > former:
-            return  # another writer went on with this state, and has shown it
-        if visible is None or batch < self.entry.since:
+        shown = 0 if visible is None else visible.version_of(BATCH) or 0
+        if visible is None or shown < self.entry.since:
             self._show_all(renderer, visible, now)
-            return
+            return self
         if len(renderer.schema) > len(visible.schema):
-            no_rows = pa.RecordBatchReader.from_batches(renderer.schema, [])
-            self.store.append(self.name, visible, no_rows, {})
-            visible = self.store.open(self.name)
-        if visible is None or (visible.version_of(BATCH) or 0) != batch:
-            raise ServiceError(f"{self.store.uri(self.name)}: another writer came first, or it has gone")
-        if batch < former:
+            self.store.widen(self.name, visible, renderer.schema)
+        if shown < self.state.batch:
+            self._show_since(renderer, shown, now)
+        return self
+
+    def _show_since(self, renderer: LakeRowRenderer, batch: int, now: int) -> None:
+        """Show the partitions again that were stored after a batch; none, where these are the table's entry alone."""
+        keys = self.state.since(batch)
+        if keys:
             log.info(
                 "%s: the visible table is at batch %d, expected %d; rebuilding it from the state",
-                self.name,
-                batch,
-                former,
-            )
-            self._show_since(renderer, visible, batch, now)
-        elif changed and (changes.rows or changes.hidden):
-            self._put(renderer, visible, changes)
-        elif changed:
-            # Nothing to show, as of a new definition: the next batch is not to look for what a crash left out.
-            self._note(visible, self.state.batch)
-
-    def _note(self, visible: LakeTable, batch: int) -> None:
-        """Have the visible table, which shows the state as of a batch, say so."""
-        no_rows = pa.RecordBatchReader.from_batches(visible.schema, [])
-        self.store.append(self.name, visible, no_rows, {BATCH: batch})
-
-    def _put(self, renderer: LakeRowRenderer, visible: LakeTable, changes: VisibleChanges) -> None:
-        if changes.new:
-            batches = pa.RecordBatchReader.from_batches(renderer.schema, changes.rows)
-            self.store.append(self.name, visible, batches, {BATCH: self.state.batch})
-            return
-        rows = marked_rows(renderer, changes, self.entry.buckets)
-        self.store.merge(self.name, visible, rows, NAMED_BY, {BATCH: self.state.batch})
-
-    def _show_since(self, renderer: LakeRowRenderer, visible: LakeTable, batch: int, now: int) -> None:
-        """Show the partitions again that were stored after a batch."""
-        state = self._reopened_state()
-        keys = state.since(batch)
-        rows = rows_of(renderer, state.partitions(keys, self.entry.buckets), now)
+                self.name, batch, self.state.batch,
+            )  # fmt: skip
+        visible = self._opened(self.name)
+        rows = rows_of(renderer, self.state.partitions(keys, self.entry.buckets), now)
         buckets = sorted({bucket_of(key, self.entry.buckets) for key in keys})
         existing = visible.read([KEY, CLUSTERING], Number(BUCKET).among(buckets), keys)
         hidden = set(zip(existing[KEY].to_pylist(), existing[CLUSTERING].to_pylist(), strict=True)) - rows.keys()
-        self._put(renderer, visible, VisibleChanges([renderer.arrow(list(rows.values()))], hidden, new=False))
+        changes = VisibleChanges([renderer.arrow(list(rows.values()))], hidden, new=False)
+        marked = marked_rows(renderer, changes, self.entry.buckets)
+        files, replaced = (
+            ((), ()) if not len(marked) else self.store.stage_merge(self.name, visible, marked, NAMED_BY, here=True)
+        )
+        self.store.commit_staged(self.name, visible, files, {BATCH: self.state.batch}, replaced)
 
     def _show_all(self, renderer: LakeRowRenderer, visible: LakeTable | None, now: int) -> None:
-        """Rewrite the whole visible table, one bucket after the other."""
-        state = self._reopened_state()
-        spool = Spool(renderer.schema)
+        """Rewrite the whole visible table, one bucket after the other, or make it."""
+        spool, versions = Spool(renderer.schema), {BATCH: self.state.batch}
         try:
             for bucket in range(self.entry.buckets):
-                rows = rows_of(renderer, state.bucket(bucket), now)
+                rows = rows_of(renderer, self.state.bucket(bucket), now)
                 if rows:
                     spool.add(renderer.arrow(list(rows.values())))
-            self._rewrite(renderer, visible, spool.reader())
+            if visible is None:
+                says = f"{renderer.table}, followed"
+                self.store.make(self.name, spool.reader(), versions, partitioned_by=BUCKET, says=says)
+            else:
+                self.store.rewrite(self.name, visible, spool.reader(), versions)
         finally:
             spool.close()
-
-    def _reopened_state(self) -> StateTable:
-        """The state with what this table committed of it.
-
-        Raises ServiceError where another writer went on with it: that one shows what it wrote.
-        """
-        state = StateTable(self.store.open(state_name(self.name)))
-        if state.batch != self.state.batch:
-            raise ServiceError(f"{self.store.uri(state_name(self.name))}: another writer came first")
-        return state
-
-    def _rewrite(self, renderer: LakeRowRenderer, visible: LakeTable | None, rows: Any) -> None:
-        versions = {BATCH: self.state.batch}
-        says = f"{renderer.table}, followed"
-        self.store.rewrite(self.name, visible, rows, versions, partitioned_by=BUCKET, says=says)
 
 
 def without_gone(rows: Any) -> Any:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TypeVar
 from uuid import UUID
 
 from tailrace_common.sections.template import directory_name
@@ -14,75 +13,105 @@ from tailrace_schemas.errors import DecodeError
 from tailrace_schemas.table import Table
 from tailrace_spark.batch.delivery import DeadLetter, Delivered
 from tailrace_spark.batch.gc_pause import gc_paused
-from tailrace_spark.merge.batch_changes import BatchChanges, gather
+from tailrace_spark.merge.batch_changes import gather
 from tailrace_spark.merge.partition import mergeable
+from tailrace_spark.merge.purge_horizon import split
 from tailrace_spark.merge.row_filter import RowFilters
-from tailrace_spark.sinks.lake.current_table import CurrentTable, state_name
-from tailrace_spark.sinks.lake.state import StateTable, TableEntry
-from tailrace_spark.sinks.lake.state_reader import StateReading, read_now, reading
+from tailrace_spark.merge.table_record import define, truncate
+from tailrace_spark.sinks.lake.current_table import CurrentTable, MergedRows
+from tailrace_spark.sinks.lake.state import TableEntry
+from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART, StateReading, read_now, reading
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.lake.visible_rows import LakeRowRenderer
+from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.table_faults import TableRefusedError
-
-Merged = TypeVar("Merged")
 
 
 class FollowedTables:
-    """The current tables of a store."""
+    """The current tables of a store, each opened once."""
 
-    def __init__(self, store: LakeStore, filters: RowFilters = ()) -> None:
-        """They show the rows that the filters leave."""
-        self._store = store
-        self.filters = filters
-        self._names: dict[UUID, str] = {}
+    def __init__(self, store: LakeStore, filters: RowFilters) -> None:
+        """They show the rows that the filters leave. `store` opens each table once (staging.opened_once)."""
+        self.store = store
+        self._filters = filters
+        self._tables: dict[UUID, CurrentTable] = {}
 
-    def find(self, table: Table) -> tuple[str, CurrentTable | None]:
-        """The name under which a source table stands, or is to be made: the first of NAME, NAME-2, ... that is its."""
-        known_name = self._names.get(table.id)
-        if known_name is not None and (followed := self._open(known_name)) is not None:
-            return known_name, followed
+    def find(self, table: Table) -> CurrentTable:
+        """What follows a source table, or is to: under the first of NAME, NAME-2, ... that is its."""
+        followed = self._tables.get(table.id)
+        if followed is None:
+            followed = self._tables[table.id] = self._find(table)
+        return followed
+
+    def _find(self, table: Table) -> CurrentTable:
         base = directory_name(table.keyspace, table.name)
         for suffix in count(1):
             name = base if suffix == 1 else f"{base}-{suffix}"
-            followed = self._open(name)
+            followed = CurrentTable.open(self.store, name, self._filters)
             if followed is None:
-                if self._store.open(name) is not None:
+                if self.store.open(name) is not None:
                     raise TableRefusedError(
-                        f"{self._store.uri(name)} is a table of another kind: move it away, or give this sink another "
+                        f"{self.store.uri(name)} is a table of another kind: move it away, or give this sink another "
                         "path"
                     )
-                break
+                return CurrentTable.to_make(self.store, name, table, self._filters)
             if followed.entry.definition.id == table.id:
-                break
-        self._names[table.id] = name
-        return name, followed
+                return followed
+        raise AssertionError("numbers do not end")
 
-    def new(self, name: str, table: Table, announced: int, buckets: int) -> CurrentTable:
-        """A table that is to be made, in so many buckets."""
-        entry = TableEntry(table, announced, buckets=buckets)
-        state = StateTable(self._store.open(state_name(name)))
-        return CurrentTable(self._store, name, state, entry, new=True, filters=self.filters)
+    def ready(self, table: Table, announced: int, buckets: int, now: int) -> CurrentTable:
+        """What follows a source table, as a definition needs it: it may be made, in so many buckets."""
+        followed = self.find(table)
+        entry = define(followed.entry, table, announced)
+        if followed.new:
+            entry = replace(entry, buckets=buckets)
+        ready = self._tables[table.id] = followed.prepared(with_names(entry), now)
+        return ready
 
-    def _open(self, name: str) -> CurrentTable | None:
-        return CurrentTable.open(self._store, name, self.filters)
+    def require_ready(self, table: Table, announced: int) -> CurrentTable:
+        """What follows a source table, for shares. Raises HereOnlyError where it is not as a definition needs it."""
+        followed = self._found(table)
+        if with_names(define(followed.entry, table, announced)) != followed.entry or not followed.is_shown:
+            raise HereOnlyError(f"{followed.name} is another than it was made ready to be")
+        return followed
+
+    def truncated(self, table: Table) -> bool:
+        """Whether a source table has truncations. Raises HereOnlyError where nothing can follow it."""
+        return bool(self._found(table).entry.truncations.statements)
+
+    def _found(self, table: Table) -> CurrentTable:
+        try:
+            return self.find(table)
+        except TableRefusedError as error:
+            raise HereOnlyError(str(error)) from error
+
+    def close(self) -> None:
+        """Nothing is kept open."""
 
 
-def merged_with(
+def merged_changes(
     followed: CurrentTable,
-    entry: TableEntry,
     changes: Sequence[Delivered],
+    ring_delay: float,
+    now: int,
     refused: list[DeadLetter],
-    worth_a_part: int,
-    merge: Callable[[BatchChanges, StateReading], Merged],
-) -> Merged:
-    """What `merge` makes of a table's changes and its stored partitions; those that it cannot take are `refused`."""
+    worth_a_part: int = WORTH_A_PART,
+) -> MergedRows:
+    """What changes of a table make of it; those that it cannot take are `refused`. Both times in seconds."""
+    entry, truncated = truncate(followed.entry, changes, ring_delay)
+    changes, late = split(truncated.left, entry.purged_to)
+    refused += late
+
+    def merged(taken: Sequence[Delivered], stored: StateReading) -> MergedRows:
+        return followed.merged(gather(taken), entry, truncated.erased, now, stored)
+
     with gc_paused():
         try:
             with reading(followed.state, _keys_of(changes), entry.buckets, worth_a_part) as stored:
-                return merge(gather(changes), stored)
+                return merged(changes, stored)
         except DecodeError:
             good = mergeable(changes, LakeRowRenderer(entry.definition, entry.buckets, entry.names), refused)
-            return merge(gather(good), read_now(followed.state, _keys_of(good), entry.buckets))
+            return merged(good, read_now(followed.state, _keys_of(good), entry.buckets))
 
 
 def with_names(entry: TableEntry) -> TableEntry:

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import Final
+
+import pyarrow as pa
 
 from tailrace_common.sections.template import directory_name
 from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.table import Table
-from tailrace_spark.batch.delivery import DeadLetter, Delivered, RecordId, RecordKey, Summary
+from tailrace_schemas.topics import KafkaPartition
+from tailrace_spark.batch.delivery import DeadLetter, Delivered, Piece, RecordId, RecordKey, Summary
 from tailrace_spark.batch.gc_pause import gc_paused
-from tailrace_spark.batch.micro_batch import MicroBatch
+from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.sinks.arrow.change_batch import change_batch
 from tailrace_spark.sinks.arrow.change_columns import ChangeColumns, fill
 from tailrace_spark.sinks.arrow.schema import arrow_schema
 from tailrace_spark.sinks.arrow.types import DAY, grown, history_schema
-from tailrace_spark.sinks.changelog.sink import Batch, OutgoingRecord, RecordForms
+from tailrace_spark.sinks.changelog.sink import (
+    Batch,
+    ChangeLogSink,
+    LogShares,
+    OutgoingRecord,
+    RecordForms,
+    ShareImaging,
+    emit,
+)
 from tailrace_spark.sinks.lake.history_table import HistoryTable, Route, rows_of
 from tailrace_spark.sinks.lake.names import distinct, names_of
 from tailrace_spark.sinks.lake.spool import IN_MEMORY, Spool
-from tailrace_spark.sinks.lake.store import LakeStore
+from tailrace_spark.sinks.lake.staging import LakePlan, Staged, commit, noted, opened_once, staged_by
+from tailrace_spark.sinks.lake.store import LakeStore, LakeTable
 from tailrace_spark.sinks.letters import LOGGED, Letters
+from tailrace_spark.sinks.protocol import HereOnlyError, Needed
 from tailrace_spark.sinks.table_faults import Refusals, TableRefusedError, is_of_table, reason_of
+from tailrace_spark.sinks.worker_cache import WorkerCache
 
 log = logging.getLogger("tailrace_spark")
 
@@ -45,20 +59,25 @@ class HistoryLimits:
 HISTORY_LIMITS: Final = HistoryLimits()
 
 
-class LakeHistory:
+class LakeHistory(LogShares):
     """One commit for each table of a batch; it notes how far each partition of Kafka is in that table.
 
     The tables alone say what was written, so a redelivered batch, in part, cut otherwise or to another
-    process, changes nothing. Of two that write at a time one fails, and finds its batch done when it comes again.
+    process, changes nothing. Of two that write at a time one fails, and finds its batch done when it comes again. No
+    driver commits behind another's commit: there is nothing to fence.
     """
 
-    def __init__(self, store: LakeStore, limits: HistoryLimits = HISTORY_LIMITS, letters: Letters = LOGGED) -> None:
+    def __init__(
+        self, store: LakeStore, limits: HistoryLimits = HISTORY_LIMITS, letters: Letters = LOGGED, *, here: bool = True
+    ) -> None:
+        """`here`: of the driver, which makes tables and commits; else of shares, whose store opens each table once."""
         self.letters = letters
-        self.refusals = Refusals()
         self.limits = limits
+        self.here = here
         self.store = store
+        self.refusals = Refusals()
         self._routes: dict[int, Route] = {}
-        self._forms = RecordForms()
+        self.forms = RecordForms()
 
     def reach(self) -> None:
         """See that the root may be written."""
@@ -66,27 +85,48 @@ class LakeHistory:
 
     def begin(self, batch: MicroBatch) -> Batch:
         """As Outlet says."""
-        return AgainBatch(self, self.store) if batch.again else HistoryBatch(self, self.store)
+        return (AgainBatch if batch.again else HistoryBatch)(self, opened_once(self.store))
 
-    def route(self, table: Table, batch: HistoryBatch) -> Route:
+    def writer(self, batch: MicroBatch, needed: Needed, imaging: ShareImaging | None) -> HistoryWriter:
+        """As LogShares says: makes tables and columns. One that is refused takes none, and each change says so."""
+        del batch, imaging  # a table notes the offsets of what it has, and not the batch
+        self.forget()  # executors have written since
+        tables = opened_once(self.store)
+        for _, table in needed():
+            try:
+                self.ready(tables, self.route(table, tables))
+            except BaseException as error:
+                if not is_of_table(error):
+                    raise
+        return HistoryWriter(LakePlan.of(self.store), self.refusals.remembered(), self.letters)
+
+    def commit(self, messages: Sequence[CommitMessage]) -> None:
+        """As LogShares says. Raises ServiceError where a table is not committed: the batch comes again."""
+        self.put(self.store, staged_by(messages))
+
+    def put(self, store: LakeStore, staged: Iterable[Staged]) -> None:
+        """Commit what is staged. What the store refuses is set aside when the batch comes again: ServiceError."""
+        commit(store, staged, self._refused)
+
+    def route(self, table: Table, tables: LakeStore) -> Route:
         """Where the changes of a definition go: the first of NAME, NAME-2, ... that is its table's, and that it fits.
 
         Raises TableRefusedError where the store refused that a moment ago.
         """
         route = self._routes.get(id(table))
         if route is None:
-            route = self._routes[id(table)] = self.fitting(table, batch)
+            route = self._routes[id(table)] = self._fitting(table, tables)
         self.refusals.check(route.name)
         return route
 
-    def fitting(self, table: Table, batch: HistoryBatch) -> Route:
-        """As `route`, by the tables of now."""
+    def _fitting(self, table: Table, tables: LakeStore) -> Route:
         numbers, name = arrow_schema(table), directory_name(table.keyspace, table.name)
         for suffix in count(1):
             candidate = name if suffix == 1 else f"{name}-{suffix}"
-            schema, says = batch.standing(candidate)
-            if says.startswith(_SAYS) and says != description(table):
+            stored = tables.open(candidate)
+            if stored is not None and stored.says.startswith(_SAYS) and stored.says != description(table):
                 continue  # the store holds for one name what differs by case, as Iceberg's catalogs in Hive and Glue do
+            schema = None if stored is None else stored.schema
             if schema is not None and DAY not in schema.names:
                 raise TableRefusedError(
                     f"{candidate} is a table of another kind: move it away, or give this sink another path"
@@ -97,14 +137,35 @@ class LakeHistory:
                 return Route(table, numbers, labels, columns, candidate)
         raise AssertionError("numbers do not end")
 
-    def record(self, delivered: Delivered) -> OutgoingRecord:
-        """The record of a change."""
-        return OutgoingRecord(
-            delivered.record_id, delivered.change, delivered.assignment, self._forms.of(delivered.change.table)
-        )
+    def ready(self, tables: LakeStore, route: Route) -> LakeTable:
+        """The table of a route, with its columns: here these are made, in shares HereOnlyError is raised.
 
-    def refused(self, name: str, error: BaseException) -> ServiceError:
-        """What is raised for a table that its store refuses: its changes are set aside when the batch comes again."""
+        Raises ServiceError where it has other columns by now.
+        """
+        stored = tables.open(route.name)
+        schema = route.schema if stored is None else grown(stored.schema, route.schema)
+        if stored is not None and schema == stored.schema:
+            return stored
+        if not self.here:
+            raise HereOnlyError(f"{route.name} is another than it was made ready to be")
+        if schema is None:
+            raise ServiceError(f"{route.name} has other columns than before: {route.table} will be placed again")
+        try:
+            if stored is None:
+                no_rows, says = pa.RecordBatchReader.from_batches(schema, []), description(route.table)
+                tables.make(route.name, no_rows, {}, partitioned_by=DAY, says=says)
+            else:
+                tables.widen(route.name, stored, schema)
+        except BaseException as error:
+            if is_of_table(error):
+                self.refusals.note(route.name, error)
+            raise
+        made = tables.open(route.name)
+        if made is None:
+            raise ServiceError(f"{self.store.uri(route.name)} has gone")
+        return made
+
+    def _refused(self, name: str, error: BaseException) -> ServiceError:
         self.refusals.note(name, error)
         return ServiceError(f"{self.store.uri(name)} is refused: {reason_of(error)}; its changes will be set aside")
 
@@ -114,6 +175,36 @@ class LakeHistory:
 
     def close(self) -> None:
         """Nothing is kept open between batches."""
+
+
+def history_sink(outlet: LakeHistory) -> ChangeLogSink:
+    """A change log whose tables are histories."""
+    return ChangeLogSink(outlet, shares=outlet)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryWriter:
+    """Stages a share's changes. `refused` says of tables, by their names in the lake, why they take none."""
+
+    plan: LakePlan
+    refused: Mapping[str, str] = field(compare=False)
+    letters: Letters = field(default=LOGGED, compare=False)
+
+    def write(self, share: KafkaPartition, pieces: Iterable[Piece]) -> CommitMessage:
+        """As DataWriter says."""
+        with _PLANNED.borrowed(self) as outlet:
+            batch = HistoryBatch(outlet, outlet.store)
+            return CommitMessage(share, emit(batch, pieces, outlet.forms), tuple(batch.staged))
+
+    def open(self) -> LakeHistory:
+        """The tables as the plan has made them ready, for all of its shares in one process."""
+        outlet = LakeHistory(self.plan.open(), letters=self.letters, here=False)
+        for name, reason in self.refused.items():
+            outlet.refusals.note(name, TableRefusedError(reason))
+        return outlet
+
+
+_PLANNED: Final = WorkerCache(HistoryWriter.open, 1)
 
 
 def description(table: Table) -> str:
@@ -131,26 +222,18 @@ class _Filling:
 
 
 class HistoryBatch(Batch):
-    """One micro-batch on its way into its tables."""
+    """One micro-batch, or a share of it, on its way into its tables."""
 
-    def __init__(self, outlet: LakeHistory, store: LakeStore) -> None:
+    def __init__(self, outlet: LakeHistory, tables: LakeStore) -> None:
         self._outlet = outlet
-        self._store = store
+        self._store = tables
         self._tables: dict[str, HistoryTable] = {}
+        self._routed: dict[int, HistoryTable] = {}
         self._fillings: dict[int, _Filling] = {}
         self._letters: list[DeadLetter] = []
         self._left_out = 0
-
-    def standing(self, name: str) -> tuple[Any | None, str]:
-        """The columns of a table, with those that this batch adds, and what it says of itself.
-
-        None where there is no such table yet.
-        """
-        writing = self._tables.get(name)
-        if writing is not None:
-            return writing.spool.schema, writing.says
-        stored = self._store.open(name)
-        return (None, "") if stored is None else (stored.schema, stored.says)
+        self.staged: list[Staged] = []
+        """What is staged of each table, once it is committed."""
 
     def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
         """As Batch says."""
@@ -177,10 +260,8 @@ class HistoryBatch(Batch):
             self._pour(filling)
 
     def _filling(self, table: Table) -> _Filling:
-        route = self._outlet.route(table, self)
-        limits = self._outlet.limits
+        route, limits = self._outlet.route(table, self._store), self._outlet.limits
         filling = _Filling(route, self._writing(route), ChangeColumns(table, limits.changes, limits.bytes))
-        self._widen(filling.writing, route)  # at once: the next definition is placed by that
         self._fillings[id(table)] = filling
         return filling
 
@@ -205,7 +286,8 @@ class HistoryBatch(Batch):
         records: list[OutgoingRecord] = []
         for delivered in changes:
             try:
-                records.append(self._outlet.record(delivered))
+                form = self._outlet.forms.of(delivered.change.table)
+                records.append(OutgoingRecord(delivered.record_id, delivered.change, delivered.assignment, form))
             except BaseException as error:
                 if not is_of_table(error):
                     raise
@@ -231,21 +313,25 @@ class HistoryBatch(Batch):
             writing.spool.add(rows)
 
     def _writing(self, route: Route) -> HistoryTable:
-        return self._tables.get(route.name) or self._open(route.name, route.schema, description(route.table), DAY)
-
-    def _widen(self, writing: HistoryTable, route: Route) -> None:
-        if not writing.spool.widen(route.schema):
-            raise ServiceError(f"{route.name} has other columns than before: {route.table} will be placed again")
+        writing = self._routed.get(id(route))
+        if writing is None:
+            stored, writing = self._outlet.ready(self._store, route), self._tables.get(route.name)
+            if writing is None:
+                spool = Spool(stored.schema, self._outlet.limits.memory_bytes)
+                writing = self._tables[route.name] = HistoryTable(stored, spool)
+            else:
+                writing.stored, writing.spool.schema = stored, stored.schema
+            self._routed[id(route)] = writing
+        return writing
 
     def put(self, record: OutgoingRecord) -> None:
-        route = self._outlet.route(record.change.table, self)
+        route = self._outlet.route(record.change.table, self._store)
         writing = self._writing(route)
         if not self._takes(writing, record.record_id):
             self._left_out += 1
             return
         if writing.route is not route or len(writing.waiting) >= _GROUP_RECORDS:
             self._flush(writing)
-            self._widen(writing, route)
             writing.route = route
         writing.waiting.append(record)
 
@@ -255,18 +341,13 @@ class HistoryBatch(Batch):
     def set_aside(self, letter: DeadLetter) -> None:
         self._letters.append(letter)
 
-    def _open(self, name: str, schema: Any, says: str, partitioned_by: str | None = None) -> HistoryTable:
-        stored = self._store.open(name)
-        spool = Spool(schema if stored is None else stored.schema, self._outlet.limits.memory_bytes)
-        writing = self._tables[name] = HistoryTable(name, stored, says, spool, partitioned_by)
-        return writing
-
     def _flush(self, writing: HistoryTable) -> None:
         if writing.waiting and writing.route is not None:
             waiting, writing.waiting = writing.waiting, []
             self._add(writing, writing.route, waiting)
 
     def commit(self) -> Summary:
+        """As Batch says; a share is staged, and the driver commits it."""
         if self._left_out:
             log.info("skipped %d records that an earlier commit has already written", self._left_out)
         for filling in self._fillings.values():
@@ -274,23 +355,19 @@ class HistoryBatch(Batch):
         for writing in self._tables.values():
             self._flush(writing)
         self._outlet.letters.put(self._letters)  # what a table has by its noted offsets is left out from then on
-        rows = 0
-        for writing in self._tables.values():
-            if writing.moved or writing.spool.rows:
-                self.append(writing, writing.moved)
-            rows += writing.spool.rows
+        self.staged += [
+            self._staged(name, writing) for name, writing in self._tables.items() if writing.moved or writing.spool.rows
+        ]
+        if self._outlet.here:
+            self._outlet.put(self._store, self.staged)
+        rows = sum(writing.spool.rows for writing in self._tables.values())
         self._close()
         return Summary(rows=rows, dead_letters=len(self._letters))
 
-    def append(self, writing: HistoryTable, moved: Mapping[str, int]) -> None:
-        """Commit one table. What the store refuses of it is set aside when the batch comes again: ServiceError."""
-        rows, by, says = writing.spool.reader(), writing.partitioned_by, writing.says
-        try:
-            self._store.append(writing.name, writing.stored, rows, moved, partitioned_by=by, says=says)
-        except BaseException as error:
-            if not is_of_table(error):
-                raise
-            raise self._outlet.refused(writing.name, error) from error
+    def _staged(self, name: str, writing: HistoryTable) -> Staged:
+        stored, moved = writing.stored, writing.moved
+        files = self._store.stage(name, stored, writing.spool.reader(), here=self._outlet.here)
+        return Staged(name, stored.identity, noted(stored, moved), moved, tuple(files))
 
     def abandon(self) -> None:
         """What of its tables is committed stays, and is left out when the batch comes again."""
@@ -305,10 +382,10 @@ class HistoryBatch(Batch):
 class AgainBatch(HistoryBatch):
     """Changes of dead letters: those that their table has are left out, by their places; its ends stay as they are."""
 
-    def __init__(self, outlet: LakeHistory, store: LakeStore) -> None:
-        super().__init__(outlet, store)
+    def __init__(self, outlet: LakeHistory, tables: LakeStore) -> None:
+        super().__init__(outlet, tables)
         self._offsets: list[int] = []
-        self._there: dict[str, set[RecordKey]] = {}
+        self._there: dict[int, set[RecordKey]] = {}
 
     def put_all(self, changes: Sequence[Delivered]) -> Sequence[Delivered]:
         """None: each is looked for."""
@@ -317,6 +394,6 @@ class AgainBatch(HistoryBatch):
         return changes
 
     def _takes(self, writing: HistoryTable, record_id: RecordId) -> bool:
-        if writing.name not in self._there:
-            self._there[writing.name] = writing.places(self._offsets)
-        return record_id.key not in self._there[writing.name]
+        if id(writing) not in self._there:
+            self._there[id(writing)] = writing.places(self._offsets)
+        return record_id.key not in self._there[id(writing)]

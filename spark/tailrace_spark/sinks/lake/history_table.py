@@ -47,11 +47,8 @@ class Route:
 class HistoryTable:
     """One table of a batch: as it was when it was opened, what goes in, and how far that moves each partition."""
 
-    name: str
-    stored: LakeTable | None
-    says: str
+    stored: LakeTable
     spool: Spool
-    partitioned_by: str | None = None
     route: Route | None = None
     waiting: list[OutgoingRecord] = field(default_factory=list)
     ends: Ends = field(init=False)
@@ -73,13 +70,11 @@ class HistoryTable:
 
     def places(self, offsets: Sequence[int]) -> set[RecordKey]:
         """The places of the rows that are there at these offsets."""
-        if self.stored is None:
-            return set()
         rows = self.stored.read(_PLACE, Number("offset").among(offsets))
         return set(zip(*(rows[name].to_pylist() for name in _PLACE), strict=True))
 
     def _end(self, topic: str, partition: int) -> int:
-        return 0 if self.stored is None else self.stored.version_of(application(topic, partition)) or 0
+        return self.stored.version_of(application(topic, partition)) or 0
 
 
 def rows_of(route: Route, records: Sequence[OutgoingRecord]) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_shares import history_sink
+from tailrace_spark.sinks.lake.history import LakeHistory, history_sink
 from tailrace_spark.sinks.lake.settings import LakeSettings
 from tailrace_spark.sinks.lake.store import LakeStore
 from tailrace_spark.sinks.protocol import ReachableSink

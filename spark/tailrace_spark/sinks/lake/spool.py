@@ -8,7 +8,7 @@ from typing import IO, Any, Final
 
 import pyarrow as pa
 
-from tailrace_spark.sinks.arrow.types import conform, grown
+from tailrace_spark.sinks.arrow.types import conform
 
 IN_MEMORY: Final = 64 << 20
 """Bytes, of one table."""
@@ -18,7 +18,7 @@ class Spool:
     """Batches of one table, in their order, whose columns may become more from one to the next."""
 
     def __init__(self, schema: Any, limit: int = IN_MEMORY) -> None:
-        """`schema` is the table's, which has all columns of the first batch."""
+        """`schema` is the table's, and may be changed to one that has more columns."""
         self.schema = schema
         self.rows = 0
         self._limit = limit
@@ -26,13 +26,6 @@ class Spool:
         self._waiting_bytes = 0
         self._file: IO[bytes] | None = None
         self._at: list[int] = []
-
-    def widen(self, schema: Any) -> bool:
-        """Have all columns of `schema` too; False, and nothing is done, where one is there with another type."""
-        both = grown(self.schema, schema)
-        if both is not None:
-            self.schema = both
-        return both is not None
 
     def add(self, batch: Any) -> None:
         """Take a RecordBatch, whose columns `schema` has. Raises OSError as files do."""

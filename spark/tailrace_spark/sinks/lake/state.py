@@ -78,11 +78,6 @@ class StateTable:
             names=additions["names"],
         )
 
-    @property
-    def overlaps(self) -> bool:
-        """See LakeTable; nothing is read of a table that is not there."""
-        return self.stored is not None and self.stored.overlaps
-
     def find(self, keys: Collection[bytes], within: Collection[int]) -> Any | None:
         """All rows of these partitions, which are of these buckets: a pyarrow Table for `stored_rows`; None: none."""
         if self.stored is None or not keys:

@@ -52,13 +52,7 @@ def read_now(state: StateTable, keys: Collection[bytes], buckets: int) -> StateR
 def reading(
     state: StateTable, keys: Collection[bytes], buckets: int, worth_a_part: int = WORTH_A_PART
 ) -> Iterator[StateReading]:
-    """Begin to read; what is begun ends before this does. Of a table that cannot be read aside, as `read_now`.
-
-    Fewer keys than `worth_a_part` are one part.
-    """
-    if not state.overlaps:
-        yield read_now(state, keys, buckets)
-        return
+    """Begin to read; what is begun ends before this does. Fewer keys than `worth_a_part` are one part."""
     halves = _halves(keys, buckets, worth_a_part)
     pool = ThreadPoolExecutor(1, "tailrace-state")
     try:

@@ -83,10 +83,6 @@ class LakeTable(Protocol):
     def schema(self) -> Any:
         """Its pyarrow Schema, in plain types: no large or view strings, lists whose elements are `item`."""
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether another thread may read it, and what this one computes meanwhile gets on."""
-
     def read(self, columns: Sequence[str], condition: Condition, keys: Collection[bytes] | None = None) -> Any:
         """A pyarrow Table of these columns of the rows for which a condition holds, in no order.
 
@@ -102,7 +98,7 @@ class LakeTable(Protocol):
 
     @property
     def says(self) -> str:
-        """What describes it, as `append` made it; empty where nothing does."""
+        """What describes it, as it was made; empty where nothing does."""
 
 
 class LakeStore(Protocol):
@@ -135,59 +131,37 @@ class LakeStore(Protocol):
     def typed(self, schema: Any) -> Any:
         """A pyarrow Schema in the types that tables have here."""
 
-    def append(
-        self,
-        name: str,
-        table: Any,
-        batches: Any,
-        versions: Mapping[str, int],
-        *,
-        partitioned_by: str | None = None,
-        says: str = "",
-    ) -> None:
-        """Add rows. `batches` is a pyarrow RecordBatchReader; what its schema has more than the table's is added.
+    def make(self, name: str, batches: Any, versions: Mapping[str, int], *, partitioned_by: str, says: str) -> None:
+        """Make a table that is not there, of a pyarrow RecordBatchReader's rows and columns; `says` describes it."""
 
-        A table that is not there is made, and `says` describes it.
-        """
+    def widen(self, name: str, table: Any, schema: Any) -> None:
+        """Add the columns, and fields of columns, that a pyarrow Schema has and the table has not."""
 
-    def rewrite(
-        self,
-        name: str,
-        table: Any,
-        batches: Any,
-        versions: Mapping[str, int],
-        *,
-        partitioned_by: str | None = None,
-        says: str = "",
-    ) -> None:
-        """As `append`, but with these rows and columns in place of all that are there."""
+    def rewrite(self, name: str, table: Any, batches: Any, versions: Mapping[str, int]) -> None:
+        """Put the rows and columns of a RecordBatchReader in place of all that are there."""
 
-    def merge(self, name: str, table: Any, rows: Any, named_by: Sequence[str], versions: Mapping[str, int]) -> None:
-        """Put rows in place, or where they are not there, add them.
-
-        `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
-        `named_by` are the columns that name a row, the one that the table is partitioned by first, of whole numbers.
-        """
-
-    def stage(self, name: str, table: Any, batches: Any) -> Sequence[Any]:
+    def stage(self, name: str, table: Any, batches: Any, *, here: bool = False) -> Sequence[Any]:
         """Write rows as files that no commit names yet: whoever reads the table does not see them.
 
         Any process may do so, by a copy of the store: it can be pickled, and so can the files. `batches` is a pyarrow
-        RecordBatchReader of the table's columns. Raises HereOnlyError for a table whose rows only `append` checks.
+        RecordBatchReader of columns of the table. `here`: the process that stages also commits, and may keep rows for
+        that. Else HereOnlyError is raised for a table whose rows are checked as a commit writes them.
         """
 
     def stage_merge(
-        self, name: str, table: Any, rows: Any, named_by: Sequence[str]
+        self, name: str, table: Any, rows: Any, named_by: Sequence[str], *, here: bool = False
     ) -> tuple[Sequence[Any], Sequence[str]]:
-        """As `merge`, in files that no commit names yet: these files, as `stage` has them, and names of those replaced.
+        """As `stage`, of rows to be put in place, or where they are not there, added: also the files to be replaced.
 
-        Only files of the values that `rows` has in the first column of `named_by` are read.
+        `rows` is a pyarrow Table of the table's columns and of `gone`: true for rows that are to be taken away.
+        `named_by` are the columns that name a row, the one that the table is partitioned by first, of whole numbers.
+        Only files of the values that `rows` has in that column are read.
         """
 
     def commit_staged(
         self, name: str, table: Any, files: Sequence[Any], versions: Mapping[str, int], replaced: Sequence[str] = ()
     ) -> None:
-        """Add the rows of staged files, as `append`, in place of the files that are named as `replaced`.
+        """Add the rows of staged files, in place of the files that are named as `replaced`.
 
         Raises SettingsError where the files are not to be seen here, ServiceError where a replaced one is not the
         table's any more.

@@ -49,7 +49,7 @@ class LakeRowRenderer:
         Rows outside `shown_rows` are rendered as none.
         """
         self.table = table
-        self._shown_rows = shown_rows
+        self.shown_rows = shown_rows
         self._buckets = buckets
         self._regular = VisibleColumns(table)
         self._static = VisibleColumns(table, static=True)
@@ -97,7 +97,7 @@ class LakeRowRenderer:
 
     def _values(self, state: RowState, now: int | None) -> list[Any] | None:
         values = self._regular.values(state, None, now)
-        return values if values is None or self._shown_rows is None or self._shown_rows.shows(values) else None
+        return values if values is None or self.shown_rows is None or self.shown_rows.shows(values) else None
 
     def arrow(self, rows: Sequence[Sequence[object]]) -> Any:
         """The RecordBatch of these rows, in `schema`."""

@@ -24,8 +24,7 @@ from tailrace_spark.sinks.opensearch.index import Indexes, StaleError, TableInde
 from tailrace_spark.sinks.opensearch.merge import MergeOutcome
 from tailrace_spark.sinks.opensearch.settings import OpensearchSinkSettings
 from tailrace_spark.sinks.shown_rows import shown_in_sink
-from tailrace_spark.sinks.table_faults import is_of_table, refusals_of
-from tailrace_spark.sinks.table_faults import set_aside as refuse
+from tailrace_spark.sinks.table_faults import written_by_table
 
 Prepare = Callable[[Sequence[Delivered]], object]
 """Looks at changes of one table before any of a piece is written. May raise HereOnlyError."""
@@ -53,33 +52,19 @@ class PieceWriter:
             raise
 
     def _piece(self, piece: Piece) -> Summary:
-        letters = list(piece.dead_letters)
-        summary = Summary()
-        tables = group_by_table(piece.changes).values()
         if self._prepare is not None:
-            for changes in tables:
+            for changes in group_by_table(piece.changes).values():
                 self._prepare(changes)
-        for changes in tables:
-            refused = list[DeadLetter]()
-            try:
-                rows = self._table(changes, refused)
-            except BaseException as error:
-                if not is_of_table(error):
-                    raise
-                self._indexes.forget(changes[0].change.table.id)
-                summary += refuse(changes[0].change.table, changes, error, letters)
-            else:
-                summary += Summary(len(changes) - len(refused), rows, refused=refusals_of(changes, refused))
-                letters += refused
-        self._letters.put(letters)
-        return summary + Summary(dead_letters=len(letters))
+        return written_by_table([piece], self._letters, self._table)
 
     def _table(self, changes: Sequence[Delivered], refused: list[DeadLetter]) -> int:
         for _ in range(_TRIES):
             try:
                 return self._follow(changes, refused)
-            except StaleError:
+            except BaseException as error:
                 self._indexes.forget(changes[0].change.table.id)
+                if not isinstance(error, StaleError):
+                    raise
                 refused.clear()
         raise ServiceError(f"{changes[0].change.table}: another writer changes its index again and again")
 

@@ -68,7 +68,10 @@ def test_a_name_that_a_directory_cannot_have_is_its_table_s(tmp_path: Path) -> N
     name, lake = "n" * 256, DeltaStore(DeltaSinkSettings(path=str(tmp_path / "delta")))
     files = FileStore.of(FilesSinkSettings(path=str(tmp_path / "files")))
     rows = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int32())]), [])
-    uses: list[Callable[[], object]] = [lambda: lake.append(name, None, rows, {}), lambda: files.make(name)]
+    uses: list[Callable[[], object]] = [
+        lambda: lake.make(name, rows, {}, partitioned_by="id", says=""),
+        lambda: files.make(name),
+    ]
     for use in uses:
         with pytest.raises(TableRefusedError, match="File name too long"):
             use()

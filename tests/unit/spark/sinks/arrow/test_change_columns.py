@@ -172,10 +172,10 @@ class _Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def append(self, name: str, stored: Any, rows: Any, *more: Any, **named: Any) -> None:
+    def stage(self, name: str, stored: Any, rows: Any, *, here: bool) -> Any:
         batches = list(rows)
         self.groups += [len(batch) for batch in batches]
-        self._store.append(name, stored, pa.RecordBatchReader.from_batches(rows.schema, batches), *more, **named)
+        return self._store.stage(name, stored, pa.RecordBatchReader.from_batches(rows.schema, batches), here=here)
 
 
 @pytest.mark.slow

@@ -16,8 +16,7 @@ from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.delta.store import PATIENCE, DeltaStore
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.history import HISTORY_LIMITS, HistoryLimits, LakeHistory
-from tailrace_spark.sinks.lake.history_shares import history_sink
+from tailrace_spark.sinks.lake.history import HISTORY_LIMITS, HistoryLimits, LakeHistory, history_sink
 from tailrace_spark.sinks.lake.records import change_records
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import WORTH_A_PART
@@ -49,17 +48,17 @@ class Dying:
         yield
         self._step()
 
-    def append(self, *args: Any, **named: Any) -> None:
+    def make(self, *args: Any, **named: Any) -> None:
         with self.dying():
-            self._store.append(*args, **named)
+            self._store.make(*args, **named)
+
+    def widen(self, *args: Any) -> None:
+        with self.dying():
+            self._store.widen(*args)
 
     def rewrite(self, *args: Any, **named: Any) -> None:
         with self.dying():
             self._store.rewrite(*args, **named)
-
-    def merge(self, *args: Any, **named: Any) -> None:
-        with self.dying():
-            self._store.merge(*args, **named)
 
     def commit_staged(self, *args: Any, **named: Any) -> None:
         with self.dying():

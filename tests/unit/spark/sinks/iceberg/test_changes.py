@@ -25,8 +25,10 @@ def rows_of(bucket: int) -> Any:
 
 def table_of_two_manifests(store: IcebergStore) -> Any:
     """With a partition in each, as pyiceberg's Table."""
-    for bucket in (0, 1):
-        store.append(NAME, store.open(NAME), rows_of(bucket).to_reader(), {}, partitioned_by="bucket")
+    store.make(NAME, rows_of(0).to_reader(), {}, partitioned_by="bucket", says="")
+    made = store.open(NAME)
+    assert made is not None
+    store.commit_staged(NAME, made, store.stage(NAME, made, rows_of(1).to_reader()), {})
     opened = store.open(NAME)
     assert opened is not None
     return opened.iceberg

@@ -119,11 +119,11 @@ def test_a_refused_commit_is_not_made_again_over_another_writer_s(local: Stores)
     piece = topic.piece(log.insert((1,), (), 2, v="y"))
 
     class Overtaken(IcebergStore):
-        def append(self, *args: Any, **named: Any) -> None:
+        def commit_staged(self, *args: Any) -> None:
             if not overtaken:
                 overtaken.append(True)
                 deliver(stored, piece)
-            super().append(*args, **named)
+            super().commit_staged(*args)
 
     overtaken: list[bool] = []
     with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
@@ -143,10 +143,10 @@ def test_a_compaction_in_between_is_not_undone(local: Stores) -> None:
     piece = topic.piece(log.insert((2,), (), 2, v="y"))
 
     class Overtaken(IcebergStore):
-        def append(self, *args: Any, **named: Any) -> None:
+        def commit_staged(self, *args: Any) -> None:
             if not overtaken:
                 overtaken.append(stored.maintenance.compact("shop.plain"))
-            super().append(*args, **named)
+            super().commit_staged(*args)
 
     overtaken: list[object] = []
     with closing(ChangeLogSink(LakeHistory(Overtaken(stored.settings)))) as sink:
@@ -208,7 +208,7 @@ def test_types_are_arrows(local: Stores) -> None:
         [("a", pa.int8()), ("s", pa.struct([("l", pa.list_(pa.int16()))])), ("t", pa.timestamp("us", "UTC"))]
     )
     store = local().store
-    store.append("shop.x", None, pa.RecordBatchReader.from_batches(made, []), {"one": 1})
+    store.make("shop.x", pa.RecordBatchReader.from_batches(made, []), {"one": 1}, partitioned_by="a", says="")
     opened = store.open("shop.x")
     assert opened is not None
     assert opened.schema == store.typed(made)

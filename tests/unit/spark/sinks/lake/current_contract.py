@@ -42,7 +42,7 @@ class FollowedLake(Followed, Protocol):
 
 
 class Overtaken:
-    """A store before whose first merge something else is done."""
+    """A store before whose first commit something else is done."""
 
     def __init__(self, store: LakeStore, then: Callable[[], object]) -> None:
         self._store = store
@@ -51,10 +51,10 @@ class Overtaken:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def merge(self, *args: Any, **named: Any) -> None:
+    def commit_staged(self, *args: Any) -> None:
         if self._then:
             self._then.pop()()
-        self._store.merge(*args, **named)
+        self._store.commit_staged(*args)
 
 
 def batches() -> list[list[Change]]:

@@ -18,8 +18,9 @@ from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
 from tailrace_spark.sinks.lake.current import LakeCurrent
-from tailrace_spark.sinks.lake.current_writer import CurrentWriter, StagedRows
+from tailrace_spark.sinks.lake.current_writer import CurrentWriter
 from tailrace_spark.sinks.lake.fast_rows import bucket_of
+from tailrace_spark.sinks.lake.staging import Staged
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.writing import write_here
@@ -91,7 +92,7 @@ def shown(followed: Followed) -> set[object]:
     return {value for _, value in followed.rows(PLAIN, "id", "v")}
 
 
-def staged(result: CommitMessage) -> tuple[StagedRows, ...]:
+def staged(result: CommitMessage) -> tuple[Staged, ...]:
     assert isinstance(result.detail, tuple)
     return result.detail
 
@@ -106,9 +107,8 @@ def test_a_task_replaces_files_of_its_own_buckets_alone(followed: Followed) -> N
     assert entry.buckets == 6
     results = written(planned(sink), inserted("b", 2))
     for result in results:
-        [rows] = staged(result)
         own = {result.share[1] * 2, result.share[1] * 2 + 1}
-        for files in (rows.state, rows.visible):
+        for files in staged(result):
             assert {int(path.split("bucket=")[1].split("/")[0]) for path in files.replaced} == own
             assert len(files.replaced) == 2
     assert shown(followed) == {"a"}

@@ -41,11 +41,13 @@ def opened(store: LakeStore) -> CurrentTable:
 
 
 def noted(store: LakeStore, *rows: dict[str, Any]) -> None:
-    """Write rows of the whole table into its state, as the batch that it has."""
-    state = opened(store).state
-    whole = [{"key": b"", "bucket": -1, "gone": False, "batch": state.batch, **row} for row in rows]
+    """Write rows of the whole table into its state, as the batch that last wrote these."""
+    current = opened(store)
+    state, since = current.state, current.entry.since
+    whole = [{"key": b"", "bucket": -1, "gone": False, "batch": since, **row} for row in rows]
     table = pa.Table.from_pylist(whole, schema=WITH_GONE)
-    store.merge("shop.plain-state", state.stored, table, IDENTITY, {BATCH: state.batch})
+    files, replaced = store.stage_merge("shop.plain-state", state.stored, table, IDENTITY)
+    store.commit_staged("shop.plain-state", state.stored, files, {BATCH: state.batch}, replaced)
 
 
 def ids(store: LakeStore) -> list[int]:

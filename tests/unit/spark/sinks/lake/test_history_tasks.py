@@ -16,8 +16,8 @@ from tailrace_spark.batch.micro_batch import CommitMessage, MicroBatch
 from tailrace_spark.sinks.changelog.sink import ChangeLogSink
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
 from tailrace_spark.sinks.iceberg.settings import IcebergSinkSettings
-from tailrace_spark.sinks.lake.history import LakeHistory
-from tailrace_spark.sinks.lake.history_shares import HistoryWriter, history_sink
+from tailrace_spark.sinks.lake.history import HistoryWriter, LakeHistory, history_sink
+from tailrace_spark.sinks.lake.staging import LakePlan
 from tailrace_spark.sinks.protocol import HereOnlyError
 from tailrace_spark.sinks.writing import AGAIN, write_here
 from tests.unit.spark.cassandra import Log
@@ -175,7 +175,7 @@ def test_a_directory_that_executors_do_not_share_is_the_drivers(stored: Stored, 
 def test_a_tasks_words_have_no_secret() -> None:
     section = {"path": "s3://bucket/x", "access_key": "me", "secret_key": "sesame"}
     store = DeltaInTasks(DeltaSinkSettings.model_validate(section)).store
-    task = HistoryWriter(store, "plan", {})
+    task = HistoryWriter(LakePlan(store, None, "plan"), {})
     assert "sesame" not in repr(task) + str(task)
     assert b"sesame" in pickle.dumps(task)  # it travels inside Spark's own connections
 

@@ -132,12 +132,16 @@ def test_a_purge_that_dies_between_its_commits_heals(stores: Stores, time: Time)
     class Dying:
         def __init__(self, store: LakeStore) -> None:
             self._store = store
+            self._commits = 0
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._store, name)
 
-        def append(self, *_: object, **__: object) -> None:
-            raise ServiceError("killed")
+        def commit_staged(self, *args: Any) -> None:
+            self._commits += 1
+            if self._commits == 2:
+                raise ServiceError("killed")
+            self._store.commit_staged(*args)
 
     write_here(opened_at(stores, time), [piece(changes())])
     time.now = NOW + SWEEP

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,11 +13,9 @@ from tailrace_schemas.errors import ServiceError
 from tailrace_schemas.streams import Assignment
 from tailrace_spark.batch.delivery import Delivered, Piece, RecordId
 from tailrace_spark.sinks.delta.settings import DeltaSinkSettings
-from tailrace_spark.sinks.delta.store import StoredTable
 from tailrace_spark.sinks.lake.fast_rows import bucket_of
 from tailrace_spark.sinks.lake.state import StateTable
 from tailrace_spark.sinks.lake.state_reader import read_now, reading
-from tailrace_spark.sinks.lake.store import Condition
 from tailrace_spark.sinks.writing import write_here
 from tests.unit.spark.cassandra import Log
 from tests.unit.spark.sinks.delta.stores import FollowedDelta
@@ -126,26 +123,3 @@ def test_what_fails_aside_fails_the_batch(tmp_path: Path) -> None:
         path.with_suffix(".away").rename(path)
     assert followed.everything() == before
     assert write(followed, second) > 0
-
-
-def test_a_table_that_others_may_not_read_is_read_by_this_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In one part, and when it is asked for."""
-    followed = local(tmp_path)
-    write(followed, batches()[0])
-    state = StateTable(followed.store.open(f"{followed.name(FOLLOWED)}-state"))
-    reads: list[int] = []
-    read = StoredTable.read
-
-    def counted(table: StoredTable, columns: Sequence[str], which: Condition, keys: Collection[bytes]) -> Any:
-        reads.append(len(keys))
-        return read(table, columns, which, keys)
-
-    keys = state.all_keys()
-    monkeypatch.setattr(StoredTable, "overlaps", False)
-    monkeypatch.setattr(StoredTable, "read", counted)
-    with reading(state, keys, BUCKETS, FEW) as known:
-        assert reads == []
-        assert [{key for key, _ in part.at} for _, part in known] == [keys]
-    assert reads == [len(keys)]
